@@ -1,0 +1,97 @@
+// swift-tools-version:6.2
+// push-gateway: one binary, one Postgres. The layers are described in docs/architecture.md; arrows only point downward.
+import PackageDescription
+
+/// What every target of ours is compiled with.
+let strict: [SwiftSetting] = [
+  .swiftLanguageMode(.v6),
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("InternalImportsByDefault"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+  .strictMemorySafety(),
+  .treatAllWarnings(as: .error),
+]
+
+/// Tests use `!`, `try!` and pointers freely; everything else stays as strict.
+let strictTests: [SwiftSetting] = [
+  .swiftLanguageMode(.v6),
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+]
+
+let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
+
+let package = Package(
+  name: "push-gateway",
+  platforms: [.macOS(.v15)],
+  products: [
+    .executable(name: "push-gateway", targets: ["Gateway"])
+  ],
+  dependencies: [
+    .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
+    .package(url: "https://github.com/apple/swift-log", from: "1.14.0"),
+    .package(url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0"),
+    .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
+    .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+  ],
+  targets: [
+    // C libraries, found through pkg-config.
+    .systemLibrary(
+      name: "CLibPQ", path: "Sources/CLibs/CLibPQ", pkgConfig: "libpq",
+      providers: [.apt(["libpq-dev"]), .brew(["libpq"])]),
+    .systemLibrary(
+      name: "CNghttp2", path: "Sources/CLibs/CNghttp2", pkgConfig: "libnghttp2",
+      providers: [.apt(["libnghttp2-dev"]), .brew(["libnghttp2"])]),
+    .systemLibrary(
+      name: "CCurl", path: "Sources/CLibs/CCurl", pkgConfig: "libcurl",
+      providers: [.apt(["libcurl4-openssl-dev"]), .brew(["curl"])]),
+    .systemLibrary(
+      name: "COpenSSL", path: "Sources/CLibs/COpenSSL", pkgConfig: "openssl",
+      providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]),
+    .systemLibrary(
+      name: "CZlib", path: "Sources/CLibs/CZlib", pkgConfig: "zlib",
+      providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
+    .target(
+      name: "CShims", dependencies: ["CCurl", "COpenSSL", "CZlib"], path: "Sources/CLibs/CShims"),
+
+    // The layers.
+    .target(
+      name: "Runtime",
+      dependencies: ["CNghttp2", "COpenSSL", "CShims", logging],
+      swiftSettings: strict),
+    .target(
+      name: "Queue",
+      dependencies: ["Runtime", "CLibPQ", logging],
+      swiftSettings: strict),
+    .target(
+      name: "Providers",
+      dependencies: ["Runtime", "CCurl", "CZlib", "CShims", logging],
+      swiftSettings: strict),
+    .target(
+      name: "Simulators",
+      dependencies: ["Runtime", "CZlib", "CShims", logging],
+      swiftSettings: strict),
+    .executableTarget(
+      name: "Gateway",
+      dependencies: [
+        "Runtime", "Queue", "Providers", "Simulators", logging,
+        .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        .product(name: "Hummingbird", package: "hummingbird"),
+        .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+        .product(name: "Yams", package: "Yams"),
+      ],
+      swiftSettings: strict),
+
+    .testTarget(name: "RuntimeTests", dependencies: ["Runtime"], swiftSettings: strictTests),
+    .testTarget(name: "QueueTests", dependencies: ["Queue", "Runtime"], swiftSettings: strictTests),
+    .testTarget(
+      name: "ProvidersTests", dependencies: ["Providers", "Runtime", "Simulators"],
+      swiftSettings: strictTests),
+    .testTarget(
+      name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
+    .testTarget(
+      name: "GatewayTests",
+      dependencies: ["Gateway", "Queue", "Providers", "Simulators", "Runtime"],
+      swiftSettings: strictTests),
+  ]
+)

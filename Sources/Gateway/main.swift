@@ -1,0 +1,6 @@
+import ArgumentParser
+import Hummingbird
+import Logging
+import ServiceLifecycle
+import Yams
+print("x")

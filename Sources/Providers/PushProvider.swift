@@ -1,0 +1,87 @@
+// The seam between the gateway and the providers: batches go down, outcomes come back in batches.
+
+public import Runtime
+
+/// What the push is for. Decides push type, topic and priority (docs/protocols.md).
+public enum PushKind: UInt8, Sendable {
+  case invite = 0
+  case cancel = 1
+  case missedCall = 2
+  case notification = 3
+}
+
+/// The APNs environment a token belongs to. Other providers have none.
+public enum PushEnvironment: UInt8, Sendable {
+  case production = 0
+  case sandbox = 1
+}
+
+/// One push to one device, ready to be sent but for the provider's own envelope.
+public struct PushRequest: Sendable {
+  /// The caller's handle; comes back in the `PushResult`. Unique among requests in flight.
+  public var tag: UInt64
+  /// The delivery's UUID (16 bytes), the same at every attempt: `apns-id`.
+  public var deliveryID: DeliveryID
+  public var kind: PushKind
+  public var environment: PushEnvironment
+  /// The device token, as its provider writes it (ASCII).
+  public var token: [UInt8]
+  /// What the dialect rendered (UTF-8 JSON): APNs: the whole payload; FCM: the `data` object;
+  /// Expo: the message object without `to`, `ttl`, `expiration` and `priority`, never empty.
+  public var body: [UInt8]
+  /// Collapse id (`apns-collapse-id`, FCM `collapse_key`); at most 64 bytes, nil for none.
+  public var collapseID: [UInt8]?
+  /// Nothing may leave after this instant, and no answer is waited for after it.
+  public var deadline: Instant
+  /// The deadline on the wall, in milliseconds since 1970 (from the database's clock).
+  public var expiresAtMilliseconds: Int64
+
+  public init(
+    tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: [UInt8], body: [UInt8],
+    collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64
+  ) {
+    self.tag = tag
+    self.deliveryID = deliveryID
+    self.kind = kind
+    self.environment = environment
+    self.token = token
+    self.body = body
+    self.collapseID = collapseID
+    self.deadline = deadline
+    self.expiresAtMilliseconds = expiresAtMilliseconds
+  }
+}
+
+/// 128 bits that name a delivery to the outside: (outbox id, push number), so every attempt and replica derives the same.
+public struct DeliveryID: Hashable, Sendable {
+  public var high: UInt64
+  public var low: UInt64
+
+  public init(high: UInt64, low: UInt64) {
+    self.high = high
+    self.low = low
+  }
+}
+
+/// What a provider reports to its owner.
+public enum PushProviderEvent: Sendable {
+  /// Outcomes, in any order; each request handed to `send` gets exactly one.
+  case results([PushResult])
+  /// How many requests may usefully be in flight now. 0 while no connection is usable: leave rows in the outbox.
+  case capacity(Int)
+}
+
+/// One provider account of one app: connections, credentials, request format. An actor on an event loop.
+///
+/// `send` never blocks and never throws; every request comes back as one result, at the latest at its deadline.
+public protocol PushProvider: Actor {
+  /// The loop the provider runs on.
+  nonisolated var loop: EventLoop { get }
+  /// Connects, fetches credentials, and from now on reports through `report`, on the provider's loop, batched by turn.
+  func start(report: @escaping @Sendable (PushProviderEvent) -> Void)
+  /// Takes a batch over.
+  func send(_ batch: [PushRequest])
+  /// Finishes what is in flight, says goodbye to the peer (GOAWAY) and closes. Requests not sent yet come back `refused`;
+  /// whatever has no answer at `deadline` comes back `unknown`. Returns when everything has been reported.
+  func shutDown(by deadline: Instant) async
+}

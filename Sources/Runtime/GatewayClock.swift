@@ -1,0 +1,97 @@
+// The one source of time. Decisions take `now` as an argument; only effects read a clock.
+
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+
+/// A point on the monotonic time line, in nanoseconds since an arbitrary start.
+///
+/// It never jumps with the wall clock, and it goes on while the machine sleeps, so a deadline held as an `Instant` stays true.
+public struct Instant: Comparable, Hashable, Sendable {
+  /// Nanoseconds since the clock's own start.
+  public var nanoseconds: Int64
+
+  public init(nanoseconds: Int64) {
+    self.nanoseconds = nanoseconds
+  }
+
+  /// Later than every instant a clock gives.
+  public static let distantFuture = Instant(nanoseconds: .max)
+
+  public static func < (left: Instant, right: Instant) -> Bool { left.nanoseconds < right.nanoseconds }
+
+  /// The instant `duration` later, or the farthest one that can be told when that overflows.
+  public static func + (instant: Instant, duration: Nanoseconds) -> Instant {
+    let (sum, overflow) = instant.nanoseconds.addingReportingOverflow(duration.count)
+    return Instant(nanoseconds: overflow ? (duration.count > 0 ? .max : .min) : sum)
+  }
+
+  public static func - (instant: Instant, duration: Nanoseconds) -> Instant {
+    instant + Nanoseconds(-duration.count)
+  }
+
+  /// The time from `right` to `left`.
+  public static func - (left: Instant, right: Instant) -> Nanoseconds {
+    let (difference, overflow) = left.nanoseconds.subtractingReportingOverflow(right.nanoseconds)
+    return Nanoseconds(overflow ? (left > right ? .max : .min) : difference)
+  }
+}
+
+/// A length of time in whole nanoseconds: what `Duration` is, in one machine word.
+public struct Nanoseconds: Comparable, Hashable, Sendable {
+  public var count: Int64
+
+  public init(_ count: Int64) {
+    self.count = count
+  }
+
+  public static let zero = Nanoseconds(0)
+  public static func microseconds(_ count: Int64) -> Nanoseconds { Nanoseconds(count * 1_000) }
+  public static func milliseconds(_ count: Int64) -> Nanoseconds { Nanoseconds(count * 1_000_000) }
+  public static func seconds(_ count: Int64) -> Nanoseconds { Nanoseconds(count * 1_000_000_000) }
+
+  /// Whole milliseconds, rounded towards zero.
+  public var milliseconds: Int64 { count / 1_000_000 }
+  /// Whole microseconds, rounded towards zero.
+  public var microseconds: Int64 { count / 1_000 }
+  /// Seconds as a fraction, for metrics.
+  public var seconds: Double { Double(count) / 1e9 }
+
+  public static func < (left: Nanoseconds, right: Nanoseconds) -> Bool { left.count < right.count }
+  public static func + (left: Nanoseconds, right: Nanoseconds) -> Nanoseconds { Nanoseconds(left.count + right.count) }
+  public static func - (left: Nanoseconds, right: Nanoseconds) -> Nanoseconds { Nanoseconds(left.count - right.count) }
+  public static func * (left: Nanoseconds, right: Int64) -> Nanoseconds { Nanoseconds(left.count * right) }
+  public static func / (left: Nanoseconds, right: Int64) -> Nanoseconds { Nanoseconds(left.count / right) }
+}
+
+/// Gives the time. The gateway uses `SystemClock`; tests and simulations pass their own.
+public protocol GatewayClock: Sendable {
+  /// Now, on the monotonic time line.
+  func now() -> Instant
+  /// Now, on the wall: milliseconds since 1970. It may jump; use it only for what leaves the process (JWT `iat`, log lines).
+  func wallMilliseconds() -> Int64
+}
+
+/// The operating system's clocks.
+public struct SystemClock: GatewayClock {
+  public init() {}
+
+  public func now() -> Instant {
+    #if os(Linux)
+    let clock = CLOCK_BOOTTIME  // unlike CLOCK_MONOTONIC it counts the time a virtual machine was suspended
+    #else
+    let clock = CLOCK_MONOTONIC
+    #endif
+    return Instant(nanoseconds: Self.read(clock))
+  }
+
+  public func wallMilliseconds() -> Int64 { Self.read(CLOCK_REALTIME) / 1_000_000 }
+
+  private static func read(_ clock: clockid_t) -> Int64 {
+    var time = timespec()
+    unsafe clock_gettime(clock, &time)
+    return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
+  }
+}
