@@ -243,7 +243,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
   }
 
   private func runBatch() {
-    let executor = asUnownedSerialExecutor()
+    let executor = unsafe asUnownedSerialExecutor()
     for work in batch {
       switch work {
       case .job(let job): unsafe job.runSynchronously(on: executor)

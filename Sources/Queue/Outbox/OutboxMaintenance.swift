@@ -1,0 +1,41 @@
+// Which maintenance is due. Pure.
+
+internal import Runtime
+
+/// The leader's jobs and their intervals. Every job is safe to run twice and beside another leader.
+struct OutboxMaintenance {
+  private struct Job {
+    var statement: PostgresStatement
+    var interval: Nanoseconds
+    var next = Instant(nanoseconds: .min)
+  }
+
+  private var jobs = [
+    Job(statement: OutboxStatements.promote, interval: .milliseconds(250)),
+    Job(statement: OutboxStatements.expire, interval: .seconds(1)),
+    Job(statement: OutboxStatements.reap, interval: .milliseconds(500)),
+    Job(statement: OutboxStatements.ensurePartitions, interval: .seconds(3600)),
+    Job(statement: OutboxStatements.dropPartitions, interval: .seconds(3600)),
+  ]
+  private var nextHeartbeat = Instant(nanoseconds: .min)
+
+  /// Whether this replica holds the lock that makes it the one to do this.
+  var isLeader = false
+
+  mutating func isHeartbeatDue(_ now: Instant, every interval: Nanoseconds) -> Bool {
+    guard now >= nextHeartbeat else { return false }
+    nextHeartbeat = now + interval
+    return true
+  }
+
+  /// The statements to run now, each of which is then not due for its interval.
+  mutating func dueJobs(_ now: Instant) -> [PostgresStatement] {
+    guard isLeader else { return [] }
+    var due: [PostgresStatement] = []
+    for index in jobs.indices where now >= jobs[index].next {
+      jobs[index].next = now + jobs[index].interval
+      due.append(jobs[index].statement)
+    }
+    return due
+  }
+}

@@ -1,0 +1,53 @@
+// Every statement the gateway sends to the outbox. The logic is in the functions of migrations/; these are their calls.
+
+enum OutboxStatements {
+  /// Sessions that claim and settle: a crash of Postgres repeats at most the last half second of claims and loses nothing
+  /// the backend committed, so they do not wait for the disk (docs/adr/0001).
+  static let setUpWork = PostgresStatement(
+    name: "set_up_work",
+    sql: """
+      select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
+        set_config('statement_timeout', '5s', false), set_config('lock_timeout', '1s', false),
+        set_config('idle_in_transaction_session_timeout', '5s', false)
+      """)
+
+  static let setUpControl = PostgresStatement(
+    name: "set_up_control",
+    sql: "select set_config('statement_timeout', '5s', false), set_config('lock_timeout', '1s', false)")
+
+  static let listen = PostgresStatement(name: "listen", sql: "listen push_outbox")
+
+  static let registerGateway = PostgresStatement(
+    name: "register_gateway", sql: "select push.register_gateway($1, $2)")
+  static let heartbeat = PostgresStatement(name: "heartbeat", sql: "select push.heartbeat($1)")
+  static let retireGateway = PostgresStatement(name: "retire_gateway", sql: "select push.retire_gateway($1)")
+  static let registerApp = PostgresStatement(name: "register_app", sql: "select push.register_app($1, $2)")
+  static let registerLane = PostgresStatement(name: "register_lane", sql: "select push.register_lane($1, $2)")
+
+  static let claim = PostgresStatement(
+    name: "claim",
+    sql: """
+      select lane, outbox_id, n, lease, attempt, kind, environment, platform, user_id, token, locale, app_call_kind,
+        call_id, payload, created_at, deadline_at, remaining_us
+      from push.claim($1, $2, $3, $4)
+      """)
+
+  /// The columns of `claim`, in order.
+  enum ClaimColumn: Int {
+    case lane, outboxID, number, lease, attempt, kind, environment, platform, userID, token, locale, callKind
+    case callID, payload, createdAt, deadlineAt, remaining
+  }
+
+  static let settle = PostgresStatement(
+    name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")
+  static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7)")
+  static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
+
+  // Maintenance, by whichever replica holds the lock of the same session.
+  static let tryLead = PostgresStatement(name: "try_lead", sql: "select pg_try_advisory_lock(7781, 2)")
+  static let promote = PostgresStatement(name: "promote", sql: "select push.promote()")
+  static let expire = PostgresStatement(name: "expire", sql: "select push.expire()")
+  static let reap = PostgresStatement(name: "reap", sql: "select push.reap()")
+  static let ensurePartitions = PostgresStatement(name: "ensure_partitions", sql: "select push.ensure_partitions()")
+  static let dropPartitions = PostgresStatement(name: "drop_partitions", sql: "select push.drop_partitions()")
+}

@@ -1,0 +1,310 @@
+// The outbox in Postgres: three connections, our identity, and the batches between.
+//
+//   claims       push.claim                                one statement for all lanes
+//   settlements  push.settle, park, release, maintenance
+//   control      LISTEN, heartbeat, the leader's lock      never inside a transaction, always drained
+//
+// All that belongs to one database is in this object, so that a gateway can serve several of them.
+
+public import Logging
+public import Runtime
+
+/// Claims and settles deliveries in one database. An actor on an event loop.
+public actor PostgresOutbox: OutboxStore {
+  public struct Options: Sendable {
+    /// `postgres://…` or a libpq connection string. A direct connection: LISTEN and session locks do not work through a
+    /// pooler in transaction mode.
+    public var url: String
+    /// What `push.gateways.name` shows: the host's name.
+    public var name: String
+    /// What `push.gateways.version` shows.
+    public var version: String
+    public var heartbeat: Nanoseconds = .seconds(1)
+    public var maintenance: Nanoseconds = .milliseconds(250)
+
+    public init(url: String, name: String, version: String) {
+      self.url = url
+      self.name = name
+      self.version = version
+    }
+  }
+
+  public nonisolated let loop: EventLoop
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private let options: Options
+  private let logger: Logger
+  private let claims: OutboxLink
+  private let settlements: OutboxLink
+  private let control: OutboxLink
+  private var report: (@Sendable (OutboxEvent) -> Void)?
+
+  /// Our row in `push.gateways`: one life of this process, the fence on every claim.
+  private var gatewayID: Int32?
+  private var isAvailable = false
+  private var floor = ClaimFloor()
+  private var databaseClock = DatabaseClock()
+  private var maintenance = OutboxMaintenance()
+  private var beat: EventLoop.Timer?
+  private var isClosed = false
+
+  public init(options: Options, loop: EventLoop, logger: Logger) {
+    self.options = options
+    self.loop = loop
+    self.logger = logger
+    let work = [OutboxStatements.setUpWork]
+    claims = OutboxLink(url: options.url, applicationName: "push-gateway claims", setUp: work, loop: loop)
+    settlements = OutboxLink(url: options.url, applicationName: "push-gateway settlements", setUp: work, loop: loop)
+    control = OutboxLink(
+      url: options.url, applicationName: "push-gateway control",
+      setUp: [OutboxStatements.setUpControl, OutboxStatements.listen], loop: loop)
+  }
+
+  // MARK: - Life
+
+  /// Connects and keeps connected; what happens is told through `report`, on the store's loop.
+  public func open(report: @escaping @Sendable (OutboxEvent) -> Void) {
+    self.report = report
+    for link in [claims, settlements, control] {
+      link.onUp = { self.linkIsUp() }
+      link.onDown = { self.linkIsDown($0) }
+    }
+    control.onNotification = { _, _ in report(.bell) }
+    for link in [claims, settlements, control] { link.open() }
+  }
+
+  /// Tells the database that we are gone, and closes. Claims still held are taken over by others at once.
+  public func close() async {
+    isClosed = true
+    beat?.cancel()
+    if let gatewayID {
+      var parameters = PostgresParameters()
+      parameters.append(gatewayID)
+      _ = try? await settlements.query(OutboxStatements.retireGateway, parameters, isolation: self)
+    }
+    for link in [claims, settlements, control] { link.close() }
+  }
+
+  private func linkIsUp() {
+    guard claims.isUp, settlements.isUp, control.isUp, !isClosed else { return }
+    Task { await becomeAvailable() }
+  }
+
+  private func linkIsDown(_ error: PostgresError) {
+    beat?.cancel()
+    maintenance.isLeader = false
+    if isAvailable {
+      logger.warning("The connection to the database is lost; reconnecting", metadata: ["reason": "\(error)"])
+    } else {
+      logger.debug("The database cannot be reached yet", metadata: ["reason": "\(error)"])
+    }
+    isAvailable = false
+    report?(.unavailable(reason: error.description))
+  }
+
+  /// All links are up: make sure that we have a living identity, then open for business.
+  private func becomeAvailable() async {
+    do throws(PostgresError) {
+      try await confirmIdentity()
+    } catch {
+      guard !isClosed else { return }
+      logger.warning("Registering with the database failed", metadata: ["reason": "\(error)"])
+      report?(.unavailable(reason: error.description))
+      loop.schedule(at: loop.now + .seconds(1)) { [weak self] in
+        guard let self else { return }
+        assumeIsolated { $0.linkIsUp() }
+      }
+      return
+    }
+    guard !isAvailable, !isClosed, claims.isUp, settlements.isUp, control.isUp else { return }
+    isAvailable = true
+    report?(.available)
+    report?(.bell)  // whatever was enqueued while we did not listen
+    scheduleBeat(after: .zero)
+  }
+
+  /// Registers, or asks whether we still count as alive; if others have taken over our claims, registers anew.
+  private func confirmIdentity() async throws(PostgresError) {
+    if let gatewayID {
+      var parameters = PostgresParameters()
+      parameters.append(gatewayID)
+      let result = try await control.query(OutboxStatements.heartbeat, parameters, isolation: self)
+      if result.bool(0, 0) { return }
+      self.gatewayID = nil
+      logger.warning("This replica was declared dead; its claims were taken over, and it registers anew")
+      report?(.fenced)
+    }
+    var parameters = PostgresParameters()
+    parameters.append(options.name)
+    parameters.append(options.version)
+    let result = try await control.query(OutboxStatements.registerGateway, parameters, isolation: self)
+    gatewayID = result.int32(0, 0)
+  }
+
+  // MARK: - Heartbeat and maintenance
+
+  private func scheduleBeat(after delay: Nanoseconds) {
+    beat?.cancel()
+    beat = loop.schedule(at: loop.now + delay) { [weak self] in
+      guard let self else { return }
+      assumeIsolated { outbox in
+        _ = Task { await outbox.tick() }
+      }
+    }
+  }
+
+  private func tick() async {
+    guard isAvailable, !isClosed else { return }
+    let now = loop.now
+    do throws(PostgresError) {
+      if maintenance.isHeartbeatDue(now, every: options.heartbeat) {
+        try await confirmIdentity()
+        if !maintenance.isLeader {
+          maintenance.isLeader = try await control.query(OutboxStatements.tryLead, isolation: self).bool(0, 0)
+        }
+      }
+      for statement in maintenance.dueJobs(now) {
+        _ = try await settlements.query(statement, isolation: self)
+      }
+    } catch {
+      logger.warning("Maintenance of the outbox failed; it is tried again", metadata: ["reason": "\(error)"])
+    }
+    if isAvailable, !isClosed { scheduleBeat(after: options.maintenance) }
+  }
+
+  // MARK: - Apps and lanes
+
+  /// Makes an app's settings known to the database, where `enqueue` reads them.
+  public func register(app: String, ringSeconds: Int) async throws(OutboxError) {
+    var parameters = PostgresParameters()
+    parameters.append(app)
+    parameters.append(Int32(ringSeconds))
+    _ = try await perform(settlements, OutboxStatements.registerApp, parameters)
+  }
+
+  /// The id of the lane of an app's provider (`apns`, `fcm`, `expo`).
+  public func register(lane provider: String, app: String) async throws(OutboxError) -> Int16 {
+    var parameters = PostgresParameters()
+    parameters.append(app)
+    parameters.append(provider)
+    return try await perform(settlements, OutboxStatements.registerLane, parameters).int16(0, 0)
+  }
+
+  // MARK: - Deliveries
+
+  public func claim(_ allowances: [LaneAllowance]) async throws(OutboxError) -> [Delivery] {
+    let gateway = try identity()
+    let asked = loop.now
+    var parameters = PostgresParameters()
+    parameters.append(gateway)
+    parameters.append(allowances.map(\.lane))
+    parameters.append(allowances.map(\.limit))
+    parameters.append(timestamps: floor.floors(for: allowances, asked))
+    let result = try await perform(claims, OutboxStatements.claim, parameters)
+    let answered = loop.now
+    floor.didFinish(cost: answered - asked, answered)
+    return decode(result, asked: asked, answered: answered)
+  }
+
+  public func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int {
+    let gateway = try identity()
+    let clock = databaseClock
+    let ordered = settlements.sorted { ($0.lease.outboxID, $0.lease.number) < ($1.lease.outboxID, $1.lease.number) }
+    var parameters = PostgresParameters()
+    parameters.append(gateway)
+    parameters.append(leases: ordered.map(\.lease))
+    parameters.append(ordered.map(\.attempts))
+    parameters.append(ordered.map { Int16($0.outcome.rawValue) })
+    parameters.append(ordered.map { Int16(clamping: $0.status) })
+    parameters.append(ordered.map(\.reason))
+    parameters.append(ordered.map(\.providerMessageID))
+    parameters.append(texts: ordered.map(\.callID))
+    parameters.append(timestamps: ordered.map { $0.sentAt.flatMap(clock.microseconds(at:)) })
+    parameters.append(timestamps: ordered.map { $0.answeredAt.flatMap(clock.microseconds(at:)) })
+    return Int(try await perform(self.settlements, OutboxStatements.settle, parameters).int64(0, 0))
+  }
+
+  public func park(_ parkings: [Parking]) async throws(OutboxError) -> Int {
+    let gateway = try identity()
+    var parameters = PostgresParameters()
+    parameters.append(gateway)
+    parameters.append(leases: parkings.map(\.lease))
+    parameters.append(parkings.map(\.attempts))
+    parameters.append(parkings.map { Int32(clamping: $0.delay.milliseconds) })
+    parameters.append(parkings.map { Optional($0.reason) })
+    return Int(try await perform(settlements, OutboxStatements.park, parameters).int64(0, 0))
+  }
+
+  public func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int {
+    let gateway = try identity()
+    var parameters = PostgresParameters()
+    parameters.append(gateway)
+    parameters.append(leases: leases)
+    return Int(try await perform(settlements, OutboxStatements.release, parameters).int64(0, 0))
+  }
+
+  // MARK: - Helpers
+
+  private func identity() throws(OutboxError) -> Int32 {
+    guard isAvailable, let gatewayID else {
+      throw OutboxError(isTransient: true, description: "the database cannot be reached at the moment")
+    }
+    return gatewayID
+  }
+
+  private func perform(
+    _ link: OutboxLink, _ statement: PostgresStatement, _ parameters: PostgresParameters
+  ) async throws(OutboxError) -> PostgresResult {
+    do throws(PostgresError) {
+      return try await link.query(statement, parameters, isolation: self)
+    } catch {
+      throw OutboxError(isTransient: error.isTransient, description: error.description)
+    }
+  }
+
+  private func decode(_ result: PostgresResult, asked: Instant, answered: Instant) -> [Delivery] {
+    typealias Column = OutboxStatements.ClaimColumn
+    var deliveries: [Delivery] = []
+    deliveries.reserveCapacity(result.rowCount)
+    for row in 0..<result.rowCount {
+      guard let kind = DeliveryKind(rawValue: UInt8(clamping: result.int16(row, Column.kind.rawValue))) else {
+        logger.error("The database holds a kind of delivery this version does not know; is the gateway older than the schema?")
+        continue
+      }
+      let deadline = result.timestamp(row, Column.deadlineAt.rawValue)
+      let remaining = result.int64(row, Column.remaining.rawValue)
+      let lane = result.int16(row, Column.lane.rawValue)
+      databaseClock.observe(microseconds: deadline - remaining, answered)
+      floor.didClaim(lane: lane, deadlineAtMicroseconds: deadline)
+      deliveries.append(
+        Delivery(
+          lease: DeliveryLease(
+            outboxID: result.int64(row, Column.outboxID.rawValue), number: result.int32(row, Column.number.rawValue),
+            lease: result.int32(row, Column.lease.rawValue)),
+          lane: lane,
+          attempt: result.int32(row, Column.attempt.rawValue),
+          kind: kind,
+          environment: UInt8(clamping: result.int16(row, Column.environment.rawValue)),
+          platform: UInt8(clamping: result.int16(row, Column.platform.rawValue)),
+          userID: result.bytes(row, Column.userID.rawValue),
+          token: result.bytes(row, Column.token.rawValue),
+          locale: result.isNull(row, Column.locale.rawValue) ? nil : result.bytes(row, Column.locale.rawValue),
+          callKind: result.bytes(row, Column.callKind.rawValue),
+          callID: result.bytes(row, Column.callID.rawValue),
+          payload: result.json(row, Column.payload.rawValue),
+          createdAtMicroseconds: result.timestamp(row, Column.createdAt.rawValue),
+          deadlineAtMicroseconds: deadline,
+          // Counted from before the question left: early by the way there, and so never late.
+          deadline: asked + .microseconds(remaining)))
+    }
+    return deliveries
+  }
+}
+
+extension PostgresParameters {
+  fileprivate mutating func append(leases: [DeliveryLease]) {
+    append(leases.map(\.outboxID))
+    append(leases.map(\.number))
+    append(leases.map(\.lease))
+  }
+}

@@ -1,0 +1,103 @@
+// The outbox as the dispatcher sees it. `PostgresOutbox` is the real one; a simulation brings its own.
+
+public import Runtime
+
+/// How many deliveries of one lane may be claimed now.
+public struct LaneAllowance: Sendable, Equatable {
+  /// `push.lane.id`.
+  public var lane: Int16
+  /// At least 1.
+  public var limit: Int32
+
+  public init(lane: Int16, limit: Int32) {
+    self.lane = lane
+    self.limit = limit
+  }
+}
+
+/// What became of one delivery, to be written down.
+public struct Settlement: Sendable {
+  public var lease: DeliveryLease
+  public var callID: [UInt8]
+  public var outcome: DeliveryOutcome
+  /// Attempts made in all, those in memory included.
+  public var attempts: Int32
+  /// HTTP status of the last answer; 0 for none.
+  public var status: UInt16
+  /// Why, in the provider's word or ours; nil for plain success.
+  public var reason: String?
+  public var providerMessageID: String?
+  /// When the last request left; nil if none did.
+  public var sentAt: Instant?
+  /// When its answer came; nil if none did.
+  public var answeredAt: Instant?
+
+  public init(
+    lease: DeliveryLease, callID: [UInt8], outcome: DeliveryOutcome, attempts: Int32, status: UInt16 = 0,
+    reason: String? = nil, providerMessageID: String? = nil, sentAt: Instant? = nil, answeredAt: Instant? = nil
+  ) {
+    self.lease = lease
+    self.callID = callID
+    self.outcome = outcome
+    self.attempts = attempts
+    self.status = status
+    self.reason = reason
+    self.providerMessageID = providerMessageID
+    self.sentAt = sentAt
+    self.answeredAt = answeredAt
+  }
+}
+
+/// A delivery to be tried again later than is worth keeping it in memory.
+public struct Parking: Sendable {
+  public var lease: DeliveryLease
+  public var attempts: Int32
+  /// How long from now.
+  public var delay: Nanoseconds
+  /// Why the last attempt failed.
+  public var reason: String
+
+  public init(lease: DeliveryLease, attempts: Int32, delay: Nanoseconds, reason: String) {
+    self.lease = lease
+    self.attempts = attempts
+    self.delay = delay
+    self.reason = reason
+  }
+}
+
+/// The store could not do what it was asked; nothing was changed unless the connection broke on the way.
+public struct OutboxError: Error, Sendable, CustomStringConvertible {
+  /// Worth trying again by itself, as when the database restarts.
+  public var isTransient: Bool
+  public var description: String
+
+  public init(isTransient: Bool, description: String) {
+    self.isTransient = isTransient
+    self.description = description
+  }
+}
+
+/// What the store tells its owner, on the store's loop.
+public enum OutboxEvent: Sendable {
+  /// Something may be ready to be claimed. A hint: polling is the guarantee.
+  case bell
+  /// The store can be used (again).
+  case available
+  /// The store cannot be reached; calls fail until `available`.
+  case unavailable(reason: String)
+  /// This replica was declared dead and has registered anew: its claims are others' now. Drop everything unsent.
+  case fenced
+}
+
+/// Claims and settles deliveries. Every call is a batch; a claim is ours until settled, parked, released, or until this
+/// replica is declared dead.
+public protocol OutboxStore: Sendable {
+  /// Claims up to the allowed number a lane, earliest deadline first. In no lane anything whose deadline is too near.
+  func claim(_ allowances: [LaneAllowance]) async throws(OutboxError) -> [Delivery]
+  /// Writes down what became of deliveries; returns how many were still ours.
+  func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int
+  /// Puts deliveries back to be tried later; returns how many were still ours.
+  func park(_ parkings: [Parking]) async throws(OutboxError) -> Int
+  /// Gives claims back with the attempt uncounted; returns how many were still ours.
+  func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int
+}

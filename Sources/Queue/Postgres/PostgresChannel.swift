@@ -1,0 +1,315 @@
+// One libpq connection on an event loop: asynchronous, in pipeline mode, binary both ways.
+//
+// A statement is queued with `submit`; everything queued in a turn of the loop leaves in one write, and Postgres works it off in
+// order. Each statement ends with a sync of its own, so it is its own transaction and an error touches no neighbour.
+//
+// The class is confined to its loop and not Sendable: an actor on that loop owns it. `PostgresConnection` is the actor for
+// general use.
+
+internal import CLibPQ
+internal import Runtime
+
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+
+/// A connection that answers through callbacks, on its loop.
+@safe final class PostgresChannel {
+  /// What a statement came to.
+  typealias Completion = (Result<PostgresResult, PostgresError>) -> Void
+
+  private struct Pending {
+    var completion: Completion
+    var result: PostgresResult?
+    var error: PostgresError?
+  }
+
+  private enum State {
+    case connecting
+    case ready
+    case closed
+  }
+
+  private let loop: EventLoop
+  private let connection: OpaquePointer
+  private var state = State.connecting
+  private var watch: EventLoop.Watch?
+  private var connectTimer: EventLoop.Timer?
+  private var onConnect: ((PostgresError?) -> Void)?
+  private var pending: [Pending] = []
+  private var pendingHead = 0
+  private var prepared: Set<String> = []
+  private var isFlushPlanned = false
+  /// A script runs outside pipeline mode; it is then the only pending entry.
+  private var isRunningScript = false
+
+  /// Called for each notification on a channel we listen to.
+  var onNotification: ((_ channel: String, _ payload: String) -> Void)?
+  /// Called once when an established connection breaks; not after `close`.
+  var onLoss: ((PostgresError) -> Void)?
+
+  /// Starts to connect. `onConnect` is called once, with the error if it failed; the channel is then closed.
+  ///
+  /// - Parameters:
+  ///   - url: a libpq connection string or URI.
+  ///   - timeout: how long connecting may take in all.
+  init(
+    url: String, applicationName: String, loop: EventLoop, timeout: Nanoseconds = .seconds(5),
+    onConnect: @escaping (PostgresError?) -> Void
+  ) {
+    self.loop = loop
+    self.onConnect = onConnect
+    // A dead peer is noticed in seconds, not in the system's two hours; what the URL says wins where it says something.
+    let keywords = [
+      "fallback_application_name", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
+      "client_encoding", "dbname",
+    ]
+    let values = [applicationName, "5", "2", "3", "10000", "UTF8", url]
+    unsafe connection = unsafe Self.start(keywords, values)
+    guard unsafe PQstatus(connection) != CONNECTION_BAD else {
+      let error = unsafe PostgresError.connectionFailure(.connectionFailed, connection)
+      loop.atEndOfTurn { [self] in finishConnecting(error) }
+      return
+    }
+    connectTimer = loop.schedule(at: loop.now + timeout) { [weak self] in
+      self?.finishConnecting(PostgresError(.connectionFailed, "connecting to Postgres took longer than \(timeout.seconds) s"))
+    }
+    rewatch(for: .writable)
+  }
+
+  deinit {
+    unsafe PQfinish(connection)
+  }
+
+  var isReady: Bool { state == .ready }
+
+  /// Statements without an answer yet.
+  var pendingCount: Int { pending.count - pendingHead }
+
+  /// Queues a statement. The completion is called on the loop, never inside this call.
+  func submit(_ statement: PostgresStatement, _ parameters: PostgresParameters, _ completion: @escaping Completion) {
+    guard state == .ready, !isRunningScript else {
+      let error = PostgresError(.connectionLost, "the connection to Postgres is not open")
+      return loop.atEndOfTurn { completion(.failure(error)) }
+    }
+    var isSent = true
+    if !prepared.contains(statement.name) {
+      let types = parameters.types.map(\.rawValue)
+      isSent = unsafe PQsendPrepare(connection, statement.name, statement.sql, Int32(types.count), types) == 1
+      prepared.insert(statement.name)
+    }
+    isSent = isSent && send(statement, parameters)
+    isSent = unsafe isSent && PQpipelineSync(connection) == 1
+    pending.append(Pending(completion: completion))
+    guard isSent else { return lose(unsafe .connectionFailure(.connectionLost, connection)) }
+    planFlush()
+  }
+
+  /// `submit` for code that awaits.
+  func query(
+    _ statement: PostgresStatement, _ parameters: PostgresParameters, isolation: isolated any Actor
+  ) async throws(PostgresError) -> PostgresResult {
+    let outcome: Result<PostgresResult, PostgresError> = await withCheckedContinuation { continuation in
+      submit(statement, parameters) { continuation.resume(returning: $0) }
+    }
+    return try outcome.get()
+  }
+
+  /// Runs several statements in one go, in one transaction of the server's making. Nothing else may be pending.
+  func runScript(_ sql: String, _ completion: @escaping Completion) {
+    precondition(pendingCount == 0, "a script needs the connection for itself")
+    guard state == .ready, unsafe PQexitPipelineMode(connection) == 1, unsafe PQsendQuery(connection, sql) == 1 else {
+      let error = PostgresError(.connectionLost, "the connection to Postgres is not open")
+      return loop.atEndOfTurn { completion(.failure(error)) }
+    }
+    isRunningScript = true
+    pending.append(Pending(completion: completion))
+    planFlush()
+  }
+
+  /// Closes at once; whatever is pending fails with `connectionLost`.
+  func close() {
+    guard state != .closed else { return }
+    onLoss = nil
+    shut(PostgresError(.connectionLost, "the connection to Postgres was closed"))
+  }
+
+  // MARK: - Connecting
+
+  private static func start(_ keywords: [String], _ values: [String]) -> OpaquePointer {
+    let keywordCopies = unsafe keywords.map { unsafe strdup($0) }
+    let valueCopies = unsafe values.map { unsafe strdup($0) }
+    defer { for unsafe copy in unsafe keywordCopies + valueCopies { unsafe free(copy) } }
+    let keywordPointers = unsafe keywordCopies.map { unsafe UnsafePointer($0) } + [nil]
+    let valuePointers = unsafe valueCopies.map { unsafe UnsafePointer($0) } + [nil]
+    guard let connection = unsafe PQconnectStartParams(keywordPointers, valuePointers, 1) else {
+      preconditionFailure("out of memory")
+    }
+    return unsafe connection
+  }
+
+  private func advanceConnecting() {
+    switch unsafe PQconnectPoll(connection) {
+    case PGRES_POLLING_READING: rewatch(for: .readable)
+    case PGRES_POLLING_WRITING: rewatch(for: .writable)
+    case PGRES_POLLING_OK:
+      let isSetUp = unsafe PQsetnonblocking(connection, 1) == 0 && PQenterPipelineMode(connection) == 1
+      finishConnecting(isSetUp ? nil : unsafe .connectionFailure(.connectionFailed, connection))
+    default:
+      finishConnecting(unsafe .connectionFailure(.connectionFailed, connection))
+    }
+  }
+
+  /// libpq may change its socket while it tries one address after the other.
+  private func rewatch(for interest: EventLoop.Readiness) {
+    if let watch { loop.unwatch(watch) }
+    watch = loop.watch(unsafe PQsocket(connection), for: interest) { [weak self] in self?.handle($0) }
+  }
+
+  private func finishConnecting(_ error: PostgresError?) {
+    guard state == .connecting, let onConnect else { return }
+    self.onConnect = nil
+    connectTimer?.cancel()
+    if let error {
+      shut(error)
+    } else {
+      state = .ready
+      rewatch(for: .readable)
+    }
+    onConnect(error)
+  }
+
+  // MARK: - Sending
+
+  private func send(_ statement: PostgresStatement, _ parameters: PostgresParameters) -> Bool {
+    let count = parameters.count
+    let formats = [Int32](repeating: 1, count: count)
+    let lengths = parameters.ranges.map { Int32($0?.count ?? 0) }
+    return unsafe parameters.bytes.withUnsafeBytes { bytes in
+      let empty: StaticString = ""  // a non-null pointer for values of no length
+      let base = unsafe bytes.baseAddress ?? UnsafeRawPointer(empty.utf8Start)
+      let values = unsafe parameters.ranges.map { range in
+        unsafe range.map { unsafe (base + $0.lowerBound).assumingMemoryBound(to: CChar.self) }
+      }
+      return unsafe PQsendQueryPrepared(connection, statement.name, Int32(count), values, lengths, formats, 1) == 1
+    }
+  }
+
+  private func planFlush() {
+    guard !isFlushPlanned else { return }
+    isFlushPlanned = true
+    loop.atEndOfTurn { [weak self] in
+      guard let self else { return }
+      isFlushPlanned = false
+      flush()
+    }
+  }
+
+  private func flush() {
+    guard state == .ready, let watch else { return }
+    switch unsafe PQflush(connection) {
+    case 0: loop.update(watch, for: .readable)
+    case 1: loop.update(watch, for: [.readable, .writable])
+    default: lose(unsafe .connectionFailure(.connectionLost, connection))
+    }
+  }
+
+  // MARK: - Receiving
+
+  private func handle(_ readiness: EventLoop.Readiness) {
+    switch state {
+    case .connecting: advanceConnecting()
+    case .closed: return
+    case .ready:
+      if readiness.contains(.readable) || readiness.contains(.hangup) {
+        let isAlive = unsafe PQconsumeInput(connection) == 1
+        takeResults()
+        takeNotifications()
+        guard isAlive else { return lose(unsafe .connectionFailure(.connectionLost, connection)) }
+      }
+      if readiness.contains(.writable) { flush() }
+    }
+  }
+
+  private func takeResults() {
+    while state == .ready, pendingCount > 0, unsafe PQisBusy(connection) == 0 {
+      guard let result = unsafe PQgetResult(connection) else {
+        if isRunningScript { finishScript() }  // in pipeline mode a nil only separates the answers
+        continue
+      }
+      unsafe take(result)
+    }
+  }
+
+  private func take(_ result: OpaquePointer) {
+    switch unsafe PQresultStatus(result) {
+    case PGRES_PIPELINE_SYNC:
+      unsafe PQclear(result)
+      finishFirst()
+    case PGRES_TUPLES_OK, PGRES_COMMAND_OK:
+      unsafe pending[pendingHead].result = PostgresResult(owning: result)
+    case PGRES_FATAL_ERROR:
+      if pending[pendingHead].error == nil { pending[pendingHead].error = unsafe .from(result) }
+      unsafe PQclear(result)
+    default:  // aborted by an earlier error of the same statement, or empty
+      unsafe PQclear(result)
+    }
+  }
+
+  private func finishFirst() {
+    let first = pending[pendingHead]
+    pendingHead += 1
+    if pendingHead == pending.count || pendingHead > 64 {
+      pending.removeFirst(pendingHead)
+      pendingHead = 0
+    }
+    if let error = first.error {
+      first.completion(.failure(error))
+    } else if let result = first.result {
+      first.completion(.success(result))
+    } else {
+      first.completion(.failure(PostgresError(.unexpectedResult, "the server answered a statement with nothing")))
+    }
+  }
+
+  private func finishScript() {
+    isRunningScript = false
+    if unsafe PQenterPipelineMode(connection) != 1 {
+      return lose(unsafe .connectionFailure(.connectionLost, connection))
+    }
+    finishFirst()
+  }
+
+  private func takeNotifications() {
+    while state == .ready, let notification = unsafe PQnotifies(connection) {
+      let channel = unsafe String(cString: notification.pointee.relname)
+      let payload = unsafe String(cString: notification.pointee.extra)
+      unsafe PQfreemem(notification)
+      onNotification?(channel, payload)
+    }
+  }
+
+  // MARK: - Closing
+
+  private func lose(_ error: PostgresError) {
+    guard state != .closed else { return }
+    let onLoss = self.onLoss
+    self.onLoss = nil
+    shut(error)
+    onLoss?(error)
+  }
+
+  private func shut(_ error: PostgresError) {
+    state = .closed
+    connectTimer?.cancel()
+    if let watch { loop.unwatch(watch) }
+    watch = nil
+    let failed = pending[pendingHead...]
+    pending = []
+    pendingHead = 0
+    let lost = PostgresError(.connectionLost, error.message)
+    for entry in failed { entry.completion(.failure(entry.error ?? lost)) }
+  }
+}

@@ -1,0 +1,73 @@
+// What can go wrong between us and Postgres. The text is safe to log: no SQL, no parameters, no password.
+
+internal import CLibPQ
+
+/// A failed connection or statement.
+public struct PostgresError: Error, Sendable, CustomStringConvertible {
+  /// The kind of failure, which decides what to do about it.
+  public enum Code: Sendable, Equatable {
+    /// The server could not be reached, or refused us.
+    case connectionFailed
+    /// The connection broke; a statement under way may have been carried out or not.
+    case connectionLost
+    /// The server refused the statement; the five-character SQLSTATE says why.
+    case server(sqlState: String)
+    /// The answer did not have the shape we rely on: the schema is not the one this version was made for.
+    case unexpectedResult
+  }
+
+  public var code: Code
+  /// One sentence for people.
+  public var message: String
+  /// What to do about it, where the server or we know.
+  public var hint: String?
+
+  public init(_ code: Code, _ message: String, hint: String? = nil) {
+    self.code = code
+    self.message = message
+    self.hint = hint
+  }
+
+  public var description: String {
+    var text = message
+    if case .server(let sqlState) = code { text += " (SQLSTATE \(sqlState))" }
+    if let hint { text += ". \(hint)" }
+    return text
+  }
+
+  /// Whether the same statement may succeed when tried again: the connection is gone, or the server asked for a retry
+  /// (serialization failure, deadlock, lock or statement timeout, shutting down, out of resources).
+  public var isTransient: Bool {
+    switch code {
+    case .connectionFailed, .connectionLost: return true
+    case .unexpectedResult: return false
+    case .server(let sqlState):
+      return ["40", "53", "57", "08"].contains(String(sqlState.prefix(2))) || sqlState == "55P03"
+    }
+  }
+
+  /// SQLSTATEs whose message quotes the offending input.
+  private static let quotingStates: Set<String> = ["22P02", "22P03", "22P04", "22007", "22008", "22032"]
+
+  /// The error a result carries. DETAIL and CONTEXT are left out because they quote rows and statements.
+  static func from(_ result: OpaquePointer) -> PostgresError {
+    let sqlState = unsafe field(result, Int32(UInt8(ascii: "C"))) ?? "XX000"
+    let primary = unsafe field(result, Int32(UInt8(ascii: "M"))) ?? "the server gave no reason"
+    let hint = unsafe field(result, Int32(UInt8(ascii: "H")))
+    if quotingStates.contains(sqlState) {
+      return PostgresError(.server(sqlState: sqlState), "the server could not read a value of the statement")
+    }
+    return PostgresError(.server(sqlState: sqlState), primary, hint: hint)
+  }
+
+  /// Why a connection failed: libpq's text, which names host, port, user and database but never the password.
+  static func connectionFailure(_ code: Code, _ connection: OpaquePointer) -> PostgresError {
+    let text = unsafe PQerrorMessage(connection).map { unsafe String(cString: $0) } ?? ""
+    let line = text.split(separator: "\n").first.map(String.init) ?? "the connection to Postgres was lost"
+    return PostgresError(code, line)
+  }
+
+  private static func field(_ result: OpaquePointer, _ code: Int32) -> String? {
+    unsafe PQresultErrorField(result, code).map { unsafe String(cString: $0) }
+  }
+}

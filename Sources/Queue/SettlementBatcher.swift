@@ -1,0 +1,70 @@
+// Gathers settlements until a batch is worth a round trip. Pure.
+
+public import Runtime
+
+/// A queue that is flushed when it is large enough or old enough, with a bounded number of batches under way.
+public struct SettlementBatcher<Element: Sendable>: Sendable {
+  public struct Limits: Sendable {
+    /// A batch of this size leaves at once.
+    public var worthwhile = 250
+    /// No batch is larger.
+    public var most = 1000
+    /// Nothing waits longer than this for company.
+    public var age: Nanoseconds = .milliseconds(2)
+    /// Batches under way at a time; more pile up into larger ones.
+    public var underWay = 2
+    /// Pause after a failed batch.
+    public var retry: Nanoseconds = .milliseconds(250)
+    public init() {}
+  }
+
+  private let limits: Limits
+  private var waiting: [Element] = []
+  private var oldest = Instant(nanoseconds: .max)
+  private var notBefore = Instant(nanoseconds: .min)
+  private var underWay = 0
+
+  public init(limits: Limits = Limits()) {
+    self.limits = limits
+  }
+
+  /// Elements not known to be written yet, without those under way.
+  public var count: Int { waiting.count }
+  public var isIdle: Bool { waiting.isEmpty && underWay == 0 }
+
+  public mutating func add(_ element: Element, _ now: Instant) {
+    if waiting.isEmpty { oldest = now }
+    waiting.append(element)
+  }
+
+  /// When `take` will have a batch if nothing more is added, nil when that does not depend on time.
+  public var due: Instant? {
+    guard !waiting.isEmpty, underWay < limits.underWay else { return nil }
+    return max(notBefore, waiting.count >= limits.worthwhile ? Instant(nanoseconds: .min) : oldest + limits.age)
+  }
+
+  /// The next batch if it is due; the caller reports its end with `didFlush` or `didFail`.
+  ///
+  /// - Parameter isLast: do not wait for company or after a failure.
+  public mutating func take(_ now: Instant, isLast: Bool = false) -> [Element]? {
+    guard let due, isLast || due <= now else { return nil }
+    let batch = Array(waiting.prefix(limits.most))
+    waiting.removeFirst(batch.count)
+    oldest = now  // what is left has waited, but its batch is full or follows within the age
+    underWay += 1
+    return batch
+  }
+
+  /// A batch was written.
+  public mutating func didFlush() {
+    underWay -= 1
+  }
+
+  /// A batch could not be written; it goes back to the front.
+  public mutating func didFail(_ batch: [Element], _ now: Instant) {
+    underWay -= 1
+    waiting.insert(contentsOf: batch, at: 0)
+    oldest = min(oldest, now)
+    notBefore = now + limits.retry
+  }
+}
