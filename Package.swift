@@ -82,8 +82,11 @@ let package = Package(
       ],
       swiftSettings: strict),
 
+    .target(
+      name: "TestSupport", dependencies: ["Queue", "Runtime"], path: "Tests/TestSupport",
+      swiftSettings: strictTests),
     .testTarget(name: "RuntimeTests", dependencies: ["Runtime"], swiftSettings: strictTests),
-    .testTarget(name: "QueueTests", dependencies: ["Queue", "Runtime"], swiftSettings: strictTests),
+    .testTarget(name: "QueueTests", dependencies: ["Queue", "Runtime", "TestSupport", logging], swiftSettings: strictTests),
     .testTarget(
       name: "ProvidersTests", dependencies: ["Providers", "Runtime", "Simulators"],
       swiftSettings: strictTests),
@@ -91,7 +94,7 @@ let package = Package(
       name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
     .testTarget(
       name: "GatewayTests",
-      dependencies: ["Gateway", "Queue", "Providers", "Simulators", "Runtime"],
+      dependencies: ["Gateway", "Queue", "Providers", "Simulators", "Runtime", "TestSupport"],
       swiftSettings: strictTests),
   ]
 )

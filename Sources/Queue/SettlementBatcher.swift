@@ -45,9 +45,9 @@ public struct SettlementBatcher<Element: Sendable>: Sendable {
 
   /// The next batch if it is due; the caller reports its end with `didFlush` or `didFail`.
   ///
-  /// - Parameter isLast: do not wait for company or after a failure.
+  /// - Parameter isLast: do not wait for company.
   public mutating func take(_ now: Instant, isLast: Bool = false) -> [Element]? {
-    guard let due, isLast || due <= now else { return nil }
+    guard let due, due <= now || (isLast && notBefore <= now) else { return nil }
     let batch = Array(waiting.prefix(limits.most))
     waiting.removeFirst(batch.count)
     oldest = now  // what is left has waited, but its batch is full or follows within the age

@@ -68,6 +68,8 @@ internal import Darwin
     ]
     let values = [applicationName, "5", "2", "3", "10000", "UTF8", url]
     unsafe connection = unsafe Self.start(keywords, values)
+    // libpq would write the server's notices to standard error, and they may quote data.
+    unsafe PQsetNoticeProcessor(connection, { _, _ in }, nil)
     guard unsafe PQstatus(connection) != CONNECTION_BAD else {
       let error = unsafe PostgresError.connectionFailure(.connectionFailed, connection)
       loop.atEndOfTurn { [self] in finishConnecting(error) }

@@ -9,8 +9,13 @@ public struct PostgresStatement: Sendable {
   ///   - name: unique within the program.
   ///   - sql: one statement with `$1`… as parameters.
   public init(name: StaticString, sql: StaticString) {
-    self.name = "\(name)"
-    self.sql = "\(sql)"
+    self.init(name: "\(name)", text: "\(sql)")
+  }
+
+  /// A statement whose text is made at run time; the same name must always come with the same text on a connection.
+  public init(name: String, text: String) {
+    self.name = name
+    self.sql = text
   }
 }
 
@@ -79,11 +84,12 @@ public struct PostgresParameters: Sendable {
     }
   }
 
-  /// UTF-8 texts; nil is NULL.
+  /// UTF-8 texts; nil is NULL. Postgres has no NUL in a text; one that came from a peer is left out.
   public mutating func append(texts values: [[UInt8]?]) {
     appendArray(.textArray, of: .text, values) { value, bytes in
-      bytes.appendBigEndian(Int32(value.count))
-      bytes.append(contentsOf: value)
+      let text = value.contains(0) ? value.filter { $0 != 0 } : value
+      bytes.appendBigEndian(Int32(text.count))
+      bytes.append(contentsOf: text)
     }
   }
 

@@ -1,0 +1,27 @@
+// A lane as the dispatcher drives it: one app's account at one provider.
+
+import Providers
+import Runtime
+
+/// One lane and the provider behind it.
+struct DispatcherLane: Sendable {
+  /// `push.lane.id`.
+  var id: Int16
+  var app: String
+  /// `apns`, `fcm` or `expo`.
+  var providerName: String
+  var provider: any PushProvider
+  /// Most deliveries held at a time.
+  var window: Int
+}
+
+extension PushProvider {
+  /// Hands a batch over from whatever loop the caller is on.
+  nonisolated func take(_ batch: [PushRequest]) {
+    if loop.isCurrent {
+      assumeIsolated { $0.send(batch) }
+    } else {
+      loop.execute { self.assumeIsolated { $0.send(batch) } }
+    }
+  }
+}

@@ -1,0 +1,188 @@
+import Queue
+import Runtime
+import Testing
+
+private func at(_ milliseconds: Int64) -> Instant { Instant(nanoseconds: 0) + .milliseconds(milliseconds) }
+
+@Suite("Lane scheduler")
+struct LaneSchedulerTests {
+  @Test("a lane without capacity claims nothing, and other lanes do not notice")
+  func isolation() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 100)
+    scheduler.add(lane: 2, window: 100)
+    scheduler.setCapacity(50, of: 2)
+    #expect(scheduler.allowances() == [LaneAllowance(lane: 2, limit: 100)])
+  }
+
+  @Test("the allowance is what the window and twice the capacity leave beside what is in flight")
+  func room() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 1000)
+    scheduler.setCapacity(10, of: 1)
+    #expect(scheduler.allowances() == [LaneAllowance(lane: 1, limit: 20)])
+    scheduler.didClaim(12, of: 1)
+    #expect(scheduler.allowances() == [LaneAllowance(lane: 1, limit: 8)])
+    for _ in 0..<12 { scheduler.didFinish(1) }
+    #expect(scheduler.allowances() == [LaneAllowance(lane: 1, limit: 20)])
+  }
+
+  @Test("a busy lane with little room waits until a claim is worth it, an idle one never waits")
+  func hysteresis() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 100)
+    scheduler.setCapacity(100, of: 1)
+    scheduler.didClaim(90, of: 1)
+    #expect(scheduler.allowances() == [])
+    for _ in 0..<90 { scheduler.didFinish(1) }
+    #expect(scheduler.allowances() == [LaneAllowance(lane: 1, limit: 100)])
+  }
+
+  @Test("a full claim is shared out in turn, so that no lane starves")
+  func fairness() {
+    var limits = LaneScheduler.Limits()
+    limits.claimPerLane = 10
+    limits.claimInAll = 10
+    var scheduler = LaneScheduler(limits: limits)
+    for lane in 1...3 {
+      scheduler.add(lane: Int16(lane), window: 100)
+      scheduler.setCapacity(100, of: Int16(lane))
+    }
+    let lanes = (0..<3).map { _ in scheduler.allowances().map(\.lane) }
+    #expect(lanes == [[1], [2], [3]])
+  }
+
+  @Test("a paused lane claims nothing until it is resumed")
+  func paused() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 10)
+    scheduler.setCapacity(10, of: 1)
+    scheduler.setPaused(true, of: 1)
+    #expect(scheduler.allowances() == [])
+    scheduler.setPaused(false, of: 1)
+    #expect(scheduler.allowances().count == 1)
+  }
+}
+
+@Suite("Claim pacer")
+struct ClaimPacerTests {
+  @Test("after rows the next claim is due at once, then every millisecond for 20 ms, then every 50 ms")
+  func pace() {
+    var pacer = ClaimPacer()
+    pacer.didClaim(5, at(100))
+    #expect(pacer.next == at(100))
+    pacer.didClaim(0, at(101))
+    #expect(pacer.next == at(102))
+    pacer.didClaim(0, at(119))
+    #expect(pacer.next == at(120))
+    pacer.didClaim(0, at(121))
+    #expect(pacer.next == at(171))
+  }
+
+  @Test("the bell makes a claim due at once")
+  func bell() {
+    var pacer = ClaimPacer()
+    pacer.didClaim(0, at(100))
+    #expect(pacer.next == at(150))
+    pacer.didHearBell(at(110), isClaiming: false)
+    #expect(pacer.next == at(110))
+  }
+
+  @Test("a bell during a claim is not forgotten when the claim comes back empty")
+  func bellDuringClaim() {
+    var pacer = ClaimPacer()
+    pacer.didHearBell(at(110), isClaiming: true)
+    pacer.didClaim(0, at(112))
+    #expect(pacer.next == at(112))
+    pacer.didClaim(0, at(113))
+    #expect(pacer.next == at(114))
+  }
+
+  @Test("a failed claim is tried again after a pause")
+  func failure() {
+    var pacer = ClaimPacer()
+    pacer.didFail(at(100))
+    #expect(pacer.next == at(350))
+  }
+}
+
+@Suite("Claim floor")
+struct ClaimFloorTests {
+  private let allowance = [LaneAllowance(lane: 1, limit: 10)]
+
+  @Test("between sweeps a claim starts just below the newest deadline claimed")
+  func floor() {
+    var floor = ClaimFloor()
+    #expect(floor.floors(for: allowance, at(0)) == [.min])
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 5_000_000)
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 4_000_000)
+    floor.didFinish(cost: .milliseconds(4), at(4))
+    #expect(floor.floors(for: allowance, at(5)) == [4_750_000])
+    floor.didFinish(cost: .milliseconds(4), at(9))
+  }
+
+  @Test("sweeps come at ten times their own cost: often while they are cheap, rarely while they are dear")
+  func sweeps() {
+    var floor = ClaimFloor()
+    _ = floor.floors(for: allowance, at(0))
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 5_000_000)
+    floor.didFinish(cost: .milliseconds(30), at(30))
+    #expect(floor.floors(for: allowance, at(329)) != [.min])
+    #expect(floor.floors(for: allowance, at(330)) == [.min])
+    floor.didFinish(cost: .milliseconds(1), at(331))
+    #expect(floor.floors(for: allowance, at(341)) == [.min])
+  }
+}
+
+@Suite("Settlement batcher")
+struct SettlementBatcherTests {
+  @Test("a batch leaves when it is worth it or when its oldest has waited long enough")
+  func due() {
+    var batcher = SettlementBatcher<Int>()
+    #expect(batcher.due == nil)
+    batcher.add(1, at(10))
+    #expect(batcher.take(at(11)) == nil)
+    #expect(batcher.due == at(12))
+    #expect(batcher.take(at(12)) == [1])
+    for value in 0..<250 { batcher.add(value, at(20)) }
+    #expect(batcher.take(at(20))?.count == 250)
+  }
+
+  @Test("no more batches than allowed are under way; what piles up leaves as one")
+  func underWay() {
+    var batcher = SettlementBatcher<Int>()
+    batcher.add(1, at(0))
+    #expect(batcher.take(at(5)) == [1])
+    batcher.add(2, at(5))
+    #expect(batcher.take(at(10)) == [2])
+    batcher.add(3, at(10))
+    batcher.add(4, at(11))
+    #expect(batcher.take(at(50)) == nil)
+    batcher.didFlush()
+    #expect(batcher.take(at(50)) == [3, 4])
+    #expect(!batcher.isIdle)
+    batcher.didFlush()
+    batcher.didFlush()
+    #expect(batcher.isIdle)
+  }
+
+  @Test("a failed batch comes back first, after a pause, even at the end")
+  func failure() {
+    var batcher = SettlementBatcher<Int>()
+    batcher.add(1, at(0))
+    let batch = batcher.take(at(5))!
+    batcher.add(2, at(6))
+    batcher.didFail(batch, at(10))
+    #expect(batcher.take(at(100)) == nil)
+    #expect(batcher.take(at(100), isLast: true) == nil)
+    #expect(batcher.take(at(260), isLast: true) == [1, 2])
+  }
+
+  @Test("no batch is larger than the limit")
+  func most() {
+    var batcher = SettlementBatcher<Int>()
+    for value in 0..<1500 { batcher.add(value, at(0)) }
+    #expect(batcher.take(at(0))?.count == 1000)
+    #expect(batcher.take(at(2))?.count == 500)
+  }
+}
