@@ -236,11 +236,15 @@ internal import Darwin
   }
 
   private func takeResults() {
+    var wasNil = false
     while state == .ready, pendingCount > 0, unsafe PQisBusy(connection) == 0 {
       guard let result = unsafe PQgetResult(connection) else {
-        if isRunningScript { finishScript() }  // in pipeline mode a nil only separates the answers
+        if isRunningScript { finishScript() }
+        if wasNil { return }  // a broken connection gives nothing but nil
+        wasNil = true  // otherwise, in pipeline mode, one nil separates the answers
         continue
       }
+      wasNil = false
       unsafe take(result)
     }
   }

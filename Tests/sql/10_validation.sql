@@ -1,0 +1,108 @@
+-- What is refused, and what the error says.
+select test.refuses('payload must be an object', 'payload: must be an object (call without callId)', '["secret"]');
+select test.refuses('payload may not be null', 'payload: must be an object (call without callId)', null);
+select test.refuses('callId is required', 'payload.callId: must be a string of 1 to 128 characters (call without callId)', '{"from": "x"}');
+select test.refuses('callId must be a string', 'payload.callId: must be a string of 1 to 128 characters (call 7)', '{"callId": 7, "from": "x"}');
+select test.refuses('callId may not be empty', 'payload.callId: must be a string of 1 to 128 characters (call without callId)', '{"callId": "", "from": "x"}');
+select test.refuses('callId has at most 128 characters', 'payload.callId: must be a string of 1 to 128 characters (call ' || repeat('c', 128) || ')',
+  jsonb_build_object('callId', repeat('c', 129), 'from', 'x'));
+select test.refuses('a very long callId is refused, not an index error', 'payload.callId: must be a string of 1 to 128 characters (call ' || repeat('c', 128) || ')',
+  jsonb_build_object('callId', repeat('c', 9000), 'from', 'x'));
+select test.refuses('call_id must equal callId', 'call_id: must equal payload.callId; leave it out and it is filled in (call b)',
+  '{"callId": "a", "from": "x"}', p_call_id => 'b');
+select test.refuses('from is required', 'payload.from: must be a string (call a)', '{"callId": "a"}');
+select test.refuses('from must be a string', 'payload.from: must be a string (call a)', '{"callId": "a", "from": {"secret": 1}}');
+select test.refuses(field || ' must be a string', format('payload.%s: must be a string, or left out (call a)', field),
+  jsonb_build_object('callId', 'a', 'from', 'x', field, '["secret"]'::jsonb))
+  from unnest(array['fromName', 'apartmentNumber', 'buildingName', 'channelName']) field;
+select test.refuses('metadata must be an object', 'payload.metadata: must be an object, or left out (call a)', '{"callId": "a", "from": "x", "metadata": "secret"}');
+select test.refuses('other kinds come later', 'kind: must be incoming_call or video_call; other kinds are not supported yet (call a)',
+  '{"callId": "a", "from": "x"}', p_kind => 'message');
+select test.refuses('app must be a name', 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores (call a)',
+  '{"callId": "a", "from": "x"}', p_app => 'a b');
+select test.refuses('ring_seconds ' || ring || ' is out of range', 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window (call a)',
+  '{"callId": "a", "from": "x"}', p_ring => ring) from unnest(array[0, -1, 601, 2147483647]) ring;
+select test.refuses('recipients must be an array', 'recipients: must be an array of user ids or objects (call a)', '{"callId": "a", "from": "x"}', '{"secret": 1}');
+select test.refuses('recipients may not be null', 'recipients: must be an array of user ids or objects (call a)', '{"callId": "a", "from": "x"}', null);
+select test.refuses('1001 recipients are too many', 'recipients: must have at most 1000 entries; split the call (call a)', '{"callId": "a", "from": "x"}',
+  (select jsonb_agg('u' || g) from generate_series(1, 1001) g));
+select test.refuses(format('recipient %s', entry), format('recipients[1]%s (call a)', message), '{"callId": "a", "from": "x"}',
+  jsonb_build_array('someone', entry))
+from (values
+  ('7'::jsonb, ': must be a user id, or an object with a userId'),
+  ('""', ': must be a user id of 1 to 256 characters'),
+  ('{"fcmToken": "secret-token-0123456789"}', '.userId: must be a string of 1 to 256 characters'),
+  ('{"userId": 7}', '.userId: must be a string of 1 to 256 characters'),
+  ('{"userId": ""}', '.userId: must be a string of 1 to 256 characters'),
+  ('{"userId": "u", "voipPushToken": "secret"}', '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'),
+  ('{"userId": "u", "voipPushToken": {"secret": 1}}', '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'),
+  ('{"userId": "u", "apnsToken": "secret"}', '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'),
+  ('{"userId": "u", "fcmToken": "secret"}', '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'),
+  ('{"userId": "u", "fcmToken": "secret token with blanks"}', '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'),
+  ('{"userId": "u", "pushToken": "ExponentPushToken[]"}', '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'),
+  ('{"userId": "u", "pushToken": "secret"}', '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'),
+  ('{"userId": "u", "pushToken": true}', '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'),
+  ('{"userId": "u", "platform": "symbian"}', '.platform: must be ios or android, or left out'),
+  ('{"userId": "u", "environment": "staging"}', '.environment: must be production or sandbox, or left out'),
+  ('{"userId": "u", "locale": 7}', '.locale: must be a string of at most 64 characters, or left out'),
+  ('{"userId": "u", "notificationEnabled": "yes"}', '.notificationEnabled: must be true or false, or left out')
+) bad(entry, message);
+select test.refuses(format('a VoIP token of %s digits', digits), 'recipients[0].voipPushToken: must be 64 to 200 hexadecimal digits, an even number (call a)',
+  '{"callId": "a", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', repeat('a', digits))))
+  from unnest(array[62, 65, 202]) digits;
+select test.refuses('an FCM token of 4097 characters', 'recipients[0].fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . - (call a)',
+  '{"callId": "a", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', repeat('a', 4097))));
+
+-- One bad call in a statement refuses all of it.
+do $$ begin
+  insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'all-' || g, 'from', case when g < 10 then 'x' end), '[]'
+    from generate_series(1, 10) g;
+exception when invalid_parameter_value then end $$;
+select test.equal('one bad call refuses the whole statement', (select count(*) from push.outbox where call_id like 'all-%'), 0::bigint);
+
+-- Sizes: what each provider's rendering of the payload may have.
+create function pg_temp.sized(p_characters int, p_recipient jsonb) returns text language plpgsql as $$
+begin
+  insert into push.outbox (payload, recipients) values (
+    jsonb_build_object('callId', gen_random_uuid(), 'from', 'x', 'metadata', jsonb_build_object('filler', repeat('secret', p_characters / 6))),
+    jsonb_build_array(p_recipient));
+  return 'accepted';
+exception when invalid_parameter_value then
+  return regexp_replace(regexp_replace(sqlerrm, '\d+ bytes when', 'N bytes when'), ' \(call .*', '');
+end $$;
+select test.equal(format('%s characters over %s', characters, recipient #>> '{}'), pg_temp.sized(characters, recipient), want)
+from (values
+  (4500, '{"userId": "u", "voipPushToken": "0000000000000000000000000000000000000000000000000000000000000000"}'::jsonb, 'accepted'),
+  (5100, '{"userId": "u", "voipPushToken": "0000000000000000000000000000000000000000000000000000000000000000"}',
+    'payload: up to N bytes when rendered for APNs VoIP, the limit is 5120; shorten it, metadata first'),
+  (1500, '{"userId": "u", "fcmToken": "token-0123456789-0123456789"}', 'accepted'),
+  (2040, '{"userId": "u", "fcmToken": "token-0123456789-0123456789"}',
+    'payload: up to N bytes when rendered for FCM, the limit is 4096; shorten it, metadata first'),
+  (3000, '{"userId": "u", "pushToken": "ExponentPushToken[0123456789]"}', 'accepted'),
+  (4080, '{"userId": "u", "pushToken": "ExponentPushToken[0123456789]"}',
+    'payload: up to N bytes when rendered for Expo, the limit is 4096; shorten it, metadata first'),
+  (6000, '"nobody"', 'accepted'),
+  (18000, '"nobody"', 'payload: has 18091 bytes, the limit is 16384; shorten it')
+) size(characters, recipient, want);
+select test.equal('a bound is never below what a hostile payload renders to', (push.size_faults(jsonb_build_object(
+  'callId', 'a', 'from', 'x', 'metadata', jsonb_build_object('a', repeat('"', 900)))))[2] is not null, true);
+
+-- Devices, likewise.
+create function pg_temp.device(p_app text, p_provider text, p_token text, p_environment text, p_platform text) returns text language plpgsql as $$
+begin
+  insert into push.devices (user_id, app, provider, token, environment, platform) values ('u', p_app, p_provider, p_token, p_environment, p_platform);
+  return 'accepted';
+exception when others then
+  return sqlerrm;
+end $$;
+select test.equal('device ' || want, pg_temp.device(app, provider, token, environment, platform), want)
+from (values
+  ('default', 'apns', 'secret', null, null, 'push.devices.token: must have the form of a token of provider apns'),
+  ('default', 'fcm', 'secret', null, null, 'push.devices.token: must have the form of a token of provider fcm'),
+  ('default', 'sms', 'secret', null, null, 'push.devices.provider: must be apns, fcm or expo'),
+  ('default', 'fcm', 'device-token-0123456789', 'staging', null, 'push.devices.environment: must be production or sandbox'),
+  ('default', 'fcm', 'device-token-0123456789', null, 'symbian', 'push.devices.platform: must be ios or android, or null'),
+  ('a b', 'fcm', 'device-token-0123456789', null, null, 'push.devices.app: must have 1 to 64 letters, digits, dots, dashes or underscores'),
+  ('default', 'fcm', repeat('long-token', 400), 'development', null, 'accepted'),
+  ('default', 'fcm', 'device-token-0123456789', null, null, 'accepted')
+) d(app, provider, token, environment, platform, want);

@@ -1,0 +1,158 @@
+#!/bin/sh
+# The SQL tests: what the schema promises to backends, gateways and ops, asked through psql.
+#
+#   Tests/sql/run.sh [DATABASE_URL]     (else the variable DATABASE_URL)
+#
+# Makes a scratch database beside the given one, applies migrations/, runs every *.sql here and the checks below that
+# need several sessions, and drops the scratch database. Ends with "N passed, N failed"; non-zero when any failed.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+given=${1:-${DATABASE_URL:-}}
+[ -n "$given" ] || { echo "run.sh: give a database URL, for example: Tests/sql/run.sh \$(scripts/postgres.sh start .local/pg)" >&2; exit 64; }
+
+case $given in
+  *\?*) server=${given%%\?*} parameters="?${given#*\?}" ;;
+  *) server=$given parameters= ;;
+esac
+name=push_test_$$
+url=${server%/*}/$name$parameters
+work=$(mktemp -d)
+results=$work/results
+: >"$results"
+
+cleanup() {
+  psql -Xq "$given" -c "drop database if exists $name with (force)" >/dev/null 2>&1 || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+sql() { psql -XAtq -v ON_ERROR_STOP=1 "$url" "$@"; }
+ok() { echo "ok - $1" >>"$results"; }
+not_ok() { echo "not ok - $1: $2" >>"$results"; }
+equal() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got [$2], want [$3]"; fi; }
+
+psql -Xq "$given" -c "create database $name" >/dev/null
+for file in "$root"/migrations/*.sql; do
+  sql -1 -f "$file" >/dev/null || { echo "run.sh: $file does not apply" >&2; exit 1; }
+done
+sql -f "$here/harness.psql" >/dev/null
+
+# A file's tests run in one transaction that is rolled back, so files do not see each other.
+for file in "$here"/*.sql; do
+  if { echo 'begin;'; cat "$file"; echo 'rollback;'; } | sql >"$work/out" 2>"$work/err"; then :; else
+    not_ok "$(basename "$file") runs to its end" "$(head -n 3 "$work/err" | tr '\n' ' ')"
+  fi
+  grep -E '^(ok|not ok) - ' "$work/out" >>"$results" || not_ok "$(basename "$file")" "it ran no test"
+done
+
+# --- One bell a transaction ---
+bells() { grep -c 'Asynchronous notification "push_outbox"' || true; }
+equal "a transaction of several inserts rings once" "$(sql <<'SQL' | bells
+listen push_outbox;
+begin;
+select push.enqueue_call('{"callId": "bell-1", "from": "x"}', '[{"userId": "u", "fcmToken": "bell-token-0123456789"}]');
+select push.enqueue_call('{"callId": "bell-2", "from": "x"}', '[{"userId": "u", "fcmToken": "bell-token-0123456789"}]');
+insert into push.outbox (payload, recipients)
+  select jsonb_build_object('callId', 'bell-3-' || g, 'from', 'x'), '[{"userId": "u", "fcmToken": "bell-token-0123456789"}]'
+  from generate_series(1, 50) g;
+commit;
+select 1;
+SQL
+)" 1
+equal "a call without a delivery does not ring" "$(sql <<'SQL' | bells
+listen push_outbox;
+select push.enqueue_call('{"callId": "bell-4", "from": "x"}', '["nobody"]');
+select 1;
+SQL
+)" 0
+equal "a rolled back call does not ring" "$(sql <<'SQL' | bells
+listen push_outbox;
+begin;
+select push.enqueue_call('{"callId": "bell-5", "from": "x"}', '[{"userId": "u", "fcmToken": "bell-token-0123456789"}]');
+rollback;
+select 1;
+SQL
+)" 0
+
+# --- COPY ---
+printf 'default\t{"callId": "copy-1", "from": "x"}\t[{"userId": "u", "fcmToken": "copy-token-0123456789"}]\n%.0s' 1 2 >"$work/twice"
+sql -c "\\copy push.outbox (app, payload, recipients) from '$work/twice'"
+sql -c "\\copy push.outbox (app, payload, recipients) from '$work/twice'"
+equal "a call copied four times is one call and one delivery" \
+  "$(sql -c "select count(*), count(d) from push.outbox o left join push.delivery d on d.outbox_id = o.id where call_id = 'copy-1'")" "1|1"
+printf 'default\t{"callId": "copy-2", "from": "x"}\t[{"userId": "u", "voipPushToken": "my-secret-token"}]\n' >"$work/bad"
+sql -c "\\copy push.outbox (app, payload, recipients) from '$work/bad'" 2>"$work/err" && not_ok "COPY of a bad token" "it was accepted"
+equal "COPY's error names the field and the call" \
+  "$(grep -c 'recipients\[0\].voipPushToken: must be 64 to 200 hexadecimal digits, an even number (call copy-2)' "$work/err")" 1
+equal "COPY's error prints no line of the data" "$(grep -c 'secret' "$work/err")" 0
+
+# --- Several sessions ---
+pids=
+for session in 1 2 3 4; do
+  i=0
+  while [ $i -lt 100 ]; do
+    i=$((i + 1))
+    echo "select 'duplicate ' || duplicate from push.enqueue_call('{\"callId\": \"race-$i\", \"from\": \"x\"}', '[{\"userId\": \"u\", \"fcmToken\": \"race-token-0123456789\"}]', 'race');"
+    echo "insert into push.outbox (app, payload, recipients) values ('race2', '{\"callId\": \"race-$i\", \"from\": \"x\"}', '[]') on conflict do nothing;"
+  done | sql >"$work/race.$session" 2>&1 &
+  pids="$pids $!"
+done
+for pid in $pids; do wait "$pid" || true; done
+equal "four sessions enqueue the same 100 calls: 100 calls" "$(cat "$work"/race.* | grep -c 'duplicate false')" 100
+equal "four sessions enqueue the same 100 calls: 300 duplicates, no error" "$(cat "$work"/race.* | grep -vc 'duplicate false')" 300
+equal "four sessions made 100 deliveries" \
+  "$(sql -c "select count(*) from push.delivery d join push.lane l on l.id = d.lane where l.app = 'race'")" 100
+
+sql -c "insert into push.outbox (app, payload, recipients)
+  select 'claim', jsonb_build_object('callId', 'claim-' || g, 'from', 'x'),
+    (select jsonb_agg(jsonb_build_object('userId', 'u', 'fcmToken', 'claim-token-0123456789-' || k)) from generate_series(1, 3) k)
+  from generate_series(1, 1000) g"
+lane=$(sql -c "select id from push.lanes where app = 'claim'")
+pids=
+for session in 1 2 3 4; do
+  gateway=$(sql -c "select push.register_gateway('session $session', 'test')")
+  i=0
+  while [ $i -lt 40 ]; do
+    i=$((i + 1))
+    echo "select outbox_id || '/' || n from push.claim($gateway, array[$lane]::smallint[], array[25], array['-infinity']::timestamptz[]);"
+  done | sql >"$work/claim.$session" 2>&1 &
+  pids="$pids $!"
+done
+for pid in $pids; do wait "$pid" || true; done
+equal "four gateways claim 3000 deliveries, each once" \
+  "$(cat "$work"/claim.* | wc -l | tr -d ' ')/$(cat "$work"/claim.* | sort -u | wc -l | tr -d ' ')" "3000/3000"
+
+# --- The plan of the statement inside push.claim, as it really runs ---
+if sql -c "load 'auto_explain'" 2>/dev/null; then
+  sql >"$work/out" 2>"$work/plan" <<SQL
+set client_min_messages = log; load 'auto_explain';
+set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
+select count(*) from push.claim((select max(id) from push.gateways), array[$lane]::smallint[], array[10], array['-infinity']::timestamptz[]);
+SQL
+  equal "the claim walks the partial index" "$(grep -c 'Index Scan using delivery_ready on delivery' "$work/plan")" 1
+  equal "the deadline is part of its index condition" \
+    "$(grep -Ec 'Index Cond: \(\(lane = .*\) AND \(deadline_at > ' "$work/plan")" 1
+  equal "the claim sorts nothing" "$(grep -c 'Sort' "$work/plan")" 0
+  equal "the claim scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
+
+  # Tiny tables, freshly analyzed: without pinned plans the session would keep scanning them as they grow.
+  sql -c "truncate push.outbox, push.delivery" -c "insert into push.devices (user_id, provider, token)
+    values ('planned', 'fcm', 'plan-token-0123456789')" -c "analyze"
+  sql >"$work/out" 2>"$work/plan" <<'SQL'
+set client_min_messages = log; load 'auto_explain';
+set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
+select push.enqueue_call('{"callId": "plan", "from": "x"}', '["planned", {"userId": "u", "fcmToken": "plan-token-9876543210"}]');
+SQL
+  equal "enqueueing scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
+  equal "enqueueing finds a user's devices by index" "$(grep -c 'using devices_of_user' "$work/plan")" 1
+  equal "enqueueing finds dead tokens by index" "$(grep -c 'using token_invalidations_lookup' "$work/plan")" 1
+fi
+
+cat "$results"
+passed=$(grep -c '^ok - ' "$results" || true)
+failed=$(grep -c '^not ok - ' "$results" || true)
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
