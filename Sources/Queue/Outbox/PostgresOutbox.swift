@@ -125,6 +125,7 @@ public actor PostgresOutbox: OutboxStore {
 
   /// Registers, or asks whether we still count as alive; if others have taken over our claims, registers anew.
   private func confirmIdentity() async throws(PostgresError) {
+    let former = gatewayID
     if let gatewayID {
       var parameters = PostgresParameters()
       parameters.append(gatewayID)
@@ -132,13 +133,13 @@ public actor PostgresOutbox: OutboxStore {
       if result.bool(0, 0) { return }
       self.gatewayID = nil
       logger.warning("This replica was declared dead; its claims were taken over, and it registers anew")
-      report?(.fenced)
     }
     var parameters = PostgresParameters()
     parameters.append(options.name)
     parameters.append(options.version)
     let result = try await control.query(OutboxStatements.registerGateway, parameters, isolation: self)
     gatewayID = result.int32(0, 0)
+    if former != nil { report?(.fenced) }
   }
 
   // MARK: - Heartbeat and maintenance
