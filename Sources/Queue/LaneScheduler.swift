@@ -76,6 +76,9 @@ public struct LaneScheduler: Sendable {
   /// Deliveries of all lanes held now.
   public var inFlight: Int { lanes.reduce(0) { $0 + $1.inFlight } }
 
+  /// Whether any lane could send.
+  public var hasCapacity: Bool { lanes.contains { $0.capacity > 0 } }
+
   /// What may be claimed now, for the lanes with room worth a claim.
   public mutating func allowances() -> [LaneAllowance] {
     var allowances: [LaneAllowance] = []

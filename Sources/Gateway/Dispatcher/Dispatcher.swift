@@ -29,7 +29,6 @@ actor Dispatcher {
   private let store: any OutboxStore
   private let lanes: [DispatcherLane]
   private let laneIndexByID: [Int16: Int]
-  private let planner: CallPlanner
   private let policy: RetryPolicy
   private let logger: Logger
 
@@ -52,13 +51,11 @@ actor Dispatcher {
   private var onIdle: CheckedContinuation<Void, Never>?
 
   init(
-    store: any OutboxStore, lanes: [DispatcherLane], planner: CallPlanner, policy: RetryPolicy = RetryPolicy(),
-    loop: EventLoop, logger: Logger
+    store: any OutboxStore, lanes: [DispatcherLane], policy: RetryPolicy = RetryPolicy(), loop: EventLoop, logger: Logger
   ) {
     self.store = store
     self.lanes = lanes
     self.laneIndexByID = Dictionary(uniqueKeysWithValues: lanes.enumerated().map { ($1.id, $0) })
-    self.planner = planner
     self.policy = policy
     self.loop = loop
     self.logger = logger
@@ -108,6 +105,14 @@ actor Dispatcher {
     case .results(let results): for result in results { handle(result) }
     }
     planPump()
+  }
+
+  /// What keeps this dispatcher from sending, one sentence each; empty when deliveries flow.
+  var obstacles: [String] {
+    if isDraining { return ["the gateway is shutting down"] }
+    if !isStoreAvailable { return ["the database cannot be reached"] }
+    if scheduler.hasCapacity { return [] }
+    return lanes.map { "\($0.app)/\($0.kind.rawValue): no usable connection to the provider" }
   }
 
   // MARK: - The pump
@@ -197,7 +202,7 @@ actor Dispatcher {
 
   private func send(_ slot: Int, _ now: Instant) {
     guard let entry = held[slot] else { return }
-    switch planner.plan(entry.delivery, app: lanes[entry.lane].app, provider: lanes[entry.lane].providerName, now: now, tag: UInt64(slot)) {
+    switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(slot)) {
     case .success(let request):
       outgoing[entry.lane].append(request)
       counters.sent += 1
@@ -291,7 +296,7 @@ actor Dispatcher {
       metadata: [
         "call_id": "\(String(decoding: entry.delivery.callID, as: UTF8.self))",
         "delivery_id": "\(entry.delivery.lease.outboxID)/\(entry.delivery.lease.number)",
-        "app": "\(lane.app)", "provider": "\(lane.providerName)", "outcome": "\(outcome)",
+        "app": "\(lane.app)", "provider": "\(lane.kind.rawValue)", "outcome": "\(outcome)",
         "reason": "\(reason ?? "none")", "attempts": "\(entry.attempts)",
       ])
   }

@@ -8,9 +8,10 @@ struct DispatcherLane: Sendable {
   /// `push.lane.id`.
   var id: Int16
   var app: String
-  /// `apns`, `fcm` or `expo`.
-  var providerName: String
+  var kind: ProviderKind
   var provider: any PushProvider
+  /// Makes requests of the lane's deliveries.
+  var planner: CallPlanner
   /// Most deliveries held at a time.
   var window: Int
 }

@@ -23,6 +23,9 @@ typedef size_t (*shim_curl_data_callback)(char *data, size_t size, size_t count,
 static inline CURLcode shim_curl_easy_setopt_data_callback(CURL *handle, CURLoption option, shim_curl_data_callback callback) {
   return curl_easy_setopt(handle, option, callback);
 }
+static inline CURLcode shim_curl_easy_setopt_ssl_context_callback(CURL *handle, curl_ssl_ctx_callback callback) {
+  return curl_easy_setopt(handle, CURLOPT_SSL_CTX_FUNCTION, callback);
+}
 static inline CURLcode shim_curl_easy_getinfo_long(CURL *handle, CURLINFO info, long *value) {
   return curl_easy_getinfo(handle, info, value);
 }

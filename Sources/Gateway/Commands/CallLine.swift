@@ -1,0 +1,60 @@
+// One line of what `push-gateway enqueue` reads: a call as JSON.
+
+internal import Runtime
+
+/// `{"app": "porteiro", "payload": {…}, "recipients": […], "ringSeconds": 60}`
+struct CallLine: Equatable, Sendable {
+  /// Counted from 1.
+  var number: Int
+  /// The database's own default when nil.
+  var app: [UInt8]?
+  var payload: [UInt8]
+  var recipients: [UInt8]
+  var ringSeconds: Int32?
+
+  /// What is wrong with a line. Names the key, never the content.
+  struct Fault: Error, Equatable, CustomStringConvertible {
+    var line: Int
+    var message: String
+    var description: String { "line \(line): \(message)" }
+  }
+
+  private static let keys = ["app", "payload", "recipients", "ringSeconds"]
+
+  /// - Throws: what is wrong with the form. What the values must be is for the database to say.
+  init(_ text: [UInt8], number: Int) throws(Fault) {
+    func fault(_ message: String) -> Fault { Fault(line: number, message: message) }
+    let json: JSONScanner
+    do throws(JSONError) {
+      json = try JSONScanner(text)
+    } catch {
+      throw fault(error.description)
+    }
+    guard json.root.kind == .object else { throw fault("must be a JSON object") }
+    var values: [String: JSONScanner.Value] = [:]
+    for member in json.members(of: json.root) {
+      let key = String(decoding: json.key(member), as: UTF8.self)
+      guard Self.keys.contains(key) else {
+        throw fault("unknown key \(key.prefix(64))" + Suggestion.text(for: key, among: Self.keys))
+      }
+      values[key] = member.value
+    }
+    guard let payload = values["payload"] else { throw fault("payload is missing") }
+    guard payload.kind == .object else { throw fault("payload must be an object") }
+    guard let recipients = values["recipients"] else { throw fault("recipients is missing") }
+    guard recipients.kind == .array else { throw fault("recipients must be an array") }
+    self.number = number
+    self.payload = Array(json.raw(payload))
+    self.recipients = Array(json.raw(recipients))
+    if let value = values["app"], value.kind != .null {
+      guard let app = json.string(value) else { throw fault("app must be a string") }
+      self.app = app
+    }
+    if let value = values["ringSeconds"], value.kind != .null {
+      guard let seconds = json.integer(value).flatMap({ Int32(exactly: $0) }) else {
+        throw fault("ringSeconds must be a whole number")
+      }
+      ringSeconds = seconds
+    }
+  }
+}

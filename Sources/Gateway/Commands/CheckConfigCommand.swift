@@ -1,0 +1,34 @@
+// `push-gateway check-config`: everything about a configuration that can be known without calling a provider.
+
+import ArgumentParser
+import Providers
+import Runtime
+
+struct CheckConfigCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "check-config",
+    abstract: "Check the configuration and every key it names.",
+    discussion: """
+      Reads the configuration as serve would, loads every key and certificate, and signs a token with each key. It connects to \
+      nothing. Says what is wrong with which key or file, all at once, and exits with 1 if anything is. Secrets are never printed.
+
+      \(ConfigurationOptions.reference)
+      """)
+
+  @OptionGroup var configuration: ConfigurationOptions
+
+  func run() async throws {
+    let configuration = try configuration.load()
+    var failures = 0
+    for check in CredentialCheck.all(of: configuration) {
+      switch check.result {
+      case .success(let detail): StandardOutput.write("ok      \(check.subject): \(detail)")
+      case .failure(let failure):
+        failures += 1
+        StandardOutput.write("FAILED  \(check.subject): \(failure)")
+      }
+    }
+    guard failures == 0 else { throw CommandFailure("\(failures) of the checks failed") }
+    StandardOutput.write("the configuration is good")
+  }
+}

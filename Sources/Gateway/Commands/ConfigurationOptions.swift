@@ -1,0 +1,44 @@
+// How every command finds its configuration.
+
+import ArgumentParser
+import Foundation
+import Queue
+import Runtime
+
+/// `--config`, and the environment behind it.
+struct ConfigurationOptions: ParsableArguments {
+  @Option(
+    name: .long,
+    help: ArgumentHelp(
+      "The configuration (YAML); else PUSH_GATEWAY_CONFIG. Environment variables go before it.", valueName: "file"))
+  var config: String?
+
+  private var environment: [String: String] { ProcessInfo.processInfo.environment }
+
+  private var file: String? {
+    config ?? environment["PUSH_GATEWAY_CONFIG"].flatMap { $0.isEmpty ? nil : $0 }
+  }
+
+  /// The whole configuration.
+  func load() throws(ConfigurationError) -> GatewayConfiguration {
+    try GatewayConfiguration.load(file: file, environment: environment)
+  }
+
+  /// A connection to the outbox, for a command that needs nothing else.
+  func connect(as command: String) async throws -> PostgresConnection {
+    let url = try GatewayConfiguration.loadDatabaseURL(file: file, environment: environment)
+    return try await PostgresConnection.connect(
+      to: url, applicationName: "push-gateway \(command)", on: EventLoop(name: "postgres"))
+  }
+
+  /// What `--help` says about keys and variables.
+  static let reference = """
+    CONFIGURATION. A YAML file with these keys (and the value where there is none):
+
+    \(ConfigurationKey.reference)
+
+    Files named in it are looked for beside it. Every key has an environment variable that goes before it: PUSH_GATEWAY_ and the path in \
+    capitals, as in PUSH_GATEWAY_HTTP_LISTEN or PUSH_GATEWAY_APPS_PORTEIRO_APNS_KEY_FILE. DATABASE_URL goes before everything \
+    for the database.
+    """
+}

@@ -1,0 +1,59 @@
+// Tries every credential of a configuration without calling anybody.
+
+internal import Providers
+internal import Runtime
+
+/// What became of one credential.
+struct CredentialCheck {
+  /// The key of the configuration it belongs to.
+  var subject: String
+  /// What was found; or what is wrong, naming the file and never its content.
+  var result: Result<String, CommandFailure>
+
+  static func all(of configuration: GatewayConfiguration) -> [CredentialCheck] {
+    var checks: [CredentialCheck] = []
+    if let file = configuration.caFile {
+      checks.append(
+        check("tls.ca_file") {
+          _ = try TLSContext.client(caFile: file)
+          return "certificates in \(file)"
+        })
+    }
+    for app in configuration.apps {
+      let path = "apps.\(app.name)"
+      checks.append(check(path) { "dialect \(app.dialect.name), calls ring for \(app.ringSeconds) s" })
+      if let apns = app.apns {
+        checks.append(
+          check("\(path).apns") {
+            let credentials = try APNsCredentials(teamID: apns.teamID, keyID: apns.keyID, keyFile: apns.keyFile)
+            _ = try credentials.mint(issuedAtSeconds: SystemClock().wallMilliseconds() / 1000)
+            return "signed an ES256 token with key \(apns.keyID) from \(apns.keyFile), for \(apns.productionURL) and \(apns.sandboxURL)"
+          })
+      }
+      if let fcm = app.fcm {
+        checks.append(check("\(path).fcm") { try serviceAccount(fcm) })
+      }
+      if let expo = app.expo {
+        checks.append(
+          check("\(path).expo") {
+            guard let file = expo.accessTokenFile else { return "no access token, for \(expo.url)" }
+            _ = try ExpoConfiguration.readAccessToken(file: file)
+            return "access token in \(file), for \(expo.url)"
+          })
+      }
+    }
+    return checks
+  }
+
+  private static func serviceAccount(_ fcm: GatewayConfiguration.FCM) throws -> String {
+    ""
+  }
+
+  private static func check(_ subject: String, _ body: () throws -> String) -> CredentialCheck {
+    do {
+      return CredentialCheck(subject: subject, result: .success(try body()))
+    } catch {
+      return CredentialCheck(subject: subject, result: .failure(CommandFailure("\(error)")))
+    }
+  }
+}

@@ -1,0 +1,106 @@
+// `push-gateway enqueue FILE`: calls from JSON lines.
+
+import ArgumentParser
+import Queue
+import Runtime
+
+struct EnqueueCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "enqueue",
+    abstract: "Enqueue calls from a file of JSON lines.",
+    discussion: """
+      One call a line:
+
+        {"app": "porteiro",
+         "payload": {"callId": "7d4e3a52-…", "from": "doorman-1", "fromName": "Portaria", "channelName": "call-101"},
+         "recipients": ["user-1", {"userId": "user-2", "voipPushToken": "<hex>"}, {"userId": "user-3", "fcmToken": "…"}],
+         "ringSeconds": 60}
+
+      (in one line; app and ringSeconds may be left out). A recipient is a user id, for the devices in push.devices, or brings its \
+      tokens: voipPushToken, fcmToken, pushToken (Expo), with platform, environment and locale where they are known.
+
+      Lines go to the database in batches, a batch as a whole or not at all. At the first batch with a fault the command stops, \
+      names every faulty line of it, says up to which line all is enqueued, and exits with 1. Lines that were enqueued before count \
+      as duplicates, so the same file can be given again once it is mended.
+
+      Needs the database and nothing else: DATABASE_URL, or the key database of the configuration.
+      """)
+
+  @Argument(help: "A file, or - for standard input.")
+  var file: String
+
+  @Option(help: "Lines a batch, 1 to 10000.")
+  var batch = 500
+
+  @OptionGroup var configuration: ConfigurationOptions
+
+  func validate() throws {
+    guard 1...10_000 ~= batch else { throw ValidationError("--batch must be from 1 to 10000") }
+  }
+
+  func run() async throws {
+    var reader = try LineReader(path: file)
+    let connection = try await configuration.connect(as: "enqueue")
+    let enqueuer = CallEnqueuer(connection: connection)
+    var progress = Progress()
+    do {
+      while let lines = try Self.nextBatch(of: batch, &reader, &progress) {
+        progress.add(try await enqueuer.enqueue(lines))
+      }
+    } catch {
+      await connection.close()
+      StandardError.write("\(error)")
+      throw CommandFailure(progress.summary(failed: true))
+    }
+    await connection.close()
+    StandardOutput.write(progress.summary(failed: false))
+  }
+
+  /// Up to `count` lines, nil at the end. Every malformed line of the batch is found before it fails.
+  private static func nextBatch(
+    of count: Int, _ reader: inout LineReader, _ progress: inout Progress
+  ) throws -> [CallLine]? {
+    var lines: [CallLine] = []
+    var faults: [CallLine.Fault] = []
+    while lines.count + faults.count < count, let text = try reader.next() {
+      progress.read += 1
+      if text.allSatisfy({ $0 == 0x20 || $0 == 0x09 }) { continue }
+      do throws(CallLine.Fault) {
+        lines.append(try CallLine(text, number: progress.read))
+      } catch {
+        faults.append(error)
+      }
+    }
+    if !faults.isEmpty { throw LineFaults(faults: faults) }
+    return lines.isEmpty ? nil : lines
+  }
+
+  /// How far the file has come.
+  private struct Progress {
+    var read = 0
+    private var enqueuedUpTo = 0
+    private var totals = CallEnqueuer.Totals()
+    private var reportedAt = SystemClock().now()
+
+    mutating func add(_ batch: CallEnqueuer.Totals) {
+      enqueuedUpTo = read
+      totals.calls += batch.calls
+      totals.deliveries += batch.deliveries
+      totals.duplicates += batch.duplicates
+      totals.unreachable += batch.unreachable
+      let now = SystemClock().now()
+      guard now - reportedAt > .seconds(1) else { return }
+      reportedAt = now
+      StandardError.write("\(totals.calls) calls enqueued")
+    }
+
+    func summary(failed: Bool) -> String {
+      var text = "enqueued \(totals.calls) calls for \(totals.deliveries) devices"
+      if totals.duplicates > 0 { text += ", \(totals.duplicates) were there before" }
+      if totals.unreachable > 0 { text += ", \(totals.unreachable) of them reach no device" }
+      guard failed else { return text }
+      if enqueuedUpTo == 0 { return "nothing was enqueued" }
+      return text + ": lines 1 to \(enqueuedUpTo), and nothing of the lines after them"
+    }
+  }
+}

@@ -1,0 +1,56 @@
+// A file or standard input, line by line, whatever its size.
+
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+internal import Runtime
+
+/// Reads lines of a limited length.
+struct LineReader {
+  /// No line is longer: a call with a thousand recipients is a fifth of this.
+  static let lengthMax = 1 << 20
+
+  private let descriptor: FileDescriptor
+  private var buffer: [UInt8] = []
+  private var start = 0
+  private var isAtEnd = false
+
+  /// - Parameter path: `-` is standard input.
+  init(path: String) throws(CommandFailure) {
+    let number = path == "-" ? dup(0) : unsafe open(path, O_RDONLY | O_CLOEXEC)
+    guard number >= 0 else { throw CommandFailure("\(path): \(unsafe String(cString: strerror(errno)))") }
+    descriptor = FileDescriptor(owning: number)
+  }
+
+  /// The next line without its end, or nil after the last one.
+  mutating func next() throws(CommandFailure) -> [UInt8]? {
+    var searched = start
+    while true {
+      if let end = buffer[searched...].firstIndex(of: 0x0A) {
+        let line = buffer[start..<end]
+        start = end + 1
+        return Array(line.last == 0x0D ? line.dropLast() : line)
+      }
+      if isAtEnd {
+        defer { start = buffer.count }
+        return start < buffer.count ? Array(buffer[start...]) : nil
+      }
+      buffer.removeFirst(start)
+      start = 0
+      searched = buffer.count
+      guard searched <= Self.lengthMax else { throw CommandFailure("a line is longer than \(Self.lengthMax) bytes") }
+      try fill()
+    }
+  }
+
+  private mutating func fill() throws(CommandFailure) {
+    var chunk = [UInt8](repeating: 0, count: 1 << 16)
+    var count = -1
+    repeat { count = unsafe read(descriptor.rawValue, &chunk, chunk.count) } while count < 0 && errno == EINTR
+    guard count >= 0 else { throw CommandFailure("cannot read: \(unsafe String(cString: strerror(errno)))") }
+    if count == 0 { isAtEnd = true }
+    buffer.append(contentsOf: chunk[..<count])
+  }
+}

@@ -1,0 +1,27 @@
+// The command `push-gateway`: its subcommands and nothing else.
+
+import ArgumentParser
+
+@main
+struct PushGateway: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "push-gateway",
+    abstract: "Makes phones ring: calls from a Postgres outbox to APNs, FCM and Expo.",
+    discussion: """
+      A backend writes a call to the table push.outbox in its own transaction; the gateway rings the right phones before the ring \
+      window ends, and Postgres says what became of each.
+
+      A first run, with DATABASE_URL set:
+        push-gateway migrate
+        push-gateway check-config --config gateway.yaml
+        push-gateway serve --config gateway.yaml
+        push-gateway enqueue calls.jsonl
+        push-gateway timeline CALL_ID
+
+      Exit codes: 0 done, 1 failed, 64 wrong usage.
+      """,
+    version: GatewayVersion.current,
+    subcommands: [
+      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, TimelineCommand.self, CheckConfigCommand.self, SimulateCommand.self,
+    ])
+}

@@ -1,0 +1,50 @@
+// `push-gateway serve`: the gateway.
+
+import ArgumentParser
+import Foundation
+import Logging
+import ServiceLifecycle
+import UnixSignals
+
+struct ServeCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "serve",
+    abstract: "Send what the outbox holds, until told to stop.",
+    discussion: """
+      Claims deliveries of every configured app and provider from the outbox, sends them, and writes down what became of each. \
+      Any number of replicas may serve one database.
+
+      The schema must be there: run `push-gateway migrate` first. A database that is not up yet is waited for.
+
+      SIGTERM or SIGINT: no new claims, pushes in flight get shutdown.drain_seconds to finish, the rest goes back to the outbox \
+      uncounted, results are written, exit 0.
+
+      http.listen answers GET /livez and GET /readyz. Logs go to standard error.
+
+      \(ConfigurationOptions.reference)
+      """)
+
+  @OptionGroup var configuration: ConfigurationOptions
+
+  func run() async throws {
+    let configuration = try configuration.load()
+    LoggingSystem.bootstrap { StreamLogHandler.standardError(label: $0) }
+    var logger = Logger(label: "push-gateway")
+    logger.logLevel = configuration.logLevel
+    let gateway = GatewayService(configuration: configuration, logger: logger)
+    let ops = OpsServer(listener: configuration.http, logger: logger, readiness: { await gateway.readiness() })
+    var groupLogger = logger
+    groupLogger.logLevel = max(logger.logLevel, .warning)
+    // The last of the services is the first to be shut down: the gateway drains while /readyz still says so.
+    let group = ServiceGroup(
+      configuration: ServiceGroupConfiguration(
+        services: [
+          ServiceGroupConfiguration.ServiceConfiguration(service: ops),
+          ServiceGroupConfiguration.ServiceConfiguration(
+            service: gateway, successTerminationBehavior: .gracefullyShutdownGroup,
+            failureTerminationBehavior: .gracefullyShutdownGroup),
+        ],
+        gracefulShutdownSignals: [.sigterm, .sigint], logger: groupLogger))
+    try await group.run()
+  }
+}

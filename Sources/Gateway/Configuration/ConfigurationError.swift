@@ -1,0 +1,48 @@
+// Everything that is wrong with a configuration, in one message.
+
+/// One thing that is wrong, and where.
+struct ConfigurationProblem: Equatable, Sendable {
+  /// Where a value came from.
+  enum Origin: Equatable, Sendable {
+    /// A line of the file, counted from 1; nil where there is none, as for a missing key.
+    case file(line: Int?)
+    case environment(variable: String)
+  }
+
+  var origin: Origin
+  /// For sorting: what has no line comes last.
+  fileprivate var line: Int {
+    if case .file(let line?) = origin { line } else { .max }
+  }
+
+  /// The key: `apps.porteiro.apns.key_file`; empty for the file as a whole.
+  var path: String
+  /// What is wrong and what to do. Never a value that may be a secret.
+  var message: String
+}
+
+/// Why a configuration cannot be used.
+struct ConfigurationError: Error, Equatable, CustomStringConvertible, Sendable {
+  /// The file as it was named, or nil when there was none.
+  var file: String?
+  /// In the order of the file.
+  let problems: [ConfigurationProblem]
+
+  init(file: String?, problems: [ConfigurationProblem]) {
+    self.file = file
+    self.problems = problems.enumerated()
+      .sorted { ($0.element.line, $0.offset) < ($1.element.line, $1.offset) }
+      .map(\.element)
+  }
+
+  var description: String {
+    problems.map { problem in
+      let place: String =
+        switch problem.origin {
+        case .file(let line): (file ?? "configuration") + (line.map { ":\($0)" } ?? "")
+        case .environment(let variable): "environment variable \(variable)"
+        }
+      return problem.path.isEmpty ? "\(place): \(problem.message)" : "\(place): \(problem.path): \(problem.message)"
+    }.joined(separator: "\n")
+  }
+}

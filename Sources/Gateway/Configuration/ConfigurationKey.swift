@@ -1,0 +1,100 @@
+// The keys there are: one table for unknown-key checks, suggestions, environment variables and the reference in --help.
+
+/// A key of the configuration. `*` in its path stands for an app's name.
+struct ConfigurationKey: Equatable, Sendable {
+  var path: [String]
+  /// One line for the reference.
+  var summary: String
+
+  private init(_ path: String, _ summary: String) {
+    self.path = path.split(separator: ".").map(String.init)
+    self.summary = summary
+  }
+
+  static let all: [ConfigurationKey] = [
+    ConfigurationKey("database", "postgres:// URL of the outbox; DATABASE_URL goes before it"),
+    ConfigurationKey("http.listen", "host:port of /livez and /readyz; 127.0.0.1:8080"),
+    ConfigurationKey("tls.ca_file", "PEM file of certificate authorities, added to the system's"),
+    ConfigurationKey("log.level", "trace, debug, info, notice, warning, error or critical; info"),
+    ConfigurationKey("shutdown.drain_seconds", "how long a stop waits for pushes in flight, 0 to 300; 10"),
+    ConfigurationKey("apps.*.dialect", "what the phones understand: \(ShippedDialects.names.joined(separator: ", ")); intercom"),
+    ConfigurationKey("apps.*.ring_seconds", "ring window of a call that names none, 1 to 600; 60"),
+    ConfigurationKey("apps.*.apns.team_id", "Apple team id"),
+    ConfigurationKey("apps.*.apns.key_id", "id of the .p8 key"),
+    ConfigurationKey("apps.*.apns.key_file", "the .p8 key (ES256, PEM)"),
+    ConfigurationKey("apps.*.apns.topic", "bundle id; .voip is added where it belongs"),
+    ConfigurationKey("apps.*.apns.production_url", "https://api.push.apple.com"),
+    ConfigurationKey("apps.*.apns.sandbox_url", "https://api.sandbox.push.apple.com"),
+    ConfigurationKey("apps.*.apns.connections", "connections an environment, 1 to 64; 1"),
+    ConfigurationKey("apps.*.apns.streams_per_connection", "most requests in flight on one connection, 1 to 10000; 1000"),
+    ConfigurationKey("apps.*.fcm.service_account_file", "service account JSON; project_id and token_uri come from it"),
+    ConfigurationKey("apps.*.fcm.url", "https://fcm.googleapis.com"),
+    ConfigurationKey("apps.*.fcm.connections", "1 to 64; 4"),
+    ConfigurationKey("apps.*.fcm.streams_per_connection", "1 to 10000; 100"),
+    ConfigurationKey("apps.*.expo.url", "https://exp.host"),
+    ConfigurationKey("apps.*.expo.access_token_file", "file with the access token, where the project asks for one"),
+    ConfigurationKey("apps.*.expo.connections", "requests at a time, 1 to 64; 6"),
+  ]
+
+  /// The names that may follow `prefix`, empty if nothing may.
+  static func children(of prefix: [String]) -> [String] {
+    var names: [String] = []
+    for key in all where key.path.count > prefix.count && matches(prefix, Array(key.path.prefix(prefix.count))) {
+      let name = key.path[prefix.count]
+      if !names.contains(name) { names.append(name) }
+    }
+    return names
+  }
+
+  private static func matches(_ path: [String], _ pattern: [String]) -> Bool {
+    path.count == pattern.count && zip(path, pattern).allSatisfy { $0 == $1 || $1 == "*" }
+  }
+
+  // MARK: - Environment
+
+  static let variablePrefix = "PUSH_GATEWAY_"
+
+  /// The variable of a concrete path: `PUSH_GATEWAY_APPS_PORTEIRO_APNS_KEY_FILE`.
+  static func variable(for path: [String]) -> String {
+    variablePrefix + path.map(variablePart).joined(separator: "_")
+  }
+
+  /// The path a variable sets, or nil if there is no such key. An app the file has is found whatever the case and the
+  /// punctuation of its name; any other is new, and named in lower case.
+  static func path(forVariable variable: String, apps: [String]) -> [String]? {
+    guard variable.hasPrefix(variablePrefix) else { return nil }
+    let name = String(variable.dropFirst(variablePrefix.count))
+    if let key = all.first(where: { !$0.path.contains("*") && $0.path.map(variablePart).joined(separator: "_") == name }) {
+      return key.path
+    }
+    guard name.hasPrefix("APPS_") else { return nil }
+    for key in all where key.path.contains("*") {
+      let suffix = "_" + key.path.dropFirst(2).map(variablePart).joined(separator: "_")
+      let app = name.dropFirst("APPS_".count)
+      guard app.hasSuffix(suffix), app.count > suffix.count else { continue }
+      let word = String(app.dropLast(suffix.count))
+      return ["apps", apps.first { variablePart($0) == word } ?? word.lowercased()] + key.path.dropFirst(2)
+    }
+    return nil
+  }
+
+  /// Every variable there could be for these apps, for suggestions.
+  static func variables(apps: [String]) -> [String] {
+    all.flatMap { key in
+      key.path.contains("*")
+        ? apps.map { variable(for: ["apps", $0] + key.path.dropFirst(2)) } : [variable(for: key.path)]
+    }
+  }
+
+  private static func variablePart(_ name: String) -> String {
+    String(name.uppercased().map { $0.isASCII && ($0.isLetter || $0.isNumber) ? $0 : "_" })
+  }
+
+  // MARK: - Reference
+
+  /// The keys, for `--help`: it wraps lines at the width of the terminal, so the summaries get lines of their own.
+  static var reference: String {
+    all.map { "  \($0.path.joined(separator: ".").replacing("*", with: "APP"))\n      \($0.summary)" }
+      .joined(separator: "\n")
+  }
+}

@@ -1,0 +1,133 @@
+// From file and environment to a checked configuration.
+
+internal import Foundation
+internal import Logging
+
+extension GatewayConfiguration {
+  /// Reads and checks everything.
+  ///
+  /// - Parameters:
+  ///   - file: the YAML file; nil for the environment alone.
+  ///   - environment: of the process. `DATABASE_URL` goes before everything else for the database.
+  /// - Throws: every problem found, not only the first.
+  static func load(file: String?, environment: [String: String]) throws(ConfigurationError) -> GatewayConfiguration {
+    var reader = try reader(file, environment)
+    let configuration = GatewayConfiguration(
+      databaseURL: databaseURL(&reader, environment), http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
+      caFile: reader.file(["tls", "ca_file"]),
+      logLevel: reader.choice(
+        ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
+      drainSeconds: reader.integer(["shutdown", "drain_seconds"], in: 0...300, default: 10), apps: apps(&reader))
+    guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
+    return configuration
+  }
+
+  /// Reads nothing but the database: for commands that need no provider, and so no file where `DATABASE_URL` is set.
+  static func loadDatabaseURL(file: String?, environment: [String: String]) throws(ConfigurationError) -> String {
+    if let url = environment["DATABASE_URL"], isPostgresURL(url) { return url }
+    var reader = try reader(file, environment)
+    let url = databaseURL(&reader, environment)
+    guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
+    return url
+  }
+
+  // MARK: - Sections
+
+  private static func databaseURL(_ reader: inout ConfigurationReader, _ environment: [String: String]) -> String {
+    if let url = environment["DATABASE_URL"], !url.isEmpty {
+      if !isPostgresURL(url) {
+        reader.note(environment: "DATABASE_URL", ["database"], "must be a URL that begins with postgres:// or postgresql://")
+      }
+      return url
+    }
+    guard let url = reader.text(["database"]) else {
+      reader.note(["database"], "is missing; it may also be given as DATABASE_URL")
+      return ""
+    }
+    if !isPostgresURL(url) { reader.note(["database"], "must be a URL that begins with postgres:// or postgresql://") }
+    return url
+  }
+
+  private static func isPostgresURL(_ text: String) -> Bool {
+    ["postgres://", "postgresql://"].contains { text.hasPrefix($0) && text.count > $0.count }
+      && !text.contains(where: \.isWhitespace)
+  }
+
+  private static func apps(_ reader: inout ConfigurationReader) -> [App] {
+    let names = reader.source.names(below: ["apps"])
+    if names.isEmpty { reader.note(["apps"], "must hold at least one app") }
+    return names.compactMap { app($0, &reader) }
+  }
+
+  private static func app(_ name: String, _ reader: inout ConfigurationReader) -> App? {
+    let path = ["apps", name]
+    guard
+      let dialect = reader.choice(
+        path + ["dialect"], ShippedDialects.names.map { ($0, try? ShippedDialects.named($0)) },
+        default: try? ShippedDialects.named("intercom"))
+    else { return nil }
+    let app = App(
+      name: name, dialect: dialect, ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
+      apns: apns(path + ["apns"], &reader), fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
+    if app.providers.isEmpty { reader.note(path, "must hold at least one of apns, fcm and expo") }
+    for provider in app.providers where !dialect.speaks(provider) {
+      reader.note(path + [provider.rawValue], "the dialect \(dialect.name) has no calls over \(provider.rawValue)")
+    }
+    return app
+  }
+
+  private static func apns(_ path: [String], _ reader: inout ConfigurationReader) -> APNs? {
+    guard reader.source.has(path) else { return nil }
+    let topic = reader.requiredWord(path + ["topic"])
+    if topic.hasSuffix(".voip") { reader.note(path + ["topic"], "must be the bundle id; .voip is added where it belongs") }
+    return APNs(
+      teamID: reader.requiredWord(path + ["team_id"]), keyID: reader.requiredWord(path + ["key_id"]),
+      keyFile: reader.requiredFile(path + ["key_file"]), topic: topic,
+      productionURL: reader.providerURL(path + ["production_url"], default: "https://api.push.apple.com"),
+      sandboxURL: reader.providerURL(path + ["sandbox_url"], default: "https://api.sandbox.push.apple.com"),
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 1),
+      streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 1000))
+  }
+
+  private static func fcm(_ path: [String], _ reader: inout ConfigurationReader) -> FCM? {
+    guard reader.source.has(path) else { return nil }
+    return FCM(
+      serviceAccountFile: reader.requiredFile(path + ["service_account_file"]),
+      url: reader.providerURL(path + ["url"], default: "https://fcm.googleapis.com"),
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 4),
+      streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 100))
+  }
+
+  private static func expo(_ path: [String], _ reader: inout ConfigurationReader) -> Expo? {
+    guard reader.source.has(path) else { return nil }
+    return Expo(
+      url: reader.providerURL(path + ["url"], default: "https://exp.host"),
+      accessTokenFile: reader.file(path + ["access_token_file"]),
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 6))
+  }
+
+  // MARK: - The file
+
+  private static func reader(
+    _ file: String?, _ environment: [String: String]
+  ) throws(ConfigurationError) -> ConfigurationReader {
+    let source = ConfigurationSource(yaml: try file.map(text), environment: environment)
+    guard source.isReadable else { throw ConfigurationError(file: file, problems: source.problems) }
+    return ConfigurationReader(source, folder: file.map(folder) ?? "")
+  }
+
+  private static func text(of file: String) throws(ConfigurationError) -> String {
+    do {
+      return try String(contentsOfFile: file, encoding: .utf8)
+    } catch {
+      let problem = ConfigurationProblem(
+        origin: .file(line: nil), path: "", message: "cannot be read: is it there, readable and UTF-8?")
+      throw ConfigurationError(file: file, problems: [problem])
+    }
+  }
+
+  private static func folder(of file: String) -> String {
+    guard let slash = file.lastIndex(of: "/") else { return "" }
+    return slash == file.startIndex ? "/" : String(file[..<slash])
+  }
+}

@@ -1,0 +1,166 @@
+// Typed access to the settings. A value that is wrong is noted and replaced, so that one run finds every problem.
+
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+
+struct ConfigurationReader {
+  let source: ConfigurationSource
+  /// The folder that relative paths in the file start from.
+  let folder: String
+  private(set) var problems: [ConfigurationProblem]
+
+  init(_ source: ConfigurationSource, folder: String) {
+    self.source = source
+    self.folder = folder
+    problems = source.problems
+  }
+
+  /// Notes a problem with a value that is there, or with the place where one is missing.
+  mutating func note(_ path: [String], _ message: String) {
+    let origin = source.settings[path]?.origin ?? source.sections[path] ?? .file(line: nil)
+    problems.append(ConfigurationProblem(origin: origin, path: path.joined(separator: "."), message: message))
+  }
+
+  /// Notes a problem with a variable that stands for a key.
+  mutating func note(environment variable: String, _ path: [String], _ message: String) {
+    problems.append(
+      ConfigurationProblem(
+        origin: .environment(variable: variable), path: path.joined(separator: "."), message: message))
+  }
+
+  func text(_ path: [String]) -> String? { source.settings[path]?.text }
+
+  /// A text that must be there and must not be empty or hold spaces.
+  mutating func requiredWord(_ path: [String]) -> String {
+    guard let text = text(path) else {
+      noteMissing(path)
+      return ""
+    }
+    if text.isEmpty || text.contains(where: \.isWhitespace) { note(path, "must be one word without spaces") }
+    return text
+  }
+
+  mutating func integer(_ path: [String], in range: ClosedRange<Int>, default fallback: Int) -> Int {
+    guard let text = text(path) else { return fallback }
+    guard let number = Int(text) else {
+      note(path, "must be a whole number from \(range.lowerBound) to \(range.upperBound)")
+      return fallback
+    }
+    guard range.contains(number) else {
+      note(path, "is \(number), but must be from \(range.lowerBound) to \(range.upperBound)")
+      return fallback
+    }
+    return number
+  }
+
+  mutating func choice<Value>(_ path: [String], _ choices: [(String, Value)], default fallback: Value) -> Value {
+    guard let text = text(path) else { return fallback }
+    if let found = choices.first(where: { $0.0 == text }) { return found.1 }
+    let names = choices.map(\.0)
+    let near = Suggestion.text(for: text, among: names)
+    note(path, "there is no \(text)" + (near.isEmpty ? "; there are \(names.joined(separator: ", "))" : near))
+    return fallback
+  }
+
+  // MARK: - Files
+
+  mutating func requiredFile(_ path: [String]) -> String {
+    guard source.settings[path] != nil else {
+      noteMissing(path)
+      return ""
+    }
+    return file(path) ?? ""
+  }
+
+  /// A file that must be readable if it is named. A path in the file is relative to the file, one in the environment
+  /// to the working directory.
+  mutating func file(_ path: [String]) -> String? {
+    guard let setting = source.settings[path] else { return nil }
+    var name = setting.text
+    if case .file = setting.origin, !name.hasPrefix("/"), !folder.isEmpty { name = folder + "/" + name }
+    let descriptor = unsafe open(name, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else {
+      note(path, "cannot read the file \(name): \(unsafe String(cString: strerror(errno)))")
+      return nil
+    }
+    defer { close(descriptor) }
+    var status = stat()
+    if unsafe fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFDIR {
+      note(path, "\(name) is a directory, not a file")
+      return nil
+    }
+    return name
+  }
+
+  // MARK: - Addresses
+
+  /// `https://host[:port]`: the gateway adds the path itself.
+  mutating func providerURL(_ path: [String], default fallback: String) -> GatewayConfiguration.ProviderURL {
+    let text = text(path) ?? fallback
+    let scheme = "https://"
+    guard text.lowercased().hasPrefix(scheme) else {
+      note(
+        path,
+        text.lowercased().hasPrefix("http://")
+          ? "must begin with https://: tokens and keys never travel in the clear"
+          : "must be a URL such as \(fallback)")
+      return GatewayConfiguration.ProviderURL(host: "", port: 443)
+    }
+    var authority = text.dropFirst(scheme.count)
+    if authority.last == "/" { authority.removeLast() }
+    if authority.contains(where: { "/?#".contains($0) }) {
+      note(path, "must end after host and port, as \(fallback) does: the gateway adds the path itself")
+    } else if authority.contains("@") {
+      note(path, "must have no user name or password")
+    } else if let found = Self.hostAndPort(authority, defaultPort: 443), found.port != 0 {
+      return GatewayConfiguration.ProviderURL(host: found.host, port: found.port)
+    } else {
+      note(path, "has no valid host and port (1 to 65535); it must look like \(fallback)")
+    }
+    return GatewayConfiguration.ProviderURL(host: "", port: 443)
+  }
+
+  mutating func listener(_ path: [String], default fallback: String) -> GatewayConfiguration.Listener {
+    guard let found = Self.hostAndPort((text(path) ?? fallback)[...], defaultPort: nil) else {
+      note(path, "must be host:port with a port from 0 to 65535, such as \(fallback), 0.0.0.0:8080 or [::1]:8080")
+      return GatewayConfiguration.Listener(host: "", port: 0)
+    }
+    return GatewayConfiguration.Listener(host: found.host, port: found.port)
+  }
+
+  /// `host`, `host:port`, `[v6]` or `[v6]:port`; nil for anything else.
+  private static func hostAndPort(_ text: Substring, defaultPort: UInt16?) -> (host: String, port: UInt16)? {
+    var host = text
+    var rest: Substring = ""
+    if text.first == "[" {
+      guard let end = text.firstIndex(of: "]") else { return nil }
+      host = text[text.index(after: text.startIndex)..<end]
+      rest = text[text.index(after: end)...]
+      guard host.contains(":"), host.allSatisfy({ $0.isHexDigit || ":.%".contains($0) }) else { return nil }
+    } else {
+      if let colon = text.firstIndex(of: ":") {
+        host = text[..<colon]
+        rest = text[colon...]
+      }
+      guard host.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || ".-_".contains($0)) }) else { return nil }
+    }
+    guard !host.isEmpty else { return nil }
+    if rest.isEmpty { return defaultPort.map { (String(host), $0) } }
+    guard rest.first == ":", rest.dropFirst().allSatisfy(\.isNumber), let port = UInt16(rest.dropFirst()) else {
+      return nil
+    }
+    return (String(host), port)
+  }
+
+  private mutating func noteMissing(_ path: [String]) {
+    let section = Array(path.dropLast())
+    let origin = source.sections[section] ?? .file(line: nil)
+    problems.append(
+      ConfigurationProblem(
+        origin: origin, path: path.joined(separator: "."),
+        message: "is missing; it may also be given as \(ConfigurationKey.variable(for: path))"))
+  }
+}

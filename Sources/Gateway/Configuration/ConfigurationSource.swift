@@ -1,0 +1,154 @@
+// The settings as they were given: the file's leaves with their lines, and above them the environment's.
+
+internal import Yams
+
+/// Values by key path, before anybody has asked what they mean.
+struct ConfigurationSource {
+  struct Setting {
+    var text: String
+    var origin: ConfigurationProblem.Origin
+  }
+
+  private(set) var settings: [[String]: Setting] = [:]
+  /// The sections that are there, empty or not, with their places.
+  private(set) var sections: [[String]: ConfigurationProblem.Origin] = [:]
+  private(set) var problems: [ConfigurationProblem] = []
+  /// False when the file is no YAML mapping: what it lacks cannot be told then.
+  private(set) var isReadable = true
+
+  /// - Parameters:
+  ///   - yaml: the file's text, or nil when there is none.
+  ///   - environment: every variable; those without our prefix are not looked at.
+  init(yaml: String?, environment: [String: String]) {
+    if let yaml { read(yaml) }
+    overlay(environment)
+  }
+
+  /// The names below a section, sorted.
+  func names(below section: [String]) -> [String] {
+    let paths = Array(settings.keys) + Array(sections.keys)
+    return Set(paths.filter { $0.count > section.count && $0.starts(with: section) }.map { $0[section.count] }).sorted()
+  }
+
+  /// Whether a section was given, even without a key in it.
+  func has(_ section: [String]) -> Bool {
+    sections[section] != nil || settings.keys.contains { $0.count > section.count && $0.starts(with: section) }
+  }
+
+  // MARK: - The file
+
+  private mutating func read(_ yaml: String) {
+    do {
+      guard let root = try Yams.compose(yaml: yaml) else { return }  // an empty file is an empty configuration
+      guard case .mapping(let mapping) = root else {
+        isReadable = false
+        return problem(root.mark?.line, [], "must be a mapping of keys, such as database: or apps:")
+      }
+      read(mapping, at: [])
+    } catch {
+      isReadable = false
+      let error = error as? YamlError
+      problem(error.flatMap(Self.line), [], "is not YAML: \(error.map(Self.reason) ?? "it cannot be read")")
+    }
+  }
+
+  private mutating func read(_ mapping: Node.Mapping, at path: [String]) {
+    let known = ConfigurationKey.children(of: path)
+    for (key, value) in mapping {
+      let line = key.mark?.line
+      guard let name = key.scalar?.string else {
+        problem(line, path, "a key must be a plain word")
+        continue
+      }
+      let here = path + [name]
+      if known == ["*"] {
+        guard Self.isAppName(name) else {
+          problem(line, here, "an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores")
+          continue
+        }
+      } else if !known.contains(name) {
+        problem(line, here, "unknown key" + Self.suggestion(for: name, among: known))
+        continue
+      }
+      read(value, at: here, line: line)
+    }
+  }
+
+  private mutating func read(_ value: Node, at path: [String], line: Int?) {
+    let isSection = !ConfigurationKey.children(of: path).isEmpty
+    switch value {
+    case .mapping(let mapping) where isSection:
+      sections[path] = .file(line: line)
+      read(mapping, at: path)
+    case .scalar where isSection && value.null != nil: sections[path] = .file(line: line)
+    case .scalar(let scalar) where !isSection:
+      guard value.null == nil else { return problem(line, path, "has no value") }
+      settings[path] = Setting(text: scalar.string, origin: .file(line: line))
+    default:
+      problem(
+        line, path,
+        isSection
+          ? "must be a section with keys below it: "
+            + ConfigurationKey.children(of: path).joined(separator: ", ").replacing("*", with: "one an app")
+          : "must be a single value, not a \(value.sequence == nil ? "section" : "list")")
+    }
+  }
+
+  private static func isAppName(_ name: String) -> Bool {
+    guard let first = name.first, first != ".", first != "-", first != "_" else { return false }
+    return name.count <= 64 && name.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "._-".contains($0)) }
+  }
+
+  private static func suggestion(for name: String, among known: [String]) -> String {
+    let near = Suggestion.text(for: name, among: known)
+    return near.isEmpty ? "; there are \(known.joined(separator: ", "))" : near
+  }
+
+  private mutating func problem(_ line: Int?, _ path: [String], _ message: String) {
+    problems.append(
+      ConfigurationProblem(origin: .file(line: line), path: path.joined(separator: "."), message: message))
+  }
+
+  private static func line(of error: YamlError) -> Int? {
+    switch error {
+    case .scanner(_, _, let mark, _), .parser(_, _, let mark, _), .composer(_, _, let mark, _): mark.line
+    case .duplicatedKeysInMapping(_, let context): context.mark.line
+    default: nil
+    }
+  }
+
+  /// The parser's reason without the piece of the file it would quote.
+  private static func reason(of error: YamlError) -> String {
+    switch error {
+    case .scanner(_, let problem, _, _), .parser(_, let problem, _, _), .composer(_, let problem, _, _): problem
+    case .duplicatedKeysInMapping(let keys, _):
+      "the key \(keys.first ?? "") stands twice in the section that begins here"
+    default: "it cannot be read"
+    }
+  }
+
+  // MARK: - The environment
+
+  private mutating func overlay(_ environment: [String: String]) {
+    let apps = names(below: ["apps"])
+    for (variable, text) in environment.sorted(by: { $0.key < $1.key }) where Self.isOurs(variable) && !text.isEmpty {
+      if let path = ConfigurationKey.path(forVariable: variable, apps: apps) {
+        settings[path] = Setting(text: text, origin: .environment(variable: variable))
+      } else {
+        let near = Suggestion.text(for: variable, among: ConfigurationKey.variables(apps: apps))
+        problems.append(
+          ConfigurationProblem(
+            origin: .environment(variable: variable), path: "",
+            message: near.isEmpty ? "sets no key there is; push-gateway check-config --help lists them" : "sets no key there is\(near)"))
+      }
+    }
+  }
+
+  /// Not `PUSH_GATEWAY_CONFIG`, which names the file; not the test suite's own; and not what Kubernetes sets in every
+  /// container beside a Service that is called push-gateway.
+  private static func isOurs(_ variable: String) -> Bool {
+    let prefix = ConfigurationKey.variablePrefix
+    guard variable.hasPrefix(prefix), variable != prefix + "CONFIG" else { return false }
+    return !["TEST_", "SERVICE_", "PORT"].contains { variable.hasPrefix(prefix + $0) }
+  }
+}

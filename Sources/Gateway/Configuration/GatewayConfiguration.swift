@@ -1,0 +1,80 @@
+// What an operator tells the gateway: the YAML file, the environment above it, DATABASE_URL above both.
+
+internal import Logging
+
+/// A configuration whose every value has been checked. Files are named by absolute path or relative to the working directory.
+struct GatewayConfiguration: Sendable, Equatable {
+  /// A provider's origin: always https.
+  struct ProviderURL: Sendable, Equatable, CustomStringConvertible {
+    var host: String
+    var port: UInt16
+    var description: String {
+      let host = host.contains(":") ? "[\(host)]" : host
+      return port == 443 ? "https://\(host)" : "https://\(host):\(port)"
+    }
+  }
+
+  struct Listener: Sendable, Equatable {
+    var host: String
+    /// 0 for any free port.
+    var port: UInt16
+  }
+
+  struct APNs: Sendable, Equatable {
+    var teamID: String
+    var keyID: String
+    var keyFile: String
+    /// The bundle id, without `.voip`.
+    var topic: String
+    var productionURL: ProviderURL
+    var sandboxURL: ProviderURL
+    /// Connections an environment.
+    var connections: Int
+    var streamsPerConnection: Int
+  }
+
+  struct FCM: Sendable, Equatable {
+    var serviceAccountFile: String
+    var url: ProviderURL
+    var connections: Int
+    var streamsPerConnection: Int
+  }
+
+  struct Expo: Sendable, Equatable {
+    var url: ProviderURL
+    var accessTokenFile: String?
+    var connections: Int
+  }
+
+  struct App: Sendable {
+    /// As `push.outbox.app` has it.
+    var name: String
+    var dialect: Dialect
+    var ringSeconds: Int
+    var apns: APNs?
+    var fcm: FCM?
+    var expo: Expo?
+
+    /// The providers that are configured.
+    var providers: [ProviderKind] {
+      [apns.map { _ in .apns }, fcm.map { _ in .fcm }, expo.map { _ in .expo }].compactMap { $0 }
+    }
+  }
+
+  /// May hold a password: never to be logged.
+  var databaseURL: String
+  var http: Listener
+  /// Added to the system's certificate authorities.
+  var caFile: String?
+  var logLevel: Logger.Level
+  var drainSeconds: Int
+  /// Sorted by name.
+  var apps: [App]
+}
+
+extension GatewayConfiguration.App: Equatable {
+  static func == (left: Self, right: Self) -> Bool {
+    left.name == right.name && left.dialect.name == right.dialect.name && left.ringSeconds == right.ringSeconds
+      && left.apns == right.apns && left.fcm == right.fcm && left.expo == right.expo
+  }
+}

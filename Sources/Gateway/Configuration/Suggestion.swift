@@ -1,0 +1,31 @@
+// "Did you mean": the nearest of the names that would have been right.
+
+enum Suggestion {
+  /// `; did you mean X?`, or nothing when no name is near.
+  static func text(for word: String, among candidates: [String]) -> String {
+    nearest(to: word, among: candidates).map { "; did you mean \($0)?" } ?? ""
+  }
+
+  /// The candidate with the fewest edits away, if they are few enough for a slip of the finger.
+  static func nearest(to word: String, among candidates: [String]) -> String? {
+    let limit = max(1, word.count / 3)
+    return candidates
+      .map { (name: $0, distance: distance(word.lowercased(), $0.lowercased())) }
+      .filter { $0.distance <= limit }
+      .min { $0.distance < $1.distance }?.name
+  }
+
+  /// Levenshtein's distance: insertions, deletions and replacements.
+  private static func distance(_ left: String, _ right: String) -> Int {
+    let (left, right) = (Array(left.utf8), Array(right.utf8))
+    var row = Array(0...right.count)
+    for (i, a) in left.enumerated() {
+      var diagonal = row[0]
+      row[0] = i + 1
+      for (j, b) in right.enumerated() {
+        (diagonal, row[j + 1]) = (row[j + 1], min(row[j + 1] + 1, row[j] + 1, diagonal + (a == b ? 0 : 1)))
+      }
+    }
+    return row[right.count]
+  }
+}

@@ -1,0 +1,105 @@
+// From a claimed delivery to the request its provider sends: whether, for how long, and with which bytes.
+
+internal import Providers
+internal import Queue
+internal import Runtime
+
+/// Why a delivery cannot be sent. None of these gets better by waiting.
+enum PlanningFailure: Error, Equatable, Sendable {
+  /// The ring window is over.
+  case expired
+  /// The app's dialect has no template for this provider and kind.
+  case noTemplate
+  /// The payload lacks what the template needs.
+  case missingField(String)
+  /// The body is larger than the provider takes.
+  case payloadTooLarge(bytes: Int, limit: Int)
+
+  /// Whether only time ran out, and nothing is wrong with the call.
+  var isExpired: Bool { self == .expired }
+
+  /// The reason as `push.history` and metrics keep it: one word, no content.
+  var reason: String {
+    switch self {
+    case .expired: "DeadlinePassed"
+    case .noTemplate: "NoTemplate"
+    case .missingField: "MissingField"
+    case .payloadTooLarge: "PayloadTooLarge"
+    }
+  }
+}
+
+/// Plans the deliveries of one lane: one app's dialect over one provider.
+struct CallPlanner: Sendable {
+  let dialect: Dialect
+  let provider: ProviderKind
+
+  /// - Parameters:
+  ///   - now: compared with the delivery's deadline; what is left of it also gives the time of sending on the database's clock,
+  ///     so that a gateway whose wall clock is wrong tells the phones the truth.
+  ///   - tag: the caller's handle for the request.
+  func plan(_ delivery: Delivery, now: Instant, tag: UInt64) -> Result<PushRequest, PlanningFailure> {
+    do throws(PlanningFailure) {
+      return .success(try request(for: delivery, now: now, tag: tag))
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  private func request(for delivery: Delivery, now: Instant, tag: UInt64) throws(PlanningFailure) -> PushRequest {
+    guard delivery.deadline > now else { throw .expired }
+    let kind = PushTemplateKind(delivery.kind)
+    let body = try body(of: delivery, kind, now: now)
+    let limit = provider.bodyLimit(for: kind)
+    guard body.count <= limit else { throw .payloadTooLarge(bytes: body.count, limit: limit) }
+    return PushRequest(
+      tag: tag, deliveryID: DeliveryID(delivery.lease), kind: kind.pushKind,
+      environment: PushEnvironment(rawValue: delivery.environment) ?? .production, token: delivery.token, body: body,
+      collapseID: collapseID(of: delivery, kind), deadline: delivery.deadline,
+      expiresAtMilliseconds: delivery.deadlineAtMicroseconds / 1000)
+  }
+
+  private func body(
+    of delivery: Delivery, _ kind: PushTemplateKind, now: Instant
+  ) throws(PlanningFailure) -> [UInt8] {
+    let platform: DevicePlatform? =
+      switch delivery.platform {
+      case 1: .ios
+      case 2: .android
+      default: nil
+      }
+    guard let template = dialect.template(provider, kind, on: platform) else { throw .noTemplate }
+    let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
+    do throws(TemplateRenderer.MissingField) {
+      return try TemplateRenderer(delivery, sentAtMilliseconds: sentAt).render(template)
+    } catch {
+      throw .missingField(error.name.spelling)
+    }
+  }
+
+  /// The call id, so that a repeated push takes the place of the one before it. None for a VoIP push: nothing stores one.
+  private func collapseID(of delivery: Delivery, _ kind: PushTemplateKind) -> [UInt8]? {
+    guard !(provider == .apns && kind == .invite) else { return nil }
+    return Self.collapseID(delivery.callID)
+  }
+
+  /// The id itself where a header of at most 64 bytes can carry it, else its SHA-256 in hex, which is 64 bytes long.
+  static func collapseID(_ callID: [UInt8]) -> [UInt8] {
+    let fits = callID.count <= 64 && callID.allSatisfy { 0x21...0x7E ~= $0 }
+    return fits ? callID : SHA256.hexDigest(callID)
+  }
+}
+
+extension DeliveryID {
+  /// A UUID of version 8 (RFC 9562 §5.8) in which the two numbers can be read: `oooooooo-oooo-8ooo-8000-0000nnnnnnnn`.
+  ///
+  /// The outbox id fills the first 60 free bits and the next four, the push number the last 32: no two deliveries of one
+  /// database share an id, and whoever sees one in a provider's log finds the row.
+  init(_ lease: DeliveryLease) {
+    let outbox = UInt64(bitPattern: lease.outboxID)
+    let low60 = outbox & 0x0FFF_FFFF_FFFF_FFFF
+    self.init(
+      high: (low60 >> 12) << 16 | 0x8000 | (low60 & 0x0FFF),
+      low: 0x8000_0000_0000_0000 | (outbox >> 60) << 56 | UInt64(UInt32(bitPattern: lease.number)))
+  }
+}

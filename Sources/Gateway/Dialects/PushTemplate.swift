@@ -1,0 +1,44 @@
+// A compiled template: what is always the same is bytes already, and the rest is a list of things to fill in.
+
+/// The body of one kind of push to one provider, ready to be rendered.
+///
+/// An instruction owns no memory (but one that is rare): literals and names are ranges of the two pools, so that rendering
+/// runs down a flat list without counting references.
+struct PushTemplate: Equatable, Sendable {
+  typealias Literal = Range<Int>
+  typealias Names = Range<Int>
+
+  enum Instruction: Equatable, Sendable {
+    /// JSON that stands where a name or a value begins: a comma may have to go before it.
+    case literal(Literal)
+    /// Bytes inside a string, or the end of a string or a container.
+    case part(Literal)
+    /// The text of the first name that has one, inside a string; else the fallback; else the payload cannot be rendered.
+    case text(Names, fallback: Literal?)
+    /// The first name that has a value, as it stands in the payload.
+    case json(Names)
+    /// A member that is left out when no name has a text. `key` is the member's name with quotes and colon.
+    case optionalText(key: Literal, Names)
+    /// A member that is left out when no name has a value.
+    case optionalJSON(key: Literal, Names)
+    /// The members of the payload that the template does not name.
+    case otherMembers(OtherMembers)
+    /// What stands between these two is JSON that is carried as one string.
+    case beginNested
+    case endNested
+  }
+
+  /// Which members of the payload are left to pass on.
+  struct OtherMembers: Equatable, Sendable {
+    /// The names the template gives itself.
+    var named: [[UInt8]]
+    /// As strings, and without the names FCM reserves.
+    var asText: Bool
+    /// True when no member of baseCallData is left.
+    var coversBaseCallData: Bool
+  }
+
+  var instructions: [Instruction] = []
+  var literals: [UInt8] = []
+  var names: [TemplateName] = []
+}

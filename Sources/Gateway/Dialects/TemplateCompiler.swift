@@ -1,0 +1,225 @@
+// From the JSON of a template to its steps, with everything checked that can be known before the first call.
+
+internal import Runtime
+
+/// Compiles the template of one provider and kind.
+///
+/// In a template any string may hold placeholders (`Placeholder`). Two directives stand where a name would:
+/// `{"$string": {…}}` is an object carried as a string, and `"$payload": "others"` stands for the members of the payload that the object
+/// itself does not name, as text in an FCM `data` object and as they are elsewhere.
+struct TemplateCompiler {
+  private let json: JSONScanner
+  private let provider: ProviderKind
+  private var path: String
+  private var template = PushTemplate()
+
+  static func compile(
+    _ template: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, at path: String
+  ) throws(TemplateError) -> PushTemplate {
+    var compiler = TemplateCompiler(json: json, provider: provider, path: path)
+    guard template.kind == .object else { throw compiler.error(.notAnObject) }
+    try compiler.object(template, isFCMData: provider == .fcm)
+    return compiler.template
+  }
+
+  private init(json: JSONScanner, provider: ProviderKind, path: String) {
+    self.json = json
+    self.provider = provider
+    self.path = path
+  }
+
+  // MARK: - Values
+
+  private mutating func value(_ value: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {
+    switch value.kind {
+    case .object:
+      if let inner = soleString(of: value) { return try nested(inner) }
+      try object(value, isFCMData: false)
+    case .array:
+      literal([UInt8(ascii: "[")])
+      for element in json.elements(of: value) { try self.value(element, isFCMData: false) }
+      part([UInt8(ascii: "]")])
+    case .string: try string(value, isFCMData: isFCMData)
+    case .number, .boolean, .null: literal(Array(json.raw(value)))
+    }
+  }
+
+  private mutating func object(_ object: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {
+    let outer = path
+    defer { path = outer }
+    let names = json.members(of: object).map { json.key($0) }
+    literal([UInt8(ascii: "{")])
+    for (index, member) in json.members(of: object).enumerated() {
+      let name = String(decoding: names[index], as: UTF8.self)
+      path = outer + "." + name
+      guard !names[..<index].contains(names[index]) else { throw error(.repeatedKey(name)) }
+      if name.hasPrefix("$") {
+        guard name == "$payload", json.text(member.value) == "others" else { throw error(.unknownDirective(name)) }
+        emit(.otherMembers(Self.otherMembers(named: names, isFCMData: isFCMData)))
+        continue
+      }
+      if isFCMData {
+        guard !FCMDataKey.isReserved(names[index]) else { throw error(.reservedKey(name)) }
+        guard member.value.kind == .string || soleString(of: member.value) != nil else { throw error(.notAString) }
+      }
+      try self.member(key: names[index], member.value, isFCMData: isFCMData)
+    }
+    part([UInt8(ascii: "}")])
+  }
+
+  private mutating func member(key: [UInt8], _ value: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {
+    var writer = JSONWriter(reservingCapacity: key.count + 3)
+    writer.key(key)
+    if value.kind == .string, let placeholder = try soleOptional(value) {
+      guard !(isFCMData && placeholder.isJSON) else { throw error(.notAString) }
+      let (key, names) = (pool(writer.bytes), pool(placeholder.names))
+      emit(placeholder.isJSON ? .optionalJSON(key: key, names) : .optionalText(key: key, names))
+    } else {
+      literal(writer.bytes)
+      try self.value(value, isFCMData: isFCMData)
+    }
+  }
+
+  private mutating func nested(_ value: JSONScanner.Value) throws(TemplateError) {
+    emit(.beginNested)
+    try self.value(value, isFCMData: false)
+    emit(.endNested)
+  }
+
+  private static func otherMembers(named: [[UInt8]], isFCMData: Bool) -> PushTemplate.OtherMembers {
+    PushTemplate.OtherMembers(
+      named: named, asText: isFCMData,
+      coversBaseCallData: BaseCallData.keys.allSatisfy { key in
+        named.contains(Array(key.utf8)) || isFCMData && FCMDataKey.isReserved(key.utf8)
+      })
+  }
+
+  /// What `{"$string": …}` carries, or nil for any other value.
+  private func soleString(of value: JSONScanner.Value) -> JSONScanner.Value? {
+    let members = Array(json.members(of: value))
+    guard members.count == 1, json.isKey(members[0], "$string") else { return nil }
+    return members[0].value
+  }
+
+  // MARK: - Strings
+
+  private mutating func string(_ value: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {
+    let parts = try parts(of: value)
+    if parts.count == 1, case .placeholder(let placeholder) = parts[0], placeholder.isJSON {
+      guard !isFCMData else { throw error(.notAString) }
+      emit(.json(pool(placeholder.names)))
+      return
+    }
+    literal([UInt8(ascii: "\"")])
+    for part in parts {
+      switch part {
+      case .literal(let contents): self.part(contents)
+      case .placeholder(let placeholder):
+        guard !placeholder.isJSON, !placeholder.isOptional else {
+          throw error(.malformedPlaceholder(placeholder.names.map(\.spelling).joined(separator: "|")))
+        }
+        emit(.text(pool(placeholder.names), fallback: placeholder.fallback.map { pool($0) }))
+      }
+    }
+    part([UInt8(ascii: "\"")])
+  }
+
+  /// The placeholder of a member that may be left out, or nil for any other string.
+  private func soleOptional(_ value: JSONScanner.Value) throws(TemplateError) -> Placeholder? {
+    let parts = try parts(of: value)
+    guard parts.count == 1, case .placeholder(let placeholder) = parts[0], placeholder.isOptional else { return nil }
+    return placeholder
+  }
+
+  /// A piece of a string in a template; a literal is escaped already.
+  private enum Part {
+    case literal([UInt8])
+    case placeholder(Placeholder)
+  }
+
+  private func parts(of value: JSONScanner.Value) throws(TemplateError) -> [Part] {
+    var parts: [Part] = []
+    var rest = (json.text(value) ?? "")[...]
+    while let dollar = rest.firstIndex(of: "$") {
+      let brace = rest.index(after: dollar)
+      guard brace < rest.endIndex, rest[brace] == "{", let end = rest[brace...].firstIndex(of: "}") else {
+        throw error(.malformedPlaceholder(String(rest[dollar...].prefix(32))))
+      }
+      Self.append(rest[..<dollar], to: &parts)
+      do throws(TemplateError.Reason) {
+        parts.append(.placeholder(try Placeholder(String(rest[rest.index(after: brace)..<end]))))
+      } catch {
+        throw self.error(error)
+      }
+      rest = rest[rest.index(after: end)...]
+    }
+    Self.append(rest, to: &parts)
+    return parts
+  }
+
+  private static func append(_ text: Substring, to parts: inout [Part]) {
+    guard !text.isEmpty else { return }
+    var writer = JSONWriter(reservingCapacity: text.utf8.count)
+    writer.escape(Array(text.utf8)[...])
+    parts.append(.literal(writer.bytes))
+  }
+
+  // MARK: - Instructions
+
+  private mutating func emit(_ instruction: PushTemplate.Instruction) { template.instructions.append(instruction) }
+
+  /// Adds JSON where a value begins, in one piece with the literal before it: the comma between them is known now.
+  private mutating func literal(_ json: [UInt8]) {
+    guard let before = lastLiteral else { return emit(.literal(pool(json))) }
+    var writer = JSONWriter(reservingCapacity: 0)
+    writer.bytes = template.literals
+    writer.raw(json)
+    template.literals = writer.bytes
+    extendLast(from: before)
+  }
+
+  /// Adds bytes before which no comma can stand.
+  private mutating func part(_ bytes: [UInt8]) {
+    guard let before = lastLiteral else { return emit(.part(pool(bytes))) }
+    template.literals += bytes
+    extendLast(from: before)
+  }
+
+  /// The bytes of the last instruction if it is a literal or a part, and so the last in the pool.
+  private var lastLiteral: PushTemplate.Literal? {
+    switch template.instructions.last {
+    case .literal(let range)?, .part(let range)?: range
+    default: nil
+    }
+  }
+
+  private mutating func extendLast(from before: PushTemplate.Literal) {
+    let extended = before.lowerBound..<template.literals.count
+    let last = template.instructions.count - 1
+    if case .literal = template.instructions[last] {
+      template.instructions[last] = .literal(extended)
+    } else {
+      template.instructions[last] = .part(extended)
+    }
+  }
+
+  private mutating func pool(_ bytes: [UInt8]) -> PushTemplate.Literal {
+    template.literals += bytes
+    return template.literals.count - bytes.count..<template.literals.count
+  }
+
+  private mutating func pool(_ names: [TemplateName]) -> PushTemplate.Names {
+    template.names += names
+    return template.names.count - names.count..<template.names.count
+  }
+
+  private func error(_ reason: TemplateError.Reason) -> TemplateError { TemplateError(path: path, reason: reason) }
+}
+
+/// The names FCM keeps for itself in `data` (firebase.google.com, REST v1, `Message.data`).
+enum FCMDataKey {
+  static func isReserved(_ key: some Sequence<UInt8>) -> Bool {
+    key.elementsEqual("from".utf8) || key.elementsEqual("message_type".utf8) || key.starts(with: "google".utf8)
+      || key.starts(with: "gcm".utf8)
+  }
+}

@@ -1,0 +1,67 @@
+// The names that may stand between ${ and } in a template.
+
+internal import Runtime
+
+/// Where a placeholder's text comes from.
+enum TemplateName: Equatable, Sendable {
+  // baseCallData
+  case callID
+  case from
+  case fromName
+  case apartmentNumber
+  case buildingName
+  case channelName
+  case metadata
+  /// A member of `metadata`: `metadata.photo`.
+  case metadataMember([UInt8])
+  /// Any other member of the payload: `payload.doorCode`.
+  case payloadMember([UInt8])
+
+  // What the gateway knows
+  /// When this attempt is sent, by the database's clock: milliseconds since 1970.
+  case timestamp
+  /// The call's deadline: milliseconds since 1970.
+  case expiresAt
+  /// Grows with every push of one call.
+  case sequence
+  case userID
+  /// The device's locale (BCP 47).
+  case locale
+  /// `true` for a video call.
+  case isVideo
+  /// `video_call` for a video call, else `call`.
+  case callType
+
+  private static let plain: [(name: String, value: TemplateName)] = [
+    ("callId", .callID), ("from", .from), ("fromName", .fromName), ("apartmentNumber", .apartmentNumber),
+    ("buildingName", .buildingName), ("channelName", .channelName), ("metadata", .metadata), ("timestamp", .timestamp),
+    ("expiresAt", .expiresAt), ("seq", .sequence), ("userId", .userID), ("locale", .locale), ("isVideo", .isVideo),
+    ("callType", .callType),
+  ]
+
+  /// Every name that takes no suffix, for error messages.
+  static var plainNames: [String] { plain.map(\.name) }
+
+  init?(_ text: String) {
+    if let found = Self.plain.first(where: { $0.name == text }) {
+      self = found.value
+      return
+    }
+    let parts = text.split(separator: ".", maxSplits: 1, omittingEmptySubsequences: false)
+    guard parts.count == 2, !parts[1].isEmpty else { return nil }
+    switch parts[0] {
+    case "metadata": self = .metadataMember(Array(parts[1].utf8))
+    case "payload": self = .payloadMember(Array(parts[1].utf8))
+    default: return nil
+    }
+  }
+
+  /// The name as templates spell it, for error messages.
+  var spelling: String {
+    switch self {
+    case .metadataMember(let key): "metadata." + String(decoding: key, as: UTF8.self)
+    case .payloadMember(let key): "payload." + String(decoding: key, as: UTF8.self)
+    default: Self.plain.first { $0.value == self }?.name ?? ""
+    }
+  }
+}

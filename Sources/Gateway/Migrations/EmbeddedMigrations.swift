@@ -1,0 +1,1249 @@
+// The files of migrations/, made by scripts/embed-migrations.sh: edit those, not this.
+
+extension Migration {
+  /// In order of their versions.
+  static let embedded: [Migration] = [
+    Migration(version: 1, name: "schema", sql: migration0001),
+    Migration(version: 2, name: "enqueue", sql: migration0002),
+    Migration(version: 3, name: "gateway", sql: migration0003),
+    Migration(version: 4, name: "ops", sql: migration0004),
+  ]
+}
+
+private let migration0001 = ###"""
+-- The tables of push-gateway: what a backend writes, what is still owed, what became of it.
+--
+-- A call is one row of push.outbox. Inserting it fans out one narrow row of push.delivery a device (0002); a gateway
+-- claims those rows, and settling one moves it to push.history in the same statement (0003). The hot table therefore
+-- holds only unfinished work, and its cost does not depend on how much was ever sent.
+--
+-- Codes, decoded by the views of 0004:
+--   kind         0 invite, 1 cancel, 2 missed_call, 3 notification
+--   state        0 ready, 1 claimed, 2 waiting
+--   outcome      0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead
+--   environment  0 production, 1 sandbox
+--   platform     0 unknown, 1 ios, 2 android
+
+create schema if not exists push;
+comment on schema push is 'push-gateway: the outbox, its deliveries and their history';
+revoke all on schema push from public;
+
+-- What the gateway's configuration says -------------------------------------------------------------------------------
+
+create table push.apps (
+  app          text primary key,
+  ring_seconds int not null,
+  updated_at   timestamptz not null default clock_timestamp(),
+  constraint apps_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
+  constraint apps_ring_seconds_range check (ring_seconds between 1 and 600)
+);
+comment on table push.apps is 'one app of the gateway''s configuration, as far as enqueueing needs it';
+comment on column push.apps.app is 'name of the app: the key under apps in the configuration';
+comment on column push.apps.ring_seconds is 'ring window of a call that gives none of its own, in seconds, 1 to 600';
+comment on column push.apps.updated_at is 'when a gateway last changed the row';
+
+create table push.lane (
+  id         smallint generated always as identity primary key,
+  app        text not null,
+  provider   text not null,
+  paused     boolean not null default false,
+  note       text,
+  updated_at timestamptz not null default clock_timestamp(),
+  constraint lane_app_provider unique (app, provider),
+  constraint lane_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
+  constraint lane_provider_known check (provider in ('apns', 'fcm', 'expo'))
+);
+comment on table push.lane is 'one app and provider: deliveries of different lanes never wait for one another';
+comment on column push.lane.id is 'small number that deliveries carry';
+comment on column push.lane.app is 'name of the app';
+comment on column push.lane.provider is 'apns, fcm or expo';
+comment on column push.lane.paused is 'true: nothing is claimed from this lane, its deliveries wait or expire';
+comment on column push.lane.note is 'why it is paused, or whatever ops want to remember';
+comment on column push.lane.updated_at is 'when the row last changed';
+
+create table push.gateways (
+  id           int generated always as identity primary key,
+  name         text not null,
+  version      text not null,
+  alive        boolean not null default true,
+  started_at   timestamptz not null default clock_timestamp(),
+  heartbeat_at timestamptz not null default clock_timestamp(),
+  ended_at     timestamptz,
+  ended_reason text,
+  constraint gateways_ended check (alive = (ended_at is null) and alive = (ended_reason is null)),
+  constraint gateways_ended_reason_known check (ended_reason in ('retired', 'silent'))
+) with (fillfactor = 50);
+comment on table push.gateways is 'one life of one gateway process; its id is the fence, so it is never used again';
+comment on column push.gateways.id is 'identity of this life: the owner of what it claims';
+comment on column push.gateways.name is 'host or pod name, for people';
+comment on column push.gateways.version is 'version of the program';
+comment on column push.gateways.alive is 'false once retired or found silent: it can claim nothing more';
+comment on column push.gateways.started_at is 'when it registered';
+comment on column push.gateways.heartbeat_at is 'when it was last heard';
+comment on column push.gateways.ended_at is 'when it ended or was declared dead';
+comment on column push.gateways.ended_reason is 'retired (clean shutdown) or silent (missed its heartbeats)';
+
+-- What the backend writes ---------------------------------------------------------------------------------------------
+
+-- The columns a backend fills carry no CHECK: a CHECK's error prints the failing row with its tokens. The statement
+-- trigger of 0002 refuses the same rows with an error that names the field and prints no value.
+create table push.outbox (
+  id           bigint generated always as identity (cache 32) primary key,
+  app          text not null default 'default',
+  kind         text not null default 'incoming_call',
+  call_id      text not null,
+  payload      jsonb not null,
+  recipients   jsonb not null,
+  ring_seconds int not null,
+  state        text not null default 'ringing',
+  created_at   timestamptz not null default clock_timestamp(),
+  deadline_at  timestamptz not null,
+  constraint outbox_call unique (call_id, app),
+  constraint outbox_state_known check (state in ('ringing', 'answered', 'ended', 'missed'))
+) with (
+  fillfactor = 90, vacuum_truncate = off,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 500000,
+  autovacuum_vacuum_cost_delay = 0
+);
+comment on table push.outbox is
+  'one call as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
+comment on column push.outbox.id is 'number of the call; unique, but not in order of insertion';
+comment on column push.outbox.app is 'which app''s phones ring: the key under apps in the gateway''s configuration';
+comment on column push.outbox.kind is 'incoming_call or video_call';
+comment on column push.outbox.call_id is 'payload.callId; unique with app, so enqueueing twice is one call';
+comment on column push.outbox.payload is
+  'object: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional';
+comment on column push.outbox.recipients is
+  'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, platform, '
+  'environment, locale, notificationEnabled}';
+comment on column push.outbox.ring_seconds is 'ring window in seconds, 1 to 600; the app''s (else 60) unless given';
+comment on column push.outbox.state is 'ringing, answered, ended or missed';
+comment on column push.outbox.created_at is 'when it was enqueued, by the database''s clock';
+comment on column push.outbox.deadline_at is 'end of the ring window: no invite leaves after it';
+
+-- Whom to reach -------------------------------------------------------------------------------------------------------
+
+-- An FCM token may be longer than a btree entry (2704 bytes): uniqueness is kept on its digest.
+create table push.devices (
+  id             bigint generated always as identity primary key,
+  user_id        text not null,
+  app            text not null default 'default',
+  provider       text not null,
+  token          text not null,
+  voip           boolean not null default true,
+  environment    text not null default 'production',
+  platform       text,
+  locale         text,
+  enabled        boolean not null default true,
+  registered_at  timestamptz not null default clock_timestamp(),
+  invalidated_at timestamptz,
+  invalid_reason text,
+  constraint devices_provider_known check (provider in ('apns', 'fcm', 'expo')),
+  constraint devices_environment_known check (environment in ('production', 'sandbox')),
+  constraint devices_platform_known check (platform in ('ios', 'android')),
+  constraint devices_invalid_has_reason check ((invalidated_at is null) = (invalid_reason is null))
+);
+create unique index devices_token on push.devices (sha256(token::bytea), app, provider);
+create index devices_of_user on push.devices (user_id, app) where enabled and invalidated_at is null;
+comment on table push.devices is 'one push token of one user; a token belongs to one user of an app at a time';
+comment on column push.devices.id is 'number of the device';
+comment on column push.devices.user_id is 'the backend''s id of the user';
+comment on column push.devices.app is 'app the token belongs to';
+comment on column push.devices.provider is 'apns, fcm or expo';
+comment on column push.devices.token is
+  'the token: 64 to 200 hex digits (apns), FCM registration token, Expo push token';
+comment on column push.devices.voip is 'apns only: true for a PushKit token, false for an ordinary alert token';
+comment on column push.devices.environment is 'apns only: production or sandbox';
+comment on column push.devices.platform is 'ios, android or unknown (null)';
+comment on column push.devices.locale is 'language of visible texts, for example pt-BR';
+comment on column push.devices.enabled is 'false: the user wants no notifications here';
+comment on column push.devices.registered_at is
+  'when the phone last gave this token; an older invalidation does not count';
+comment on column push.devices.invalidated_at is 'since when the provider calls the token dead; null: it is alive';
+comment on column push.devices.invalid_reason is 'what the provider said';
+
+create table push.token_invalidations (
+  id             bigint generated always as identity primary key,
+  app            text not null,
+  provider       text not null,
+  token          text not null,
+  user_id        text,
+  reason         text not null,
+  invalidated_at timestamptz not null default clock_timestamp(),
+  constraint token_invalidations_provider_known check (provider in ('apns', 'fcm', 'expo'))
+);
+-- The digest comes first, so that nothing looks up a token by app alone.
+create unique index token_invalidations_token on push.token_invalidations (sha256(token::bytea), app, provider);
+create index token_invalidations_lookup on push.token_invalidations using hash (token);
+create index token_invalidations_feed on push.token_invalidations (invalidated_at);
+comment on table push.token_invalidations is
+  'one token found dead: the feed the backend reads; deleting a row lets the token be used again';
+comment on column push.token_invalidations.id is 'number of the row';
+comment on column push.token_invalidations.app is 'app the token belonged to';
+comment on column push.token_invalidations.provider is 'apns, fcm or expo';
+comment on column push.token_invalidations.token is 'the dead token';
+comment on column push.token_invalidations.user_id is 'whose token it was, as far as known';
+comment on column push.token_invalidations.reason is 'what the provider said';
+comment on column push.token_invalidations.invalidated_at is 'since when it is dead';
+
+-- What is still owed: the hot table -----------------------------------------------------------------------------------
+
+-- Exactly these indexes. One on owner makes the planner settle a batch by a product of the batch with itself, and costs
+-- an entry a claim. No foreign keys: each would lock or look up a row per delivery.
+create table push.delivery (
+  outbox_id   bigint not null,
+  created_at  timestamptz not null default clock_timestamp(),
+  due_at      timestamptz not null default clock_timestamp(),
+  deadline_at timestamptz not null,
+  n           int not null,
+  lease       int not null default 0,
+  owner       int,
+  attempt     smallint not null default 0,
+  lane        smallint not null,
+  kind        smallint not null default 0,
+  state       smallint not null default 0,
+  environment smallint not null default 0,
+  platform    smallint not null default 0,
+  user_id     text not null,
+  token       text not null,
+  locale      text,
+  last_reason text,
+  constraint delivery_pkey primary key (outbox_id, n),
+  constraint delivery_n_range check (n between 0 and 29999),
+  constraint delivery_codes_known check (
+    kind between 0 and 3 and state between 0 and 2 and environment between 0 and 1 and platform between 0 and 2),
+  constraint delivery_claimed_has_owner check ((state = 1) = (owner is not null)),
+  constraint delivery_counts check (lease >= 0 and attempt >= 0)
+) with (
+  fillfactor = 80, vacuum_truncate = off,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 500000,
+  autovacuum_vacuum_cost_delay = 0
+);
+create index delivery_ready on push.delivery (lane, deadline_at) where state = 0;
+create index delivery_waiting on push.delivery (due_at) where state = 2;
+comment on table push.delivery is
+  'one push still owed to one device; claimed by an update, finished by a delete. People read push.deliveries';
+comment on column push.delivery.outbox_id is 'the call: push.outbox.id';
+comment on column push.delivery.created_at is 'when the call was enqueued';
+comment on column push.delivery.due_at is
+  'a waiting delivery becomes ready at this time, never later than its deadline';
+comment on column push.delivery.deadline_at is 'nothing is sent after this';
+comment on column push.delivery.n is
+  'number of the push within its call: invites from 0, cancels from 10000, missed calls from 20000';
+comment on column push.delivery.lease is
+  'raised by every claim, never lowered: with owner, the fence against a slow gateway';
+comment on column push.delivery.owner is 'push.gateways.id of the gateway that has claimed it';
+comment on column push.delivery.attempt is 'tries so far, the current one included';
+comment on column push.delivery.lane is 'push.lane.id';
+comment on column push.delivery.kind is '0 invite, 1 cancel, 2 missed_call, 3 notification';
+comment on column push.delivery.state is '0 ready, 1 claimed, 2 waiting';
+comment on column push.delivery.environment is '0 production, 1 sandbox';
+comment on column push.delivery.platform is '0 unknown, 1 ios, 2 android';
+comment on column push.delivery.user_id is 'the backend''s id of the user';
+comment on column push.delivery.token is 'the device token';
+comment on column push.delivery.locale is 'language of visible texts';
+comment on column push.delivery.last_reason is 'why the last try did not end it';
+
+-- What became of it ---------------------------------------------------------------------------------------------------
+
+create table push.history (
+  finished_at         timestamptz not null default clock_timestamp(),
+  outbox_id           bigint not null,
+  created_at          timestamptz not null,
+  deadline_at         timestamptz not null,
+  sent_at             timestamptz,
+  answered_at         timestamptz,
+  n                   int not null,
+  attempts            int not null,
+  owner               int,
+  lane                smallint not null,
+  kind                smallint not null,
+  outcome             smallint not null,
+  status              smallint,
+  user_id             text not null,
+  call_id             text,
+  device              text not null,
+  reason              text,
+  provider_message_id text,
+  failures            jsonb,
+  constraint history_codes_known check (kind between 0 and 3 and outcome between 0 and 4),
+  constraint history_failure_has_reason check (outcome <= 1 or reason is not null),
+  constraint history_failures_form check (jsonb_typeof(failures) = 'array')
+) partition by range (finished_at);
+create index history_call on push.history (outbox_id);
+create index history_failed on push.history (lane, finished_at) where outcome <> 0;
+comment on table push.history is
+  'one finished push; a partition a UTC day, dropped by retention. People read push.delivery_history';
+comment on column push.history.finished_at is 'when it was settled';
+comment on column push.history.outbox_id is 'the call: push.outbox.id';
+comment on column push.history.created_at is 'when the call was enqueued';
+comment on column push.history.deadline_at is 'what the deadline was';
+comment on column push.history.sent_at is 'when the last request left; null: none ever left';
+comment on column push.history.answered_at is 'when the provider''s last answer came; null: none came';
+comment on column push.history.n is 'number of the push within its call';
+comment on column push.history.attempts is 'tries made';
+comment on column push.history.owner is 'push.gateways.id of the gateway that settled it';
+comment on column push.history.lane is 'push.lane.id';
+comment on column push.history.kind is '0 invite, 1 cancel, 2 missed_call, 3 notification';
+comment on column push.history.outcome is '0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead';
+comment on column push.history.status is 'HTTP status of the last answer';
+comment on column push.history.user_id is 'the backend''s id of the user';
+comment on column push.history.call_id is 'payload.callId of the call';
+comment on column push.history.device is 'the token, masked: its first and last four characters';
+comment on column push.history.reason is 'why it was not delivered, in the provider''s word or ours';
+comment on column push.history.provider_message_id is 'the provider''s id: apns-id, FCM message name, Expo ticket';
+comment on column push.history.failures is
+  'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
+
+-- A forgotten partition must never fail a settlement; push.ensure_partitions keeps this one empty.
+create table push.history_default partition of push.history default;
+comment on table push.history_default is 'airbag: catches finished pushes for which no day''s partition exists';
+
+-- What replicas share -------------------------------------------------------------------------------------------------
+
+create table push.expo_receipts (
+  app        text not null,
+  ticket     text not null,
+  outbox_id  bigint not null,
+  n          int not null,
+  user_id    text not null,
+  token      text not null,
+  sent_at    timestamptz not null,
+  due_at     timestamptz not null,
+  give_up_at timestamptz not null,
+  attempts   int not null default 0,
+  constraint expo_receipts_pkey primary key (app, ticket),
+  constraint expo_receipts_order check (sent_at <= due_at and due_at <= give_up_at)
+);
+create index expo_receipts_due on push.expo_receipts (due_at);
+comment on table push.expo_receipts is 'one Expo ticket whose receipt is still to be looked up';
+comment on column push.expo_receipts.app is 'app whose access token reads the receipt';
+comment on column push.expo_receipts.ticket is 'the ticket''s id';
+comment on column push.expo_receipts.outbox_id is 'the call: push.outbox.id';
+comment on column push.expo_receipts.n is 'number of the push within its call';
+comment on column push.expo_receipts.user_id is 'the backend''s id of the user';
+comment on column push.expo_receipts.token is 'the token, to be invalidated when the receipt says so';
+comment on column push.expo_receipts.sent_at is
+  'when the push was sent; the token counts as dead only if not registered since';
+comment on column push.expo_receipts.due_at is 'when to look next: about 15 minutes after sending';
+comment on column push.expo_receipts.give_up_at is 'when Expo has dropped the receipt: 24 hours after sending';
+comment on column push.expo_receipts.attempts is 'look-ups made';
+
+create table push.provider_tokens (
+  provider   text not null,
+  name       text not null,
+  token      text not null,
+  minted_at  timestamptz not null default clock_timestamp(),
+  expires_at timestamptz not null,
+  constraint provider_tokens_pkey primary key (provider, name),
+  constraint provider_tokens_provider_known check (provider in ('apns', 'fcm')),
+  constraint provider_tokens_order check (minted_at < expires_at)
+);
+comment on table push.provider_tokens is 'one signed APNs JWT or FCM access token, shared by all replicas; secret';
+comment on column push.provider_tokens.provider is 'apns or fcm';
+comment on column push.provider_tokens.name is 'whose: team and key id (apns), service account and scope (fcm)';
+comment on column push.provider_tokens.token is 'the token; secret';
+comment on column push.provider_tokens.minted_at is 'when it was signed or fetched';
+comment on column push.provider_tokens.expires_at is 'when it stops being good';
+
+"""###
+
+private let migration0002 = ###"""
+-- Enqueueing: from one row of push.outbox to one delivery a device, inside the backend's own transaction.
+--
+-- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises: an error there, or a
+-- failing constraint, would make COPY print the line with its tokens. A statement trigger then looks at all new calls
+-- at once: it refuses what is wrong, naming the field and printing no value, and inserts the deliveries. One INSERT,
+-- an array of rows and a COPY all take this path.
+
+-- What is wrong with a value ------------------------------------------------------------------------------------------
+-- These are plain expressions, so that the planner inlines them: a function call a recipient would cost more than the
+-- check. Each *_fault returns null when all is well, else the field's path below its parent, and the remedy.
+
+-- Lengths are compared, not written as {64,200}: a bounded repetition makes PostgreSQL's matcher 70 times slower.
+
+create function push.is_app(p_app text) returns boolean language sql immutable parallel safe as
+$$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
+comment on function push.is_app is 'whether a text may be the name of an app';
+
+create function push.is_apns_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
+comment on function push.is_apns_token is
+  'whether a text has the form of an APNs device token: 64 to 200 hex digits, even';
+
+create function push.is_fcm_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
+comment on function push.is_fcm_token is 'whether a text has the form of an FCM registration token';
+
+create function push.is_expo_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select case
+  when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
+    then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+  else p_token like '________-____-____-____-____________'
+    and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]'
+end $$;
+comment on function push.is_expo_token is 'whether a text has the form of an Expo push token';
+
+create function push.call_fault(
+  p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
+) returns text language sql immutable parallel safe as $$
+  select case
+    when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
+    when jsonb_typeof(p_payload -> 'callId') is distinct from 'string'
+        or length(p_payload ->> 'callId') not between 1 and 128
+      then 'payload.callId: must be a string of 1 to 128 characters'
+    when p_call_id <> p_payload ->> 'callId'
+      then 'call_id: must equal payload.callId; leave it out and it is filled in'
+    when jsonb_typeof(p_payload -> 'from') is distinct from 'string' then 'payload.from: must be a string'
+    when jsonb_typeof(p_payload -> 'fromName') not in ('string', 'number', 'null')
+      then 'payload.fromName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'apartmentNumber') not in ('string', 'number', 'null')
+      then 'payload.apartmentNumber: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'buildingName') not in ('string', 'number', 'null')
+      then 'payload.buildingName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'channelName') not in ('string', 'number', 'null')
+      then 'payload.channelName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'metadata') not in ('object', 'null')
+      then 'payload.metadata: must be an object, or left out'
+    when p_kind not in ('incoming_call', 'video_call')
+      then 'kind: must be incoming_call or video_call; other kinds are not supported yet'
+    when not push.is_app(p_app)
+      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when p_ring_seconds not between 1 and 600
+      then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
+    when jsonb_typeof(p_recipients) <> 'array'
+      then 'recipients: must be an array of user ids or objects'
+    when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
+      then 'recipients: must have at most 1000 entries; split the call'
+  end
+$$;
+comment on function push.call_fault is 'what is wrong with a call, its recipients'' entries aside; null: nothing';
+
+create function push.recipient_fault(
+  p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text
+) returns text language sql immutable parallel safe as $$
+  select case
+    when jsonb_typeof(p_entry) = 'string' then
+      case when length(p_entry #>> '{}') not between 1 and 256 then ': must be a user id of 1 to 256 characters' end
+    when jsonb_typeof(p_entry) <> 'object' then ': must be a user id, or an object with a userId'
+    when jsonb_typeof(p_entry -> 'userId') is distinct from 'string'
+        or length(p_entry ->> 'userId') not between 1 and 256
+      then '.userId: must be a string of 1 to 256 characters'
+    when not push.is_apns_token(p_voip_token)
+      then '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'
+    when not push.is_apns_token(p_alert_token)
+      then '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'
+    when not push.is_fcm_token(p_fcm_token)
+      then '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+    when not push.is_expo_token(p_expo_token)
+      then '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+    when p_entry ->> 'platform' not in ('ios', 'android') then '.platform: must be ios or android, or left out'
+    when p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
+      then '.environment: must be production or sandbox, or left out'
+    when jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
+      then '.locale: must be a string of at most 64 characters, or left out'
+    when jsonb_typeof(p_entry -> 'notificationEnabled') not in ('boolean', 'null')
+      then '.notificationEnabled: must be true or false, or left out'
+  end
+$$;
+comment on function push.recipient_fault is
+  'what is wrong with one entry of recipients, given its tokens; null: nothing';
+
+create function push.size_faults(p_payload jsonb) returns text[] language plpgsql immutable as $$
+declare
+  -- What a rendered push has beside the payload: type, action, timestamp, expiresAt, seq, isVoip, a default fromName;
+  -- and on Expo the title, body, sound and channel around the data.
+  c_own_keys  constant int := 256;
+  c_own_quotes constant int := 40;
+  c_expo_envelope constant int := 512;
+  v_text    text := p_payload::text;
+  v_blanks  int;  -- jsonb prints one after every ':' and ',' that separates members; a push has none
+  v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
+  v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
+  v_scalars int;  -- numbers and booleans, which become strings
+  v_members int;
+  v_bytes   int[];
+begin
+  select coalesce(sum(case jsonb_typeof(node)
+      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
+      when 'array' then greatest(jsonb_array_length(node) - 1, 0)
+      else 0 end), 0)
+    into v_blanks
+    from jsonb_path_query(p_payload, 'strict $.**') node;
+  select coalesce(sum(length(value::text) - length(translate(value::text, '"\', '')))
+        filter (where jsonb_typeof(value) in ('object', 'array')), 0),
+      count(*) filter (where jsonb_typeof(value) in ('number', 'boolean'))
+    into v_nested, v_scalars
+    from jsonb_each(p_payload);
+  v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
+  v_bytes := array[
+    v_members,
+    -- Flat string keys, and `body` with the whole object once more as an escaped string.
+    v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
+    v_members + c_expo_envelope];
+  return array(
+    select case when b.bytes > l.bytes then
+      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first',
+        b.bytes, l.provider, l.bytes) end
+    from unnest(v_bytes) with ordinality b(bytes, rank)
+    join (values (1, 'APNs VoIP', 5120), (2, 'FCM', 4096), (3, 'Expo', 4096)) l(rank, provider, bytes) using (rank)
+    order by rank);
+end
+$$;
+comment on function push.size_faults is
+  'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing';
+
+create function push.refuse(p_call_id text, p_fault text) returns boolean language plpgsql as $$
+begin
+  raise exception using
+    errcode = 'invalid_parameter_value',
+    message = format('%s (call %s)', p_fault,
+      case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
+    hint = 'Nothing of this statement was enqueued.',
+    schema = 'push', table = 'outbox', column = substring(p_fault from '^[a-z_]+');
+end
+$$;
+comment on function push.refuse is
+  'raises the error for a fault, naming the call; it has a result so that a query may call it';
+
+-- Lanes and the bell --------------------------------------------------------------------------------------------------
+
+create function push.register_lane(p_app text, p_provider text) returns smallint
+language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_lane smallint;
+begin
+  loop
+    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
+    exit when found;
+    insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
+  end loop;
+  return v_lane;
+end
+$$;
+comment on function push.register_lane is 'the lane of an app and provider, made if it is missing';
+
+create function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
+declare
+  v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
+begin
+  -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
+  -- a fixed key one long transaction would silence all others.
+  if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
+    perform pg_notify('push_outbox', '');
+  end if;
+end
+$$;
+comment on function push.ring_doorbell is 'wakes the gateways at commit; a hint, they poll as well';
+
+-- Fan-out -------------------------------------------------------------------------------------------------------------
+
+-- Plans are pinned to indexes: one made while the tables are small would scan them for the rest of the session.
+create function push.fill_call() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
+  new.app := left(coalesce(new.app, 'default'), 65);
+  new.kind := coalesce(new.kind, 'incoming_call');
+  new.payload := coalesce(new.payload, 'null');
+  new.recipients := coalesce(new.recipients, 'null');
+  new.call_id := left(coalesce(new.call_id, new.payload ->> 'callId', ''), 129);
+  if exists (select from push.outbox o where o.call_id = new.call_id and o.app = new.app) then
+    return null;
+  end if;
+  if new.ring_seconds is null then
+    new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
+  end if;
+  new.state := 'ringing';
+  new.created_at := clock_timestamp();
+  new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
+  return new;
+end
+$$;
+comment on function push.fill_call is 'fills in what the backend leaves out; skips a call that exists';
+
+create function push.invite_devices(p_app text, p_user_id text)
+returns table (rank int, token text, environment smallint, platform smallint, locale text)
+language sql stable as $$
+  select best.rank, best.token,
+    case best.environment when 'sandbox' then 1 else 0 end::smallint,
+    case best.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
+    best.locale
+  from (
+    select usable.*,
+      min(usable.rank) over (partition by usable.platform) as best_rank,
+      bool_or(usable.platform is not null) over () as some_known
+    from (
+      select d.token, d.environment, d.locale, d.registered_at,
+        case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank,
+        coalesce(d.platform, case d.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      from push.devices d
+      where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
+        and (d.provider <> 'apns' or d.voip)
+    ) usable
+  ) best
+  -- An Expo token of unknown platform may be of a phone that is already reached better.
+  where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
+  order by best.registered_at desc
+  limit 10
+$$;
+comment on function push.invite_devices is
+  'the devices an invite to a user goes to: of each platform those of its best channel, the ten newest; '
+  'rank: 1 apns, 2 fcm, 3 expo';
+
+create function push.fan_out() returns trigger
+language plpgsql security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set work_mem = '64MB' set jit = off
+as $$
+begin
+  -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
+  -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
+  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, environment, platform, user_id,
+    token, locale)
+  select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
+    d.created_at, d.created_at, d.deadline_at, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale
+  from (
+    -- The same token twice in a call is one delivery.
+    select distinct on (t.id, t.lane, t.token) t.*
+    from (
+      select e.id, e.ordinal, e.created_at, e.deadline_at, v.token collate "C" as token, e.user_id,
+        v.environment, v.platform, v.locale,
+        case when e.size_faults[v.rank] is null
+          then coalesce(l.id,
+            push.register_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end))
+          else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
+      from (
+        select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.size_faults, e.ordinal, e.entry,
+          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+          coalesce(e.voip_token, e.fcm_token, e.expo_token) as token,
+          case when e.voip_token is not null then 1 when e.fcm_token is not null then 2 else 3 end as rank,
+          coalesce(e.voip_token, e.fcm_token, e.expo_token) is not null
+            or jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+        from (
+          select t.*, push.recipient_fault(t.entry, t.voip_token, t.alert_token, t.fcm_token, t.expo_token) as fault
+          from (
+            select c.*, r.entry, r.ordinal,
+              nullif(r.entry ->> 'voipPushToken', '') as voip_token,
+              nullif(r.entry ->> 'apnsToken', '') as alert_token,
+              nullif(r.entry ->> 'fcmToken', '') as fcm_token,
+              nullif(r.entry ->> 'pushToken', '') as expo_token
+            from (
+              select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients,
+                -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
+                case when c.bytes > 880 then push.size_faults(c.payload) end as size_faults
+              from (
+                select n.*, octet_length(n.payload::text) as bytes,
+                  push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
+                from new_calls n offset 0
+              ) c
+              where case
+                when c.fault is not null then push.refuse(c.call_id, c.fault)
+                when c.bytes > 16384
+                  then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
+                else true end
+              offset 0
+            ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+            offset 0
+          ) t offset 0
+        ) e
+        where case
+          when e.fault is not null then push.refuse(e.call_id, format('recipients[%s]%s', e.ordinal - 1, e.fault))
+          else e.entry -> 'notificationEnabled' is distinct from 'false' end
+        offset 0
+      ) e
+      -- An entry that brings tokens is one device; one that only names a user stands for the user's registered devices.
+      cross join lateral (
+        select e.rank, e.token,
+          case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+          case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
+            else 0 end::smallint as platform,
+          e.entry ->> 'locale' as locale
+        where e.inline and e.token is not null
+          and not exists (select from push.token_invalidations x where x.token = e.token and x.app = e.app
+            and x.provider = case e.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end)
+        union all
+        select d.rank, d.token, d.environment, d.platform, d.locale
+        from push.invite_devices(e.app, e.user_id) d
+        where not e.inline
+      ) v
+      left join push.lane l
+        on l.app = e.app and l.provider = case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end
+    ) t
+    order by t.id, t.lane, t.token, t.ordinal
+  ) d;
+  if found then
+    perform push.ring_doorbell();
+  end if;
+  return null;
+end
+$$;
+comment on function push.fan_out is 'refuses bad calls, and makes one delivery a device of the good ones';
+
+create trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
+create trigger fan_out after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.fan_out();
+
+create function push.enqueue_call(
+  payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null
+) returns table (outbox_id bigint, deliveries int, duplicate boolean)
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+  insert into push.outbox (app, payload, recipients, ring_seconds)
+    values (enqueue_call.app, enqueue_call.payload, enqueue_call.recipients, enqueue_call.ring_seconds)
+    on conflict (call_id, app) do nothing
+    returning id into outbox_id;
+  duplicate := not found;
+  if duplicate then
+    select o.id into outbox_id from push.outbox o
+      where o.call_id = enqueue_call.payload ->> 'callId' and o.app = coalesce(enqueue_call.app, 'default');
+  end if;
+  deliveries := (select count(*) from push.delivery d where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3));
+  if duplicate then
+    deliveries := deliveries + (select count(*) from push.history h
+      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3));
+  end if;
+  return next;
+end
+$$;
+comment on function push.enqueue_call is
+  'enqueues one call; deliveries is how many devices it goes to, duplicate is true when (app, callId) existed already';
+
+-- Devices -------------------------------------------------------------------------------------------------------------
+
+create function push.check_device() returns trigger language plpgsql as $$
+declare
+  v_fault text;
+begin
+  new.environment := case new.environment when 'development' then 'sandbox'
+    else coalesce(new.environment, 'production') end;
+  v_fault := case
+    when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
+    when not coalesce(push.is_app(new.app), false)
+      then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
+    when new.provider is null or new.provider not in ('apns', 'fcm', 'expo') then 'provider: must be apns, fcm or expo'
+    when not coalesce(case new.provider when 'apns' then push.is_apns_token(new.token)
+        when 'fcm' then push.is_fcm_token(new.token) else push.is_expo_token(new.token) end, false)
+      then format('token: must have the form of a token of provider %s', new.provider)
+    when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
+    when new.platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
+    when length(new.locale) > 64 then 'locale: must have at most 64 characters'
+  end;
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = 'push.devices.' || v_fault,
+      schema = 'push', table = 'devices', column = substring(v_fault from '^[a-z_]+');
+  end if;
+  return new;
+end
+$$;
+comment on function push.check_device is
+  'refuses a malformed device with an error that names the column and prints no token';
+
+create trigger check_device before insert or update of user_id, app, provider, token, environment, platform, locale
+  on push.devices for each row execute function push.check_device();
+
+revoke execute on all functions in schema push from public;
+
+"""###
+
+private let migration0003 = ###"""
+-- What a gateway calls: it registers, beats, claims, settles; the leader among the replicas does the housekeeping.
+--
+-- The hot functions are PL/pgSQL with pinned plans: PostgreSQL 15 plans a SQL function anew at every call, and
+-- statistics taken while the queue was empty or full would change the plan at the worst time. Every transition of a
+-- claimed delivery is fenced by (state, owner, lease), so that a gateway that lost its claim changes nothing.
+
+-- One life of a gateway -----------------------------------------------------------------------------------------------
+
+create function push.register_gateway(p_name text, p_version text) returns int
+language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_id int;
+begin
+  insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
+  return v_id;
+end
+$$;
+comment on function push.register_gateway is 'a new life of a gateway; the result is its fence';
+
+create function push.heartbeat(p_gateway int) returns boolean
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  update push.gateways set heartbeat_at = clock_timestamp() where id = p_gateway and alive;
+  return found;
+end
+$$;
+comment on function push.heartbeat is
+  'to be called every second; false: declared dead, its claims are taken over, drop them and register anew';
+
+create function push.register_app(p_app text, p_ring_seconds int) returns void
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.apps as a (app, ring_seconds) values (p_app, p_ring_seconds)
+    on conflict (app) do update set ring_seconds = excluded.ring_seconds, updated_at = clock_timestamp()
+      where a.ring_seconds <> excluded.ring_seconds;
+end
+$$;
+comment on function push.register_app is 'tells enqueueing what the configuration says of an app';
+
+-- Rows of gateways that ended in the last minute are looked for each time: a claim that ran while its gateway was
+-- declared dead commits afterwards, with an owner who can no longer settle it.
+create function push.free_claims() returns bigint
+language plpgsql security definer set search_path = push, pg_temp set plan_cache_mode = force_generic_plan as $$
+declare
+  v_ended int[] := array(
+    select g.id from push.gateways g where not g.alive and g.ended_at > clock_timestamp() - interval '1 minute');
+  v_freed bigint;
+begin
+  if v_ended = '{}' then
+    return 0;
+  end if;
+  with lost as materialized (
+    select d.ctid as tid
+    from push.delivery d
+    where d.state = 1 and d.owner = any (v_ended)
+    for no key update skip locked
+  )
+  update push.delivery d set state = 0, owner = null where d.ctid = any (array(select tid from lost));
+  get diagnostics v_freed = row_count;
+  if v_freed > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_freed;
+end
+$$;
+comment on function push.free_claims is 'makes what ended gateways held ready again; attempts stay counted';
+
+create function push.retire_gateway(p_gateway int) returns void
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired'
+    where id = p_gateway and alive;
+  perform push.free_claims();
+end
+$$;
+comment on function push.retire_gateway is 'the clean end of a gateway; what it still holds becomes ready';
+
+create function push.reap(p_silence interval default '3 s') returns bigint
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
+    where alive and heartbeat_at < clock_timestamp() - p_silence;
+  return push.free_claims();
+end
+$$;
+comment on function push.reap is
+  'declares gateways dead that were silent for so long; returns how many deliveries became ready again';
+
+-- Claim ---------------------------------------------------------------------------------------------------------------
+
+create function push.claim(
+  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms'
+) returns table (
+  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
+  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
+  created_at timestamptz, deadline_at timestamptz, remaining_us bigint
+)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
+  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
+  v_floor timestamptz;
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return;
+  end if;
+  for i in 1 .. coalesce(array_length(p_lanes, 1), 0) loop
+    continue when p_max[i] <= 0;
+    v_floor := greatest(p_floor[i], statement_timestamp() + p_slack);
+    return query
+      with pick as materialized (
+        select d.ctid as tid
+        from push.delivery d
+        where d.state = 0 and d.lane = p_lanes[i] and d.deadline_at > v_floor
+          and (select not l.paused from push.lane l where l.id = p_lanes[i])
+        order by d.deadline_at
+        limit p_max[i]
+        for no key update skip locked
+      )
+      update push.delivery d
+      set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
+      from push.outbox o
+      where d.ctid = any (array(select pick.tid from pick)) and o.id = d.outbox_id
+      returning d.lane, d.outbox_id, d.n, d.lease, d.attempt::int, d.kind, d.environment, d.platform,
+        d.user_id, d.token, d.locale, o.kind, o.call_id, o.payload, d.created_at, d.deadline_at,
+        (extract(epoch from d.deadline_at - clock_timestamp()) * 1000000)::bigint;
+  end loop;
+end
+$$;
+comment on function push.claim is
+  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
+  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead';
+
+-- What became of claimed deliveries -----------------------------------------------------------------------------------
+
+create function push.settle(
+  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_outcome smallint[],
+  p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
+  p_sent_at timestamptz[], p_answered_at timestamptz[]
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_settled bigint;
+begin
+  with gone as (
+    delete from push.delivery d
+    using unnest(p_outbox_id, p_n, p_lease, p_attempts, p_outcome, p_status, p_reason, p_message_id, p_call_id,
+      p_sent_at, p_answered_at)
+      r(outbox_id, n, lease, attempts, outcome, status, reason, message_id, call_id, sent_at, answered_at)
+    where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
+    returning d.outbox_id, d.created_at, d.deadline_at, r.sent_at, r.answered_at, d.n, r.attempts, d.lane, d.kind,
+      r.outcome, r.status, d.user_id, r.call_id, d.token, r.reason, d.last_reason, r.message_id
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
+    outcome, status, user_id, call_id, device, reason, provider_message_id)
+  select g.outbox_id, g.created_at, g.deadline_at, g.sent_at, g.answered_at, g.n, g.attempts, p_gateway, g.lane, g.kind,
+    g.outcome, g.status, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+    case when g.outcome <= 1 then g.reason
+      else coalesce(g.reason, g.last_reason,
+        case g.outcome when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
+    end,
+    g.message_id
+  from gone g;
+  get diagnostics v_settled = row_count;
+  return v_settled;
+end
+$$;
+comment on function push.settle is
+  'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases '
+  'were lost, and those results are dropped. attempts are what was really tried, retries under one lease included';
+
+create function push.park(
+  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[]
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_parked bigint;
+begin
+  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
+  update push.delivery d
+  set state = 2, owner = null, attempt = r.attempts, last_reason = coalesce(r.reason, d.last_reason),
+    due_at = least(clock_timestamp() + r.delay_ms * interval '1 ms', d.deadline_at)
+  from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason)
+    r(outbox_id, n, lease, attempts, delay_ms, reason)
+  where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease;
+  get diagnostics v_parked = row_count;
+  return v_parked;
+end
+$$;
+comment on function push.park is
+  'claimed to waiting, for so many milliseconds; returns how many were still the caller''s';
+
+create function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_released bigint;
+begin
+  update push.delivery d set state = 0, owner = null, attempt = greatest(d.attempt - 1, 0)
+  from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
+  where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease;
+  get diagnostics v_released = row_count;
+  if v_released > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_released;
+end
+$$;
+comment on function push.release is
+  'claimed to ready with the attempt given back, for a shutdown or an open circuit; '
+  'returns how many were still the caller''s';
+
+-- Housekeeping, by the leader; harmless when two do it ----------------------------------------------------------------
+
+create function push.promote(p_max int default 2000) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_promoted bigint;
+begin
+  with pick as materialized (
+    select d.ctid as tid
+    from push.delivery d
+    where d.state = 2 and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  )
+  update push.delivery d set state = 0 where d.ctid = any (array(select pick.tid from pick));
+  get diagnostics v_promoted = row_count;
+  if v_promoted > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_promoted;
+end
+$$;
+comment on function push.promote is 'makes up to p_max waiting deliveries ready whose time has come; returns how many';
+
+create function push.expire(p_max int default 5000, p_slack interval default '0') returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_before timestamptz := statement_timestamp() + p_slack;
+  v_expired bigint;
+begin
+  with ready as materialized (
+    select late.tid
+    from push.lane l cross join lateral (
+      select d.ctid as tid
+      from push.delivery d
+      where d.state = 0 and d.lane = l.id and d.deadline_at <= v_before
+      order by d.deadline_at
+      limit p_max
+      for no key update skip locked
+    ) late
+  ), waiting as materialized (
+    select d.ctid as tid
+    from push.delivery d
+    where d.state = 2 and d.due_at <= v_before and d.deadline_at <= v_before
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  ), gone as (
+    delete from push.delivery d
+    where d.ctid = any (array(select tid from ready union all select tid from waiting limit p_max))
+    returning d.*
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id, o.call_id,
+    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed')
+  from gone g left join push.outbox o on o.id = g.outbox_id;
+  get diagnostics v_expired = row_count;
+  return v_expired;
+end
+$$;
+comment on function push.expire is
+  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired; '
+  'returns how many. A claimed one belongs to its gateway';
+
+-- History's partitions ------------------------------------------------------------------------------------------------
+
+-- Making and dropping are two functions, hence two transactions: a drop that loses a race for a lock must not undo
+-- tomorrow's partition. Days are UTC days, whatever the session's time zone.
+
+create function push.ensure_partitions(p_days_ahead int default 14) returns int
+language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
+declare
+  v_day  date;
+  v_name text;
+  v_made int := 0;
+begin
+  -- One replica at a time: the other is doing the same.
+  if not pg_try_advisory_xact_lock(7781, 1) then
+    return 0;
+  end if;
+  for v_day in
+    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
+  loop
+    v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
+    continue when to_regclass('push.' || v_name) is not null;
+    begin
+      execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
+        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+      execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
+      v_made := v_made + 1;
+    exception when check_violation then
+      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
+    end;
+  end loop;
+  return v_made;
+end
+$$;
+comment on function push.ensure_partitions is
+  'makes the missing partitions of push.history from yesterday to so many days ahead; returns how many';
+
+create function push.drop_partitions(p_keep_days int default 14) returns int
+language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '200ms' as $$
+declare
+  v_name text := (
+    select c.relname
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+      and right(c.relname, 8) < to_char(current_date - greatest(p_keep_days, 1), 'YYYYMMDD')
+    order by c.relname
+    limit 1);
+begin
+  if v_name is null then
+    return 0;
+  end if;
+  execute format('drop table if exists push.%I', v_name);
+  return 1;
+end
+$$;
+comment on function push.drop_partitions is
+  'drops the oldest partition of push.history that is older than so many days; call it until it returns 0';
+
+select push.ensure_partitions();
+
+revoke execute on all functions in schema push from public;
+
+"""###
+
+private let migration0004 = ###"""
+-- What people read: codes as words, tokens masked, a call's story in one list.
+
+create view push.lanes as
+select l.id, l.app, l.provider, l.paused, l.note, l.updated_at from push.lane l;
+comment on view push.lanes is
+  'one app and provider; to stop it: update push.lanes set paused = true, note = ''why'' '
+  'where app = … and provider = …';
+comment on column push.lanes.id is 'small number of the lane';
+comment on column push.lanes.app is 'name of the app';
+comment on column push.lanes.provider is 'apns, fcm or expo';
+comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
+comment on column push.lanes.note is 'why it is paused, or whatever is worth remembering';
+comment on column push.lanes.updated_at is 'when the row last changed';
+
+create function push.touch_lane() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  new.updated_at := clock_timestamp();
+  if old.paused and not new.paused then
+    perform push.ring_doorbell();
+  end if;
+  return new;
+end
+$$;
+comment on function push.touch_lane is 'keeps updated_at, and wakes the gateways when a lane is resumed';
+create trigger touch_lane before update on push.lane for each row execute function push.touch_lane();
+
+create view push.deliveries as
+select d.outbox_id, l.app, o.call_id, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  d.user_id,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
+  case d.environment when 0 then 'production' else 'sandbox' end as environment,
+  case d.platform when 1 then 'ios' when 2 then 'android' end as platform,
+  d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device
+from push.delivery d
+left join push.lane l on l.id = d.lane
+left join push.outbox o on o.id = d.outbox_id;
+comment on view push.deliveries is 'one push still owed to one device';
+comment on column push.deliveries.outbox_id is 'the call: push.outbox.id';
+comment on column push.deliveries.app is 'name of the app';
+comment on column push.deliveries.call_id is 'payload.callId of the call';
+comment on column push.deliveries.provider is 'apns, fcm or expo';
+comment on column push.deliveries.kind is 'invite, cancel, missed_call or notification';
+comment on column push.deliveries.user_id is 'the backend''s id of the user';
+comment on column push.deliveries.state is 'ready, claimed (a gateway has it) or waiting (until due_at)';
+comment on column push.deliveries.attempt is 'tries so far, the current one included';
+comment on column push.deliveries.due_at is 'a waiting delivery becomes ready at this time';
+comment on column push.deliveries.deadline_at is 'nothing is sent after this';
+comment on column push.deliveries.last_reason is 'why the last try did not end it';
+comment on column push.deliveries.created_at is 'when the call was enqueued';
+comment on column push.deliveries.n is 'number of the push within its call';
+comment on column push.deliveries.gateway is 'push.gateways.id of the gateway that has it';
+comment on column push.deliveries.lease is 'how often it was claimed';
+comment on column push.deliveries.environment is 'production or sandbox';
+comment on column push.deliveries.platform is 'ios, android or unknown (null)';
+comment on column push.deliveries.locale is 'language of visible texts';
+comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
+
+create view push.delivery_history as
+select h.outbox_id, l.app, h.call_id, l.provider,
+  case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  h.user_id,
+  case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
+    else 'dead' end as outcome,
+  h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
+  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, h.device, h.failures
+from push.history h
+left join push.lane l on l.id = h.lane;
+comment on view push.delivery_history is 'one finished push';
+comment on column push.delivery_history.outbox_id is 'the call: push.outbox.id';
+comment on column push.delivery_history.app is 'name of the app';
+comment on column push.delivery_history.call_id is 'payload.callId of the call';
+comment on column push.delivery_history.provider is 'apns, fcm or expo';
+comment on column push.delivery_history.kind is 'invite, cancel, missed_call or notification';
+comment on column push.delivery_history.user_id is 'the backend''s id of the user';
+comment on column push.delivery_history.outcome is
+  'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
+  'or dead (failed)';
+comment on column push.delivery_history.reason is 'why it was not delivered, in the provider''s word or ours';
+comment on column push.delivery_history.attempts is 'tries made';
+comment on column push.delivery_history.created_at is 'when the call was enqueued';
+comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
+comment on column push.delivery_history.finished_at is 'when it was settled; give a range of it to read few partitions';
+comment on column push.delivery_history.provider_message_id is 'apns-id, FCM message name or Expo ticket';
+comment on column push.delivery_history.status is 'HTTP status of the last answer';
+comment on column push.delivery_history.answered_at is 'when the provider''s last answer came';
+comment on column push.delivery_history.deadline_at is 'what the deadline was';
+comment on column push.delivery_history.n is 'number of the push within its call';
+comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
+comment on column push.delivery_history.device is 'the token, masked';
+comment on column push.delivery_history.failures is
+  'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
+
+create function push.timeline(call_id text)
+returns table (
+  at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
+  device text
+)
+language sql stable security definer set search_path = push, pg_temp as $$
+  with call as (
+    select o.id, o.kind, o.created_at from push.outbox o where o.call_id = timeline.call_id
+  ), done as (
+    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
+  ), event as (
+    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
+      null::int as attempt, null::int as status, null as reason, null as device
+    from call c
+    union all
+    -- A ready or claimed delivery has no time of its own: it is shown where the call began.
+    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 1, d.n, d.state, d.provider,
+      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
+    from call c join push.deliveries d on d.outbox_id = c.id
+    union all
+    select h.outbox_id, (f ->> 'at')::timestamptz, 2, h.n, 'attempt failed', h.provider, h.kind,
+      h.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', h.device
+    from done h cross join lateral jsonb_array_elements(h.failures) f
+    union all
+    select h.outbox_id, h.sent_at, 3, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
+    from done h where h.sent_at is not null
+    union all
+    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 4, h.n, h.outcome, h.provider, h.kind,
+      h.user_id, h.attempts, h.status, h.reason, h.device
+    from done h
+  )
+  select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
+    e.user_id, e.attempt, e.status, e.reason, e.device
+  from event e join call c on c.id = e.id
+  order by e.at, e.step, e.n
+$$;
+comment on function push.timeline is
+  'the story of a call, in order of time; ms: milliseconds since it was enqueued; event: enqueued, ready, claimed, '
+  'waiting, attempt failed, sent, or the outcome';
+
+revoke execute on all functions in schema push from public;
+
+"""###

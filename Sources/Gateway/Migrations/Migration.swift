@@ -1,0 +1,43 @@
+// One step of the schema, as it is in migrations/ and in the binary.
+
+internal import Runtime
+
+/// A file `migrations/NNNN_name.sql`.
+struct Migration: Equatable, Sendable {
+  var version: Int32
+  var name: String
+  var sql: String
+
+  /// SHA-256 of the file's bytes, in hex.
+  var checksum: String { String(decoding: SHA256.hexDigest(Array(sql.utf8)), as: UTF8.self) }
+
+  /// `0001_schema`
+  var title: String {
+    let digits = String(version)
+    return String(repeating: "0", count: max(0, 4 - digits.count)) + digits + "_" + name
+  }
+}
+
+/// Why the schema cannot be brought up to date.
+enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
+  /// The file is not what was applied.
+  case changed(String)
+  /// The database has a migration this version does not know.
+  case unknown(String)
+  /// A migration before one that was applied has never been applied.
+  case skipped(String)
+  /// The server refused a migration; nothing of it is left.
+  case failed(String, reason: String)
+
+  var description: String {
+    switch self {
+    case .changed(let title):
+      "migration \(title) was applied to this database with another content: migrations are never edited, use the push-gateway it was applied with or one that has it unchanged"
+    case .unknown(let title):
+      "the database has migration \(title), which push-gateway \(GatewayVersion.current) does not know: it was made by a newer version, use that or a later one"
+    case .skipped(let title):
+      "migration \(title) was never applied, but one after it was: push.schema_migration does not tell what happened here; restore it, or start from an empty database"
+    case .failed(let title, let reason): "migration \(title) failed and was rolled back: \(reason)"
+    }
+  }
+}

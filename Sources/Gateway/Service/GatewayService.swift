@@ -1,0 +1,118 @@
+// The gateway itself: what `serve` runs, from the first connection to the last settlement.
+
+import Foundation
+import Logging
+import Queue
+import Runtime
+import ServiceLifecycle
+import Synchronization
+
+/// Opens the outbox, starts a lane for every app and provider, and drains when it is asked to stop.
+final class GatewayService: Service {
+  /// The gateway could not do its work.
+  enum Failure: Error, CustomStringConvertible {
+    case schemaIsOutdated(missing: Int)
+    case notDrained
+
+    var description: String {
+      switch self {
+      case .schemaIsOutdated(let missing):
+        "the database lacks \(missing) of this version's migrations: run `push-gateway migrate` first"
+      case .notDrained:
+        "the database could not be reached while shutting down: some results were not written, and those pushes may be repeated"
+      }
+    }
+  }
+
+  private let configuration: GatewayConfiguration
+  private let logger: Logger
+  private let notifier = ServiceNotifier()
+  private let dispatcher = Mutex<Dispatcher?>(nil)
+
+  init(configuration: GatewayConfiguration, logger: Logger) {
+    self.configuration = configuration
+    self.logger = logger
+  }
+
+  /// For `/readyz`.
+  func readiness() async -> Readiness {
+    guard let dispatcher = dispatcher.withLock({ $0 }) else { return .notReady(["the gateway is starting"]) }
+    let obstacles = await dispatcher.obstacles
+    return obstacles.isEmpty ? .ready : .notReady(obstacles)
+  }
+
+  func run() async throws {
+    let loop = EventLoop(name: "gateway")
+    defer { loop.stop() }
+    let outbox = PostgresOutbox(
+      options: PostgresOutbox.Options(
+        url: configuration.databaseURL, name: ProcessInfo.processInfo.hostName, version: GatewayVersion.current),
+      loop: loop, logger: logger)
+    let relay = OutboxEventRelay()
+    var factory = ProviderFactory(caFile: configuration.caFile, loop: loop, logger: logger)
+    let planned = try configuration.apps.map { app in
+      (app, try app.providers.map { kind in (kind, try factory.make(kind, for: app)) })
+    }
+
+    try await cancelWhenGracefulShutdown { [configuration, logger] in
+      try await Self.waitForSchema(configuration.databaseURL, loop, logger)
+    }
+    guard !Task.isShuttingDownGracefully else { return }
+    await outbox.open { relay.hear($0) }
+    await cancelWhenGracefulShutdown { await relay.waitUntilAvailable() }
+    guard !Task.isShuttingDownGracefully else { return await outbox.close() }
+
+    var lanes: [DispatcherLane] = []
+    for (app, providers) in planned {
+      try await outbox.register(app: app.name, ringSeconds: app.ringSeconds)
+      for (kind, (provider, window)) in providers {
+        let id = try await outbox.register(lane: kind.rawValue, app: app.name)
+        let planner = CallPlanner(dialect: app.dialect, provider: kind)
+        lanes.append(
+          DispatcherLane(id: id, app: app.name, kind: kind, provider: provider, planner: planner, window: window))
+      }
+    }
+    let dispatcher = Dispatcher(store: outbox, lanes: lanes, loop: loop, logger: logger)
+    await dispatcher.start()
+    relay.connect(dispatcher)
+    self.dispatcher.withLock { $0 = dispatcher }
+    let names = lanes.map { "\($0.app)/\($0.kind.rawValue)" }.joined(separator: " ")
+    logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
+    notifier.notify(.ready, status: "serving \(names)")
+
+    try? await gracefulShutdown()
+    try await shutDown(dispatcher, outbox)
+  }
+
+  private func shutDown(_ dispatcher: Dispatcher, _ outbox: PostgresOutbox) async throws {
+    notifier.notify(.stopping, status: "draining")
+    logger.notice("The gateway drains", metadata: ["seconds": "\(configuration.drainSeconds)"])
+    let isDrained = await dispatcher.drain(until: outbox.loop.now + .seconds(Int64(configuration.drainSeconds)))
+    await outbox.close()
+    let counters = await dispatcher.counters
+    logger.notice(
+      "The gateway has stopped",
+      metadata: [
+        "claimed": "\(counters.claimed)", "delivered": "\(counters.delivered)", "dead": "\(counters.dead)",
+        "expired": "\(counters.expired)", "released": "\(counters.released)", "parked": "\(counters.parked)",
+        "lost_leases": "\(counters.lostLeases)",
+      ])
+    if !isDrained { throw Failure.notDrained }
+  }
+
+  /// Returns when the database can be reached and has this version's schema.
+  private static func waitForSchema(_ url: String, _ loop: EventLoop, _ logger: Logger) async throws {
+    while true {
+      do {
+        let connection = try await PostgresConnection.connect(to: url, applicationName: "push-gateway start", on: loop)
+        let missing = try await Migrator().pending(on: connection)
+        await connection.close()
+        guard missing.isEmpty else { throw Failure.schemaIsOutdated(missing: missing.count) }
+        return
+      } catch let error as PostgresError where error.isTransient {
+        logger.warning("The database cannot be reached; waiting for it", metadata: ["reason": "\(error)"])
+        try await Task.sleep(for: .seconds(1))
+      }
+    }
+  }
+}

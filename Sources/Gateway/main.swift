@@ -1,6 +1,0 @@
-import ArgumentParser
-import Hummingbird
-import Logging
-import ServiceLifecycle
-import Yams
-print("x")

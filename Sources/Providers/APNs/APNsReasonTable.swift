@@ -1,0 +1,138 @@
+// What APNs answers and what each answer means: Apple, "Handling notification responses from APNs".
+
+internal import Runtime
+
+/// What an answer obliges us to do.
+enum APNsDisposition: Equatable {
+  /// The push is settled, as far as this attempt goes.
+  case settle(PushOutcome)
+  /// The token was too old: another one, on another connection, without counting an attempt.
+  case renewToken
+  /// The connection is of no more use, the request was not looked at: again on another one.
+  case reconnect
+  /// The request was not looked at: again with the same token.
+  case resend
+}
+
+/// The table of reasons.
+enum APNsReasonTable {
+  enum Meaning {
+    /// The token is dead or was never one.
+    case deadToken
+    /// Refused for good; the token stays.
+    case rejected
+    /// Too many pushes to this one device.
+    case deviceThrottled
+    case unavailable
+    /// As `unavailable`, and this connection is about to close.
+    case closing
+    /// Our credentials or their environment are wrong.
+    case credentials
+    /// Credentials that may only be wrong for this connection, which remembers the key it first saw.
+    case connectionCredentials
+    case expiredProviderToken
+    case idleConnection
+    case tokenUpdatedTooOften
+  }
+
+  struct Row {
+    let status: UInt16
+    let reason: String
+    let meaning: Meaning
+
+    init(_ status: UInt16, _ reason: String, _ meaning: Meaning) {
+      self.status = status
+      self.reason = reason
+      self.meaning = meaning
+    }
+  }
+
+  /// Apple's table "APNs error strings", row by row. BadEnvironmentKeyIdInToken is spelled in both ways that occur.
+  static let rows: [Row] = [
+    // May mean the other environment: whoever invalidates the token compares environments first.
+    Row(400, "BadDeviceToken", .deadToken),
+    // A fault of configuration, not of the token.
+    Row(400, "DeviceTokenNotForTopic", .rejected),
+    Row(400, "BadCollapseId", .rejected),
+    Row(400, "BadExpirationDate", .rejected),
+    Row(400, "BadMessageId", .rejected),
+    Row(400, "BadPriority", .rejected),
+    Row(400, "BadTopic", .rejected),
+    Row(400, "DuplicateHeaders", .rejected),
+    Row(400, "InvalidPushType", .rejected),
+    Row(400, "MissingDeviceToken", .rejected),
+    Row(400, "MissingTopic", .rejected),
+    Row(400, "PayloadEmpty", .rejected),
+    Row(400, "TopicDisallowed", .rejected),
+    Row(400, "IdleTimeout", .idleConnection),
+    Row(403, "ExpiredProviderToken", .expiredProviderToken),
+    Row(403, "InvalidProviderToken", .credentials),
+    Row(403, "MissingProviderToken", .credentials),
+    Row(403, "UnrelatedKeyIdInToken", .connectionCredentials),
+    Row(403, "BadEnvironmentKeyInToken", .credentials),
+    Row(403, "BadEnvironmentKeyIdInToken", .credentials),
+    Row(403, "BadCertificate", .credentials),
+    Row(403, "BadCertificateEnvironment", .credentials),
+    Row(403, "Forbidden", .credentials),
+    Row(404, "BadPath", .rejected),
+    Row(405, "MethodNotAllowed", .rejected),
+    Row(410, "Unregistered", .deadToken),
+    Row(410, "ExpiredToken", .deadToken),
+    Row(413, "PayloadTooLarge", .rejected),
+    Row(429, "TooManyRequests", .deviceThrottled),
+    Row(429, "TooManyProviderTokenUpdates", .tokenUpdatedTooOften),
+    Row(500, "InternalServerError", .unavailable),
+    Row(503, "ServiceUnavailable", .unavailable),
+    Row(503, "Shutdown", .closing),
+  ]
+
+  private static let byReason: [String: Row] = Dictionary(rows.map { ($0.reason, $0) }) { first, _ in first }
+
+  /// Reads an answer: what to do, and what it says about the connection it came on.
+  static func read(_ response: borrowing HTTP2Message) -> (APNsDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+    let status = response.status
+    if status == 200 { return (.settle(.accepted(messageID: response.headers.text("apns-id"))), .proven) }
+    let body = try? JSONScanner(response.body)
+    let reason = body.flatMap { body in body.member("reason").flatMap(body.text) }.map { String($0.prefix(64)) }
+    // A reason counts only under its own status: an outage that speaks of tokens must not cost one.
+    guard let reason, let row = byReason[reason], row.status == status else {
+      return unlisted(status, reason, retryAfter(response))
+    }
+    let since = body.flatMap { body in body.member("timestamp").flatMap(body.integer) }
+    switch row.meaning {
+    case .deadToken: return (.settle(.tokenInvalid(reason: reason, since: since)), .proven)
+    case .rejected: return (.settle(.rejected(reason: reason)), .proven)
+    case .deviceThrottled:
+      return (.settle(.throttled(reason: reason, after: retryAfter(response), isLaneWide: false)), .proven)
+    case .unavailable: return (.settle(.unavailable(reason: reason, after: retryAfter(response))), .unproven)
+    case .closing: return (.settle(.unavailable(reason: reason, after: retryAfter(response))), .worn)
+    case .credentials: return (.settle(.unauthorized(reason: reason)), .unproven)
+    case .connectionCredentials: return (.settle(.unauthorized(reason: reason)), .worn)
+    case .expiredProviderToken: return (.renewToken, .worn)
+    case .idleConnection: return (.reconnect, .worn)
+    case .tokenUpdatedTooOften: return (.resend, .unproven)
+    }
+  }
+
+  /// A reason that is not in the table, or a body that is none of Apple's (empty, cut, a proxy's HTML): the status decides,
+  /// and without Apple's own word no token dies.
+  private static func unlisted(
+    _ status: UInt16, _ reason: String?, _ retryAfter: Nanoseconds?
+  ) -> (APNsDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+    let text = reason ?? "status \(status) without a readable reason"
+    switch status {
+    case 410 where reason != nil: return (.settle(.tokenInvalid(reason: text, since: nil)), .proven)
+    case 401, 403: return (.settle(.unauthorized(reason: text)), .unproven)
+    case 408, 425: return (.settle(.unavailable(reason: text, after: retryAfter)), .unproven)
+    case 429: return (.settle(.throttled(reason: text, after: retryAfter, isLaneWide: false)), .unproven)
+    case 400..<500: return (.settle(.rejected(reason: text)), .unproven)
+    case 500..<600: return (.settle(.unavailable(reason: text, after: retryAfter)), .unproven)
+    default: return (.settle(.unavailable(reason: "unexpected status \(status)", after: retryAfter)), .unproven)
+    }
+  }
+
+  /// Retry-After in seconds; APNs documents none, so nothing else is understood.
+  private static func retryAfter(_ response: borrowing HTTP2Message) -> Nanoseconds? {
+    response.headers.text("retry-after").flatMap { Int64($0) }.map { .seconds(min(max($0, 0), 86_400)) }
+  }
+}

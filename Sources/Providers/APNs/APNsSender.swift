@@ -1,0 +1,242 @@
+// The working half of `APNsProvider`: requests in flight, the token in use, two pools. Lives on the provider's loop.
+
+internal import Logging
+internal import Runtime
+
+/// Sends pushes over a production and a sandbox pool and collects their outcomes, reported once a turn.
+final class APNsSender: HTTP2ConnectionPoolDelegate {
+  /// A request that has no outcome yet.
+  private struct Flight {
+    var request: PushRequest
+    /// The token it was last written with.
+    var token: ProviderToken?
+    var resends = 0
+  }
+
+  /// How often a request is sent again on the provider's word alone, before that becomes an outcome.
+  private static let resendsMax = 2
+  /// How soon to ask again for a token that was not to be had.
+  private static let tokenRetryDelay = Nanoseconds.seconds(5)
+
+  private let configuration: APNsConfiguration
+  private let clock: any GatewayClock
+  private let loop: EventLoop
+  private let production: HTTP2ConnectionPool
+  private let sandbox: HTTP2ConnectionPool
+  private let productionWriter: APNsRequestWriter
+  private let sandboxWriter: APNsRequestWriter
+  private var isSandboxStarted = false
+
+  /// Asks the owner to fetch a token and to call `tokenArrived` or `tokenFailed`.
+  var fetchToken: ((_ refused: ProviderToken?) -> Void)?
+  /// Where results and capacity go.
+  var report: ((PushProviderEvent) -> Void)?
+
+  private var flights = SlotTable<Flight>()
+  private var results: [PushResult] = []
+  private var isReportScheduled = false
+  private var token: ProviderToken?
+  private var bearer: [UInt8] = []
+  private var isFetchingToken = false
+  /// Requests answered with ExpiredProviderToken, until there is another token.
+  private var awaitingToken: [Int] = []
+  private var renewalTimer: EventLoop.Timer?
+  private var isShuttingDown = false
+
+  init(_ configuration: APNsConfiguration, clock: any GatewayClock, loop: EventLoop, logger: Logger) {
+    self.configuration = configuration
+    self.clock = clock
+    self.loop = loop
+    production = HTTP2ConnectionPool(configuration.production, settings: configuration.pool, loop: loop, logger: logger)
+    sandbox = HTTP2ConnectionPool(configuration.sandbox, settings: configuration.pool, loop: loop, logger: logger)
+    productionWriter = APNsRequestWriter(authority: configuration.production.authority, topic: configuration.topic)
+    sandboxWriter = APNsRequestWriter(authority: configuration.sandbox.authority, topic: configuration.topic)
+    production.delegate = self
+    sandbox.delegate = self
+  }
+
+  /// Fetches a token; the pools connect when it is there.
+  func start() {
+    requestToken(refused: nil)
+  }
+
+  func send(_ batch: [PushRequest]) {
+    for request in batch {
+      if isShuttingDown {
+        finish(request, .refused(reason: "shutting down"), status: 0, sentAt: nil)
+      } else if let objection = APNsRequestWriter.objection(to: request) {
+        finish(request, .rejected(reason: objection.rawValue), status: 0, sentAt: nil)
+      } else {
+        let slot = flights.insert(Flight(request: request))
+        pool(request.environment).submit(slot, deadline: request.deadline)
+      }
+    }
+  }
+
+  /// Calls `completion` when every request has its outcome and the outcomes have been reported.
+  func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
+    isShuttingDown = true
+    renewalTimer?.cancel()
+    endAwaiting(.refused(reason: "shutting down"))
+    production.shutDown(by: deadline) { [self] in
+      sandbox.shutDown(by: deadline) { [self] in
+        deliverReport()
+        completion()
+      }
+    }
+  }
+
+  // MARK: - Token
+
+  func tokenArrived(_ token: ProviderToken) {
+    isFetchingToken = false
+    guard !isShuttingDown else { return }
+    let isNew = token != self.token
+    let isFirst = self.token == nil
+    self.token = token
+    bearer = Array("bearer ".utf8) + token.value
+    scheduleRenewal(after: Nanoseconds.milliseconds(token.renewAtMilliseconds - clock.wallMilliseconds()))
+    if isFirst { startPools() }
+    guard isNew else {
+      // The token is too young to be replaced, so its age is not what Apple objects to: clocks differ, or keys.
+      return endAwaiting(.unauthorized(reason: "ExpiredProviderToken"))
+    }
+    let slots = awaitingToken
+    awaitingToken = []
+    for slot in slots {
+      guard let request = flights[slot]?.request else { continue }
+      pool(request.environment).submit(slot, deadline: request.deadline)
+    }
+  }
+
+  func tokenFailed(_ error: ProviderTokenError) {
+    isFetchingToken = false
+    endAwaiting(.unauthorized(reason: "no provider token"))
+    if !isShuttingDown { scheduleRenewal(after: Self.tokenRetryDelay) }
+  }
+
+  private func requestToken(refused: ProviderToken?) {
+    guard !isFetchingToken else { return }
+    isFetchingToken = true
+    fetchToken?(refused)
+  }
+
+  private func scheduleRenewal(after delay: Nanoseconds) {
+    renewalTimer?.cancel()
+    renewalTimer = loop.schedule(at: loop.now + max(delay, .seconds(1))) { [weak self] in
+      self?.requestToken(refused: nil)
+    }
+  }
+
+  private func endAwaiting(_ outcome: PushOutcome) {
+    let slots = awaitingToken
+    awaitingToken = []
+    for slot in slots {
+      guard let flight = flights.remove(slot) else { continue }
+      finish(flight.request, outcome, status: 403, sentAt: nil)
+    }
+  }
+
+  // MARK: - Pools
+
+  private func startPools() {
+    production.start()
+    if isSandboxStarted { sandbox.start() }
+  }
+
+  /// Most deployments never meet a sandbox token, so that pool connects when it meets the first.
+  private func pool(_ environment: PushEnvironment) -> HTTP2ConnectionPool {
+    guard environment == .sandbox else { return production }
+    if !isSandboxStarted {
+      isSandboxStarted = true
+      if token != nil { sandbox.start() }
+    }
+    return sandbox
+  }
+
+  func pool(_ pool: HTTP2ConnectionPool, write slot: Int, into headers: inout HTTP2HeaderBlock) -> [UInt8] {
+    flights[slot]?.token = token
+    guard let request = flights[slot]?.request else { preconditionFailure("a pool asked for a request that has ended") }
+    let writer = pool === sandbox ? sandboxWriter : productionWriter
+    writer.write(request, bearer: bearer, into: &headers)
+    return request.body
+  }
+
+  func pool(
+    _ pool: HTTP2ConnectionPool, didEnd slot: Int, _ exchange: HTTP2Exchange
+  ) -> HTTP2ConnectionPool.Verdict {
+    switch exchange.result {
+    case .response(let response): return answered(slot, response, exchange.sentAt)
+    case .refused(let reason): finish(slot, .refused(reason: reason), sentAt: nil)
+    case .lost(let reason): finish(slot, .unknown(reason: reason), sentAt: exchange.sentAt)
+    case .timedOut: finish(slot, timeoutOutcome(slot, exchange.sentAt), sentAt: exchange.sentAt)
+    }
+    return .init(.unproven)
+  }
+
+  func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int) {
+    report?(.capacity(production.capacity + sandbox.capacity))
+  }
+
+  // MARK: - Answers
+
+  private func answered(
+    _ slot: Int, _ response: HTTP2Message, _ sentAt: Instant?
+  ) -> HTTP2ConnectionPool.Verdict {
+    let (disposition, connection) = APNsReasonTable.read(response)
+    switch disposition {
+    case .settle(.unauthorized) where connection == .worn && mayResend(slot):
+      // A connection remembers the first key it saw: only a new one shows whether the credentials are wrong.
+      return .init(.worn, resends: true)
+    case .settle(let outcome): finish(slot, outcome, status: response.status, sentAt: sentAt)
+    case .renewToken:
+      guard mayResend(slot) else {
+        finish(slot, .unauthorized(reason: "ExpiredProviderToken"), status: response.status, sentAt: sentAt)
+        break
+      }
+      if flights[slot]?.token != token { return .init(.worn, resends: true) }  // renewed meanwhile
+      awaitingToken.append(slot)
+      requestToken(refused: token)
+    case .reconnect, .resend:
+      if mayResend(slot) { return .init(connection, resends: true) }
+      finish(slot, .unavailable(reason: "refused again and again", after: nil), status: response.status, sentAt: sentAt)
+    }
+    return .init(connection)
+  }
+
+  /// Counts a resend, if the request may have another.
+  private func mayResend(_ slot: Int) -> Bool {
+    guard !isShuttingDown, let resends = flights[slot]?.resends, resends < Self.resendsMax else { return false }
+    flights[slot]?.resends = resends + 1
+    return true
+  }
+
+  private func timeoutOutcome(_ slot: Int, _ sentAt: Instant?) -> PushOutcome {
+    if sentAt != nil { return .unknown(reason: "no answer in time") }
+    guard let deadline = flights[slot]?.request.deadline, deadline <= loop.now else {
+      return .refused(reason: "not sent in time")
+    }
+    return .expired
+  }
+
+  private func finish(_ slot: Int, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?) {
+    guard let flight = flights.remove(slot) else { return }
+    finish(flight.request, outcome, status: status, sentAt: sentAt)
+  }
+
+  private func finish(_ request: PushRequest, _ outcome: PushOutcome, status: UInt16, sentAt: Instant?) {
+    results.append(
+      PushResult(tag: request.tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: loop.now))
+    guard !isReportScheduled else { return }
+    isReportScheduled = true
+    loop.atEndOfTurn { [weak self] in self?.deliverReport() }
+  }
+
+  private func deliverReport() {
+    isReportScheduled = false
+    guard !results.isEmpty else { return }
+    let batch = results
+    results = []
+    report?(.results(batch))
+  }
+}

@@ -1,0 +1,89 @@
+// The JWT that APNs knows us by: one for a key, used by all its connections, minted every 45 minutes.
+//
+// Apple, "Establishing a token-based connection to APNs": not more often than every 20 minutes (429
+// TooManyProviderTokenUpdates), not less often than every 60 (403 ExpiredProviderToken).
+
+public import Runtime
+internal import Synchronization
+
+/// What an APNs authentication key is known by.
+public struct APNsCredentials: Sendable {
+  /// The ten-character team id: claim `iss`.
+  public let teamID: String
+  /// The ten-character key id: header `kid`.
+  public let keyID: String
+  /// The key of the .p8 file.
+  public let key: SigningKey
+
+  public init(teamID: String, keyID: String, key: SigningKey) {
+    self.teamID = teamID
+    self.keyID = keyID
+    self.key = key
+  }
+
+  /// Reads the key from a .p8 file.
+  public init(teamID: String, keyID: String, keyFile: String) throws(SigningKeyError) {
+    self.init(teamID: teamID, keyID: keyID, key: try SigningKey.load(pemFile: keyFile, for: .es256))
+  }
+
+  /// A token issued at this time, seconds since 1970: ES256, header `alg` and `kid`, claims `iss` and `iat` (a number).
+  public func mint(issuedAtSeconds: Int64) throws(SigningKeyError) -> [UInt8] {
+    var header = JSONWriter()
+    header.beginObject()
+    header.key("alg")
+    header.string("ES256" as StaticString)
+    header.key("kid")
+    header.string(keyID)
+    header.endObject()
+    var claims = JSONWriter()
+    claims.beginObject()
+    claims.key("iss")
+    claims.string(teamID)
+    claims.key("iat")
+    claims.integer(issuedAtSeconds)
+    claims.endObject()
+    return try JSONWebToken.sign(header: header.bytes, claims: claims.bytes, with: key)
+  }
+}
+
+/// Mints in this process. Replicas that do so are few enough for Apple's limit only if they are few.
+public final class APNsTokenSource: ProviderTokenSource {
+  /// Age at which a token is replaced in good time.
+  public static let renewalAge = Nanoseconds.seconds(45 * 60)
+  /// Age below which Apple wants no other token.
+  public static let replacementAgeMin = Nanoseconds.seconds(20 * 60)
+
+  private let credentials: APNsCredentials
+  private let clock: any GatewayClock
+  private let current = Mutex<ProviderToken?>(nil)
+
+  public init(_ credentials: APNsCredentials, clock: any GatewayClock = SystemClock()) {
+    self.credentials = credentials
+    self.clock = clock
+  }
+
+  public func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
+    let now = clock.wallMilliseconds()
+    let result: Result<ProviderToken, ProviderTokenError> = current.withLock { current in
+      if let token = current, !Self.isReplaced(token, refused: refused, now: now) { return .success(token) }
+      do {
+        let token = ProviderToken(
+          value: try credentials.mint(issuedAtSeconds: now / 1000), issuedAtMilliseconds: now,
+          renewAtMilliseconds: now + Self.renewalAge.milliseconds)
+        current = token
+        return .success(token)
+      } catch {
+        return .failure(ProviderTokenError("no APNs token for key \(credentials.keyID): \(error)"))
+      }
+    }
+    return try result.get()
+  }
+
+  /// Whether a token gives way to a new one. A clock set back makes an age negative: such a token is from the future for
+  /// Apple too, and is replaced.
+  static func isReplaced(_ token: ProviderToken, refused: ProviderToken?, now: Int64) -> Bool {
+    let age = now - token.issuedAtMilliseconds
+    if age < 0 || now >= token.renewAtMilliseconds { return true }
+    return token == refused && age >= replacementAgeMin.milliseconds
+  }
+}

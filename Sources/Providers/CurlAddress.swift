@@ -1,0 +1,36 @@
+// Which URLs may be called: https anywhere, http only where nobody can listen.
+
+internal import CCurl
+
+/// Looks at a URL with libcurl's own parser, so that what is checked is what is called.
+enum CurlAddress {
+  enum Scheme: String {
+    case https
+    case http
+  }
+
+  /// The scheme, or nil when the URL may not be called: no URL, another scheme, http to another machine, a user name in it.
+  static func allowedScheme(of url: String) -> Scheme? {
+    guard let parsed = unsafe curl_url() else { return nil }
+    defer { unsafe curl_url_cleanup(parsed) }
+    guard unsafe curl_url_set(parsed, CURLUPART_URL, url, 0) == CURLUE_OK,
+      let scheme = unsafe part(CURLUPART_SCHEME, of: parsed).flatMap(Scheme.init),
+      let host = unsafe part(CURLUPART_HOST, of: parsed),
+      unsafe part(CURLUPART_USER, of: parsed) == nil, unsafe part(CURLUPART_PASSWORD, of: parsed) == nil
+    else { return nil }
+    return scheme == .https || isLoopback(host) ? scheme : nil
+  }
+
+  private static func part(_ part: CURLUPart, of url: OpaquePointer) -> String? {
+    var text: UnsafeMutablePointer<CChar>?
+    guard unsafe curl_url_get(url, part, &text, 0) == CURLUE_OK, let text = unsafe text else { return nil }
+    defer { unsafe curl_free(text) }
+    return unsafe String(cString: text)
+  }
+
+  private static func isLoopback(_ host: String) -> Bool {
+    if host == "localhost" || host == "[::1]" { return true }
+    let bytes = host.split(separator: ".", omittingEmptySubsequences: false)
+    return bytes.count == 4 && bytes[0] == "127" && bytes.allSatisfy { UInt8($0) != nil }
+  }
+}

@@ -1,0 +1,204 @@
+// One libcurl easy handle and the request it is carrying. Handles are used again: they keep what all requests have in common.
+
+internal import CCurl
+internal import CShims
+internal import Runtime
+
+/// The owner of an easy handle; touched by its client's loop only.
+@safe
+final class CurlTransfer {
+  let handle: UnsafeMutableRawPointer
+  /// Names the transfer among those of its client.
+  var id: UInt { unsafe UInt(bitPattern: handle) }
+  private let responseSizeMax: Int
+  private var requestHeaders: UnsafeMutablePointer<curl_slist>?
+  private var body: [UInt8] = []
+  private var retryAfter: [UInt8]?
+  private var date: [UInt8]?
+  private var isTooLarge = false
+  private(set) var completion: ((Result<CurlResponse, CurlFailure>) -> Void)?
+
+  /// Nil when libcurl has no memory.
+  init?(_ configuration: CurlConfiguration, roots: CurlRoots?) {
+    guard let handle = unsafe curl_easy_init() else { return nil }
+    unsafe self.handle = handle
+    responseSizeMax = configuration.responseSizeMax
+    let context = unsafe Unmanaged.passUnretained(self).toOpaque()
+    unsafe set(CURLOPT_PRIVATE, context)
+    unsafe set(CURLOPT_WRITEDATA, context)
+    unsafe set(CURLOPT_HEADERDATA, context)
+    _ = unsafe shim_curl_easy_setopt_data_callback(handle, CURLOPT_WRITEFUNCTION) { data, size, count, context in
+      guard let data = unsafe data, let context = unsafe context else { return 0 }
+      let transfer = unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue()
+      return unsafe transfer.receive(UnsafeRawBufferPointer(start: data, count: size * count)) ? size * count : 0
+    }
+    _ = unsafe shim_curl_easy_setopt_data_callback(handle, CURLOPT_HEADERFUNCTION) { data, size, count, context in
+      guard let data = unsafe data, let context = unsafe context else { return 0 }
+      let transfer = unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue()
+      unsafe transfer.receive(header: UnsafeRawBufferPointer(start: data, count: size * count))
+      return size * count
+    }
+    set(CURLOPT_NOSIGNAL, 1)
+    set(CURLOPT_FOLLOWLOCATION, 0)
+    set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
+    set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))  // or later
+    set(CURLOPT_TCP_KEEPALIVE, 1)
+    set(CURLOPT_PROXY, "")  // a proxy would be a matter of our configuration, not of the environment
+    set(CURLOPT_ACCEPT_ENCODING, "gzip, deflate")
+    set(CURLOPT_USERAGENT, "push-gateway")
+    if let roots { unsafe roots.install(in: handle) }
+  }
+
+  deinit {
+    unsafe curl_easy_cleanup(handle)
+    unsafe curl_slist_free_all(requestHeaders)
+  }
+
+  /// Makes the handle carry `request`.
+  func prepare(
+    _ request: CurlRequest, scheme: CurlAddress.Scheme, timeout: Nanoseconds, connectTimeout: Nanoseconds,
+    completion: @escaping (Result<CurlResponse, CurlFailure>) -> Void
+  ) {
+    self.completion = completion
+    set(CURLOPT_URL, request.url)
+    set(CURLOPT_PROTOCOLS_STR, scheme.rawValue)
+    set(CURLOPT_TIMEOUT_MS, Int(clamping: max(1, timeout.milliseconds)))
+    set(CURLOPT_CONNECTTIMEOUT_MS, Int(clamping: max(1, min(timeout, connectTimeout).milliseconds)))
+    var encoding: String?
+    switch request.method {
+    case .get: set(CURLOPT_HTTPGET, 1)
+    case .post:
+      var content = request.body
+      if request.isCompressible, content.count > Gzip.threshold, let compressed = Gzip.compress(content) {
+        content = compressed
+        encoding = "Content-Encoding: gzip"
+      }
+      set(CURLOPT_POST, 1)
+      _ = unsafe shim_curl_easy_setopt_offset(handle, CURLOPT_POSTFIELDSIZE_LARGE, curl_off_t(content.count))
+      // Without any data libcurl would read the body from standard input: an empty one must be said.
+      if content.isEmpty { content = [0] }
+      unsafe content.withUnsafeMutableBytes { unsafe set(CURLOPT_COPYPOSTFIELDS, $0.baseAddress) }
+    }
+    append(header: "Expect:")  // no waiting for "100 Continue"
+    if let encoding { append(header: encoding) }
+    for (name, value) in request.headers { append(header: "\(name): \(value)") }
+    unsafe set(CURLOPT_HTTPHEADER, requestHeaders)
+  }
+
+  /// What became of it. Called once a transfer, after it was taken off the multi handle.
+  func result(of code: CURLcode, now: Instant) -> Result<CurlResponse, CurlFailure> {
+    let sentAt = sentAt(now: now)
+    guard code == CURLE_OK else {
+      let reason = isTooLarge ? .responseTooLarge : CurlFailure.Reason(code)
+      return .failure(CurlFailure(reason, detail: detail(of: code), sentAt: sentAt))
+    }
+    var status = 0
+    _ = unsafe shim_curl_easy_getinfo_long(handle, CURLINFO_RESPONSE_CODE, &status)
+    return .success(
+      CurlResponse(
+        status: UInt16(clamping: status), body: body, retryAfter: retryAfter, date: date, sentAt: sentAt ?? now))
+  }
+
+  /// Forgets the request, its secrets and its answer. Returns who waits for the result.
+  func finish() -> ((Result<CurlResponse, CurlFailure>) -> Void)? {
+    unsafe set(CURLOPT_HTTPHEADER, nil)
+    unsafe curl_slist_free_all(requestHeaders)
+    unsafe requestHeaders = nil
+    unsafe set(CURLOPT_COPYPOSTFIELDS, nil)
+    body = []
+    (retryAfter, date, isTooLarge) = (nil, nil, false)
+    defer { completion = nil }
+    return completion
+  }
+
+  // MARK: - What arrives
+
+  private func receive(_ data: UnsafeRawBufferPointer) -> Bool {
+    guard body.count + data.count <= responseSizeMax else {
+      isTooLarge = true
+      return false
+    }
+    unsafe body.append(contentsOf: data)
+    return true
+  }
+
+  private func receive(header line: UnsafeRawBufferPointer) {
+    if unsafe line.starts(with: "HTTP/".utf8) {
+      (retryAfter, date) = (nil, nil)  // an interim answer's headers are not the answer's
+    } else if let value = unsafe Self.value(of: "retry-after", in: line) {
+      retryAfter = value
+    } else if let value = unsafe Self.value(of: "date", in: line) {
+      date = value
+    }
+  }
+
+  private static func value(of name: String, in line: UnsafeRawBufferPointer) -> [UInt8]? {
+    let count = name.utf8.count
+    guard line.count > count, unsafe line[count] == UInt8(ascii: ":"),
+      unsafe zip(line, name.utf8).allSatisfy({ $0 | 0x20 == $1 || $0 == $1 })
+    else { return nil }
+    let isSpace: (UInt8) -> Bool = { $0 == 0x20 || $0 == 0x09 || $0 == 0x0D || $0 == 0x0A }
+    let value = unsafe line[(count + 1)...].drop(while: isSpace)
+    guard let last = unsafe value.lastIndex(where: { !isSpace($0) }) else { return [] }
+    return unsafe Array(value[...last])
+  }
+
+  // MARK: - libcurl's accounts
+
+  /// When the request began to leave, or nil if nothing of it did.
+  private func sentAt(now: Instant) -> Instant? {
+    var requestBytes = 0
+    var (untilSending, total): (curl_off_t, curl_off_t) = (0, 0)
+    _ = unsafe shim_curl_easy_getinfo_long(handle, CURLINFO_REQUEST_SIZE, &requestBytes)
+    _ = unsafe shim_curl_easy_getinfo_offset(handle, CURLINFO_PRETRANSFER_TIME_T, &untilSending)
+    _ = unsafe shim_curl_easy_getinfo_offset(handle, CURLINFO_TOTAL_TIME_T, &total)
+    guard requestBytes > 0 else { return nil }
+    return now - .microseconds(max(0, Int64(total - untilSending)))
+  }
+
+  private func detail(of code: CURLcode) -> String {
+    var verification = 0
+    if code == CURLE_PEER_FAILED_VERIFICATION {
+      _ = unsafe shim_curl_easy_getinfo_long(handle, CURLINFO_SSL_VERIFYRESULT, &verification)
+    }
+    if verification != X509_V_OK { return unsafe String(cString: X509_verify_cert_error_string(verification)) }
+    return unsafe String(cString: curl_easy_strerror(code))
+  }
+
+  // MARK: - Options. None of these can fail but for want of memory, and then the transfer does.
+
+  private func set(_ option: CURLoption, _ value: Int) {
+    _ = unsafe shim_curl_easy_setopt_long(handle, option, value)
+  }
+
+  private func set(_ option: CURLoption, _ value: String) {
+    _ = unsafe shim_curl_easy_setopt_string(handle, option, value)
+  }
+
+  private func set(_ option: CURLoption, _ value: UnsafeMutableRawPointer?) {
+    _ = unsafe shim_curl_easy_setopt_pointer(handle, option, value)
+  }
+
+  private func append(header line: String) {
+    let safe = line.utf8.allSatisfy { $0 >= 0x20 || $0 == 0x09 }
+    guard safe, let extended = unsafe curl_slist_append(requestHeaders, line) else { return }
+    unsafe requestHeaders = extended
+  }
+}
+
+extension CurlFailure.Reason {
+  /// libcurl's codes in our words.
+  init(_ code: CURLcode) {
+    switch code {
+    case CURLE_COULDNT_RESOLVE_HOST: self = .nameNotResolved
+    case CURLE_COULDNT_CONNECT: self = .notConnected
+    case CURLE_SSL_CONNECT_ERROR, CURLE_SSL_CIPHER: self = .tlsFailed
+    case CURLE_PEER_FAILED_VERIFICATION: self = .untrusted
+    case CURLE_SSL_CACERT_BADFILE: self = .rootsUnusable
+    case CURLE_OPERATION_TIMEDOUT: self = .timedOut
+    case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE: self = .connectionLost
+    case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL, CURLE_BAD_CONTENT_ENCODING: self = .malformedResponse
+    default: self = .other
+    }
+  }
+}

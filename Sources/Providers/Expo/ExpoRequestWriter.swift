@@ -1,0 +1,38 @@
+// The body of a send request: the rendered messages with Expo's own fields put in front.
+
+internal import Runtime
+
+/// Writes `POST /--/api/v2/push/send`.
+enum ExpoRequestWriter {
+  static let path = "/--/api/v2/push/send"
+
+  /// A JSON array of messages in the order of the requests; their tickets come back in it.
+  ///
+  /// `ttl` and `expiration` are both written: Expo's defaults are 0 on iOS and four weeks on Android.
+  static func body(_ requests: [PushRequest], now: Instant) -> [UInt8] {
+    var json = JSONWriter(reservingCapacity: requests.reduce(2) { $0 + $1.body.count + $1.token.count + 128 })
+    json.beginArray()
+    for request in requests { write(request, now: now, to: &json) }
+    json.endArray()
+    return json.bytes
+  }
+
+  private static func write(_ request: PushRequest, now: Instant, to json: inout JSONWriter) {
+    json.beginObject()
+    json.key("to")
+    json.string(request.token)
+    json.key("priority")
+    json.string("high")
+    json.key("expiration")
+    json.integer(request.expiresAtMilliseconds / 1000)
+    json.key("ttl")
+    json.integer(max(0, (request.deadline - now).count / 1_000_000_000))
+    if let collapseID = request.collapseID {
+      json.key("collapseId")
+      json.string(collapseID)
+    }
+    // The rendered object without its brackets continues this one.
+    json.raw(request.body.dropFirst().dropLast())
+    json.endObject()
+  }
+}

@@ -1,0 +1,150 @@
+// Who we are to Google: the JSON file of a service account, and the assertion it is exchanged for access tokens with.
+//
+// Sources: developers.google.com/identity/protocols/oauth2/service-account ("HTTP/REST").
+
+public import Runtime
+
+/// A Google service account with its private key.
+public struct FCMServiceAccount: Sendable {
+  /// What the access tokens are for.
+  static let scope: StaticString = "https://www.googleapis.com/auth/firebase.messaging"
+  /// The longest an assertion may live, seconds.
+  static let assertionLifetime: Int64 = 3600
+
+  /// The Firebase project messages are sent through.
+  public let projectID: String
+  /// Claim `iss`.
+  public let clientEmail: String
+  /// Header `kid`.
+  public let privateKeyID: String
+  /// Where assertions are exchanged; also claim `aud`.
+  public let tokenURI: String
+  /// The key of `private_key`, RSA.
+  public let key: SigningKey
+
+  public init(projectID: String, clientEmail: String, privateKeyID: String, tokenURI: String, key: SigningKey) {
+    self.projectID = projectID
+    self.clientEmail = clientEmail
+    self.privateKeyID = privateKeyID
+    self.tokenURI = tokenURI
+    self.key = key
+  }
+
+  /// Reads the file Google's console gives out for a service account.
+  ///
+  /// - Throws: `FCMServiceAccountError`, which names the file and the field.
+  public static func load(file path: String) throws(FCMServiceAccountError) -> FCMServiceAccount {
+    let content: [UInt8]
+    do { content = try SecretFile.read(path) } catch { throw FCMServiceAccountError(.file(error.reason), path: path) }
+    return try FCMServiceAccount(json: content, path: path)
+  }
+
+  /// - Parameter path: where the text came from, for error messages.
+  public init(json text: [UInt8], path: String) throws(FCMServiceAccountError) {
+    let json: JSONScanner
+    do { json = try JSONScanner(text) } catch { throw FCMServiceAccountError(.notJSON(error), path: path) }
+    guard json.root.kind == .object else { throw FCMServiceAccountError(.notAnObject, path: path) }
+
+    func field(_ name: StaticString) throws(FCMServiceAccountError) -> String {
+      guard let value = json.member(name) else { throw FCMServiceAccountError(.missing(field: "\(name)"), path: path) }
+      guard let text = json.text(value), !text.isEmpty else {
+        throw FCMServiceAccountError(.notText(field: "\(name)"), path: path)
+      }
+      return text
+    }
+
+    guard try field("type") == "service_account" else { throw FCMServiceAccountError(.otherType, path: path) }
+    projectID = try field("project_id")
+    guard projectID.utf8.allSatisfy(Self.isProjectIDByte) else {
+      throw FCMServiceAccountError(.malformed(field: "project_id", expected: "letters, digits, '-', '.' and ':'"), path: path)
+    }
+    clientEmail = try field("client_email")
+    privateKeyID = try field("private_key_id")
+    tokenURI = try field("token_uri")
+    guard CurlAddress.allowedScheme(of: tokenURI) != nil else {
+      throw FCMServiceAccountError(.malformed(field: "token_uri", expected: "an https URL"), path: path)
+    }
+    let pem = try field("private_key")
+    do {
+      key = try SigningKey(pem: Array(pem.utf8), for: .rs256, source: "\(path) (private_key)")
+    } catch {
+      throw FCMServiceAccountError(.key(error), path: path)
+    }
+  }
+
+  /// The signed statement that Google exchanges for an access token.
+  ///
+  /// - Parameter issuedAtSeconds: seconds since 1970.
+  public func assertion(issuedAtSeconds: Int64) throws(SigningKeyError) -> [UInt8] {
+    var header = JSONWriter()
+    header.beginObject()
+    header.key("alg")
+    header.string("RS256" as StaticString)
+    header.key("typ")
+    header.string("JWT" as StaticString)
+    header.key("kid")
+    header.string(privateKeyID)
+    header.endObject()
+    var claims = JSONWriter()
+    claims.beginObject()
+    claims.key("iss")
+    claims.string(clientEmail)
+    claims.key("scope")
+    claims.string(Self.scope)
+    claims.key("aud")
+    claims.string(tokenURI)
+    claims.key("iat")
+    claims.integer(issuedAtSeconds)
+    claims.key("exp")
+    claims.integer(issuedAtSeconds + Self.assertionLifetime)
+    claims.endObject()
+    return try JSONWebToken.sign(header: header.bytes, claims: claims.bytes, with: key)
+  }
+
+  /// What may stand in a path as it is.
+  private static func isProjectIDByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: ":"):
+      true
+    default: false
+    }
+  }
+}
+
+/// A service account file that cannot be used. Names the file and the field, never a value.
+public struct FCMServiceAccountError: Error, Equatable, CustomStringConvertible, Sendable {
+  public enum Reason: Equatable, Sendable {
+    case file(SecretFile.Failure.Reason)
+    case notJSON(JSONError)
+    case notAnObject
+    /// JSON of Google's, but for another kind of credential.
+    case otherType
+    case missing(field: String)
+    case notText(field: String)
+    case malformed(field: String, expected: String)
+    case key(SigningKeyError)
+  }
+
+  public var reason: Reason
+  public var path: String
+
+  public init(_ reason: Reason, path: String) {
+    self.reason = reason
+    self.path = path
+  }
+
+  public var description: String {
+    switch reason {
+    case .file(let failure): "service account file \(SecretFile.Failure(failure, path: path))"
+    case .notJSON(let error): "service account file \(path): \(error)"
+    case .notAnObject: "service account file \(path): expected a JSON object"
+    case .otherType:
+      "service account file \(path): field type is not \"service_account\": create a key for a service account in the Google Cloud console"
+    case .missing(let field): "service account file \(path): field \(field) is missing"
+    case .notText(let field): "service account file \(path): field \(field) must be a string that is not empty"
+    case .malformed(let field, let expected): "service account file \(path): field \(field): expected \(expected)"
+    case .key(let error): "service account file: \(error)"
+    }
+  }
+}

@@ -1,0 +1,235 @@
+// A pool of HTTP/2 connections to one endpoint: what `HTTP2ConnectionPoolMachine` decides is done here.
+//
+// The same pool serves APNs (a thousand streams a connection, connections that live for days, one stream until the first
+// authorised answer) and FCM (a hundred streams, GOAWAY every hour); only the settings differ.
+
+public import Logging
+public import Runtime
+
+/// What the owner of a pool provides and is told, on the pool's loop.
+public protocol HTTP2ConnectionPoolDelegate: AnyObject {
+  /// Writes the head of a request into an empty block and returns its body.
+  ///
+  /// Called when a connection has room, and again each time the request is sent again: so it is written with the credentials
+  /// and the time left of that moment.
+  func pool(_ pool: HTTP2ConnectionPool, write request: Int, into headers: inout HTTP2HeaderBlock) -> [UInt8]
+  /// A request ended; called once for each `submit`, unless the verdict has it sent again.
+  func pool(
+    _ pool: HTTP2ConnectionPool, didEnd request: Int, _ exchange: HTTP2Exchange
+  ) -> HTTP2ConnectionPool.Verdict
+  /// So many requests may usefully be in flight; 0 while no connection is usable. Called at the end of a turn.
+  func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int)
+}
+
+/// Connections to one endpoint and the requests that wait for them. Confined to its event loop.
+public final class HTTP2ConnectionPool {
+  /// What an answer says about the connection it came on, and whether the request is to be sent again.
+  public struct Verdict: Sendable, Equatable {
+    public enum Connection: Sendable {
+      /// Our credentials are accepted there.
+      case proven
+      /// Nothing new.
+      case unproven
+      /// To be replaced: it finishes what is in flight and takes nothing new.
+      case worn
+    }
+
+    public var connection: Connection
+    /// Only for answers, and only where the request was certainly not carried out. The owner bounds how often.
+    public var resends: Bool
+
+    public init(_ connection: Connection, resends: Bool = false) {
+      self.connection = connection
+      self.resends = resends
+    }
+
+    /// The usual answer.
+    public static let done = Verdict(.proven)
+  }
+
+  public let endpoint: HTTP2Endpoint
+  public let loop: EventLoop
+  public weak var delegate: (any HTTP2ConnectionPoolDelegate)?
+  /// How many requests may usefully be in flight.
+  public private(set) var capacity = 0
+
+  private let settings: HTTP2ConnectionPoolSettings
+  private let logger: Logger
+  private var machine: HTTP2ConnectionPoolMachine
+  private var connections: [(id: Int, connection: HTTP2Connection)] = []
+  private var actions: [HTTP2ConnectionPoolMachine.Action] = []
+  private var isPerforming = false
+  private var headers = HTTP2HeaderBlock()
+  private var wakeTimer: EventLoop.Timer?
+  private var isCapacityReportScheduled = false
+  private var lastReportedCapacity = 0
+  private var shutDownTimer: EventLoop.Timer?
+  private var shutDownCompletion: (() -> Void)?
+  private var isFinished = false
+
+  /// - Parameter seed: where the jitter of reconnecting starts.
+  public init(
+    _ endpoint: HTTP2Endpoint, settings: HTTP2ConnectionPoolSettings, loop: EventLoop, logger: Logger,
+    seed: UInt64 = .random(in: .min ... .max)
+  ) {
+    self.endpoint = endpoint
+    self.settings = settings
+    self.loop = loop
+    self.logger = logger
+    machine = HTTP2ConnectionPoolMachine(settings: settings, seed: seed)
+  }
+
+  /// Opens the first connection. What was submitted before waits until then.
+  public func start() {
+    handle(.started)
+  }
+
+  /// Takes a request over; it ends in `didEnd`, at the latest at its deadline.
+  ///
+  /// - Parameter request: the owner's number for it: small (the number of a slot) and unique while the request is here.
+  public func submit(_ request: Int, deadline: Instant) {
+    handle(.submitted(request, deadline: deadline))
+  }
+
+  /// Refuses what waits, finishes what is in flight, says goodbye to the server and closes.
+  ///
+  /// - Parameters:
+  ///   - deadline: what is in flight then ends as lost.
+  ///   - completion: called on the loop when every request has ended.
+  public func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
+    guard !isFinished else { return completion() }
+    shutDownCompletion = completion
+    shutDownTimer = loop.schedule(at: deadline) { [weak self] in self?.handle(.shutDownDeadline) }
+    handle(.shutDown)
+  }
+
+  // MARK: - Machine
+
+  private func handle(_ event: HTTP2ConnectionPoolMachine.Event) {
+    machine.handle(event, now: loop.now, &actions)
+    guard !isPerforming else { return }  // an action brought the event about: its own actions come after those before it
+    isPerforming = true
+    var next = 0
+    while next < actions.count {
+      perform(actions[next])
+      next += 1
+    }
+    actions.removeAll(keepingCapacity: true)
+    isPerforming = false
+  }
+
+  private func perform(_ action: HTTP2ConnectionPoolMachine.Action) {
+    switch action {
+    case .open(let id): open(id)
+    case .dispatch(let request, let id): dispatch(request, id)
+    case .refuse(let request, let reason): end(request, .refused(reason))
+    case .expire(let request): end(request, .timedOut)
+    case .drain(let id): connection(id)?.drain()
+    case .close(let id): connection(id)?.close("shut down before the answer came")
+    case .wake(let instant):
+      wakeTimer?.cancel()
+      wakeTimer = loop.schedule(at: instant) { [weak self] in self?.handle(.woken) }
+    case .reportCapacity(let capacity):
+      self.capacity = capacity
+      scheduleCapacityReport()
+    case .finish: finish()
+    }
+  }
+
+  private func open(_ id: Int) {
+    let connection = HTTP2Connection(endpoint, settings: settings.connection, loop: loop)
+    connection.delegate = self
+    connections.append((id, connection))
+    connection.connect()
+  }
+
+  private func dispatch(_ request: Int, _ id: Int) {
+    guard let connection = connection(id), connection.isReady, let delegate else {
+      handle(.goingAway(id))
+      return handle(.refused(request, id))
+    }
+    headers.removeAll()
+    let body = delegate.pool(self, write: request, into: &headers)
+    guard connection.request(headers, body: body, deadline: machine.deadline(of: request), tag: request) else {
+      handle(.goingAway(id))
+      return handle(.refused(request, id))
+    }
+  }
+
+  /// Ends a request that is on no connection.
+  private func end(_ request: Int, _ result: HTTP2Exchange.Result) {
+    _ = delegate?.pool(self, didEnd: request, HTTP2Exchange(result, sentAt: nil))
+  }
+
+  private func scheduleCapacityReport() {
+    guard !isCapacityReportScheduled else { return }
+    isCapacityReportScheduled = true
+    loop.atEndOfTurn { [weak self] in
+      guard let self else { return }
+      isCapacityReportScheduled = false
+      guard capacity != lastReportedCapacity else { return }
+      lastReportedCapacity = capacity
+      delegate?.pool(self, capacityDidChange: capacity)
+    }
+  }
+
+  private func finish() {
+    guard !isFinished else { return }
+    isFinished = true
+    shutDownTimer?.cancel()
+    wakeTimer?.cancel()
+    let completion = shutDownCompletion
+    shutDownCompletion = nil
+    completion?()
+  }
+
+  private func connection(_ id: Int) -> HTTP2Connection? {
+    connections.first { $0.id == id }?.connection
+  }
+
+  private func id(of connection: HTTP2Connection) -> Int? {
+    connections.first { $0.connection === connection }?.id
+  }
+}
+
+extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
+  public func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int) {
+    guard let id = id(of: connection) else { return }
+    logger.debug(
+      "http2 connection limit", metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "streams_max": "\(streamsMax)"])
+    handle(.limited(id, streamsMax: streamsMax))
+  }
+
+  public func connection(_ connection: HTTP2Connection, didEnd request: Int, _ exchange: HTTP2Exchange) {
+    guard let id = id(of: connection) else { return }
+    switch exchange.result {
+    case .response:
+      let verdict = delegate?.pool(self, didEnd: request, exchange) ?? .done
+      handle(.answered(request, id, verdict))
+    case .refused: handle(.refused(request, id))
+    case .timedOut, .lost:
+      _ = delegate?.pool(self, didEnd: request, exchange)
+      handle(.failed(request, id))
+    }
+  }
+
+  public func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String) {
+    guard let id = id(of: connection) else { return }
+    logger.info(
+      "http2 connection going away",
+      metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "reason": "\(reason)"])
+    handle(.goingAway(id))
+  }
+
+  public func connection(_ connection: HTTP2Connection, didCloseWith error: HTTP2Error?) {
+    guard let index = connections.firstIndex(where: { $0.connection === connection }) else { return }
+    let id = connections.remove(at: index).id
+    if let error {
+      logger.warning(
+        "http2 connection failed", metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "error": "\(error)"])
+    } else {
+      logger.debug("http2 connection closed", metadata: ["host": "\(endpoint.host)", "connection": "\(id)"])
+    }
+    handle(.closed(id))
+  }
+}

@@ -1,0 +1,351 @@
+// Every decision of a pool of HTTP/2 connections, and nothing else: events in, actions out, no clock, no socket.
+//
+// A request is waiting or in flight. It waits while no connection has room, goes to the connection with the most room, and
+// comes back to the front of the queue when the server certainly did not process it; that costs nothing but time, of which
+// every request has until `giveUpAt`. A connection is connecting, ready or draining. A new one is opened when none is left,
+// and when three quarters of the streams there are would be in use; after a failure not before the backoff allows.
+
+internal import Runtime
+
+/// The pure part of `HTTP2ConnectionPool`.
+struct HTTP2ConnectionPoolMachine {
+  typealias ConnectionID = Int
+  /// The owner's number for a request: small, for it is an index here.
+  typealias RequestID = Int
+
+  enum Event: Equatable {
+    case started
+    case submitted(RequestID, deadline: Instant)
+    /// A connection became ready, or the server changed its limit.
+    case limited(ConnectionID, streamsMax: Int)
+    /// A request got its answer, which says this about the connection.
+    case answered(RequestID, ConnectionID, HTTP2ConnectionPool.Verdict)
+    /// A request was certainly not processed.
+    case refused(RequestID, ConnectionID)
+    /// A request ended in another way.
+    case failed(RequestID, ConnectionID)
+    /// The connection takes no new requests and will close.
+    case goingAway(ConnectionID)
+    case closed(ConnectionID)
+    /// The time asked for by `wake`.
+    case woken
+    case shutDown
+    /// Time is up for what is still in flight.
+    case shutDownDeadline
+  }
+
+  enum Action: Equatable {
+    case open(ConnectionID)
+    case dispatch(RequestID, ConnectionID)
+    /// Ends a request that was certainly not processed.
+    case refuse(RequestID, reason: String)
+    /// Ends a request that was certainly not processed and whose deadline has passed.
+    case expire(RequestID)
+    case drain(ConnectionID)
+    case close(ConnectionID)
+    case wake(Instant)
+    case reportCapacity(Int)
+    /// Shut down; nothing is left.
+    case finish
+  }
+
+  private enum State {
+    case connecting
+    case ready
+    case draining
+  }
+
+  private struct Connection {
+    let id: ConnectionID
+    var state = State.connecting
+    var openedAt: Instant
+    var streamsMax = 0
+    var inFlight = 0
+    var isProven = false
+    var pausedUntil: Instant?
+
+    /// How many more requests the connection takes.
+    func room(probes: Bool) -> Int {
+      guard state == .ready, pausedUntil == nil else { return 0 }
+      return limit(probes: probes) - inFlight
+    }
+
+    func limit(probes: Bool) -> Int {
+      probes && !isProven ? min(streamsMax, 1) : streamsMax
+    }
+  }
+
+  private struct Request {
+    var deadline: Instant
+    var giveUpAt: Instant
+  }
+
+  private let settings: HTTP2ConnectionPoolSettings
+  private var random: SplitMix64
+  private var connections: [Connection] = []
+  private var nextConnection = 0
+  private var requests: [Request] = []
+  private var waiting = WaitingLine()
+  /// No waiting request gives up earlier.
+  private var earliestGiveUp = Instant.distantFuture
+  private var failures = 0
+  private var mayOpenAt = Instant(nanoseconds: .min)
+  private var wakeAt = Instant.distantFuture
+  private var reportedCapacity = 0
+  private var isStarted = false
+  private var isShuttingDown = false
+
+  /// - Parameter seed: where the jitter starts.
+  init(settings: HTTP2ConnectionPoolSettings, seed: UInt64) {
+    self.settings = settings
+    random = SplitMix64(state: seed)
+  }
+
+  /// How many requests wait for a stream.
+  var waitingCount: Int { waiting.count }
+
+  /// The deadline of a request that is in the pool.
+  func deadline(of request: RequestID) -> Instant { requests[request].deadline }
+
+  /// Takes one event in and appends what is to be done about it, in order.
+  mutating func handle(_ event: Event, now: Instant, _ actions: inout [Action]) {
+    switch event {
+    case .started: isStarted = true
+    case .submitted(let request, let deadline): submit(request, deadline, now, &actions)
+    case .limited(let id, let streamsMax):
+      update(id) {
+        if $0.state == .connecting { $0.state = .ready }
+        $0.streamsMax = streamsMax
+      }
+    case .answered(let request, let id, let verdict): answered(request, id, verdict, now, &actions)
+    case .refused(let request, let id):
+      let pause = now + settings.refusalPause
+      update(id) {
+        $0.inFlight -= 1
+        if $0.state == .ready { $0.pausedUntil = pause }
+      }
+      putBack(request, now, &actions)
+    case .failed(_, let id): update(id) { $0.inFlight -= 1 }
+    case .goingAway(let id): update(id) { $0.state = .draining }
+    case .closed(let id): closed(id, now)
+    case .woken:
+      if wakeAt <= now { wakeAt = .distantFuture }
+    case .shutDown: shutDown(&actions)
+    case .shutDownDeadline:
+      for connection in connections { actions.append(.close(connection.id)) }
+    }
+    settle(now, &actions)
+  }
+
+  // MARK: - Events
+
+  private mutating func submit(_ request: RequestID, _ deadline: Instant, _ now: Instant, _ actions: inout [Action]) {
+    guard !isShuttingDown else { return actions.append(.refuse(request, reason: "shutting down")) }
+    guard deadline > now else { return actions.append(.expire(request)) }
+    guard waiting.count < settings.waitingMax else {
+      return actions.append(.refuse(request, reason: "too many requests wait for a connection"))
+    }
+    let entry = Request(deadline: deadline, giveUpAt: min(deadline, now + settings.waitTimeout))
+    while requests.count <= request { requests.append(entry) }
+    requests[request] = entry
+    waiting.append(request)
+    earliestGiveUp = min(earliestGiveUp, entry.giveUpAt)
+  }
+
+  private mutating func answered(
+    _ request: RequestID, _ id: ConnectionID, _ verdict: HTTP2ConnectionPool.Verdict, _ now: Instant,
+    _ actions: inout [Action]
+  ) {
+    var becameWorn = false
+    var wasProven = false
+    update(id) {
+      $0.inFlight -= 1
+      wasProven = $0.isProven
+      switch verdict.connection {
+      case .proven: $0.isProven = true
+      case .unproven: break
+      case .worn:
+        becameWorn = $0.state == .ready
+        $0.state = .draining
+      }
+    }
+    if verdict.connection == .proven { failures = 0 }
+    if becameWorn {
+      if !wasProven { countFailure(now) }
+      actions.append(.drain(id))
+    }
+    if verdict.resends { putBack(request, now, &actions) }
+  }
+
+  private mutating func closed(_ id: ConnectionID, _ now: Instant) {
+    guard let index = connections.firstIndex(where: { $0.id == id }) else { return }
+    let connection = connections.remove(at: index)
+    // One that was never ready has failed however long it took.
+    let wasGood =
+      connection.isProven
+      || (connection.state != .connecting && connection.openedAt + settings.stableAfter <= now)
+    if !wasGood, !isShuttingDown { countFailure(now) }
+  }
+
+  private mutating func shutDown(_ actions: inout [Action]) {
+    guard !isShuttingDown else { return }
+    isShuttingDown = true
+    while let request = waiting.popFirst() { actions.append(.refuse(request, reason: "shutting down")) }
+    for index in connections.indices where connections[index].state != .draining {
+      connections[index].state = .draining
+      actions.append(.drain(connections[index].id))
+    }
+  }
+
+  /// Back to the front of the line, if there is time left.
+  private mutating func putBack(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) {
+    if isShuttingDown { return actions.append(.refuse(request, reason: "shutting down")) }
+    guard !giveUpIfLate(request, now, &actions) else { return }
+    waiting.prepend(request)
+    earliestGiveUp = min(earliestGiveUp, requests[request].giveUpAt)
+  }
+
+  private mutating func countFailure(_ now: Instant) {
+    failures += 1
+    mayOpenAt = max(mayOpenAt, now + settings.backoff.delay(afterFailures: failures, random: random.next()))
+  }
+
+  // MARK: - After every event
+
+  private mutating func settle(_ now: Instant, _ actions: inout [Action]) {
+    endPauses(now)
+    if earliestGiveUp <= now { giveUpLate(now, &actions) }
+    dispatch(now, &actions)
+    openIfNeeded(now, &actions)
+    askToBeWoken(now, &actions)
+    let capacity = isShuttingDown ? 0 : connections.reduce(0) { sum, connection in
+      connection.state == .ready ? sum + connection.limit(probes: settings.probes) : sum
+    }
+    if capacity != reportedCapacity {
+      reportedCapacity = capacity
+      actions.append(.reportCapacity(capacity))
+    }
+    if isShuttingDown, connections.isEmpty { actions.append(.finish) }
+  }
+
+  private mutating func endPauses(_ now: Instant) {
+    for index in connections.indices {
+      if let until = connections[index].pausedUntil, until <= now { connections[index].pausedUntil = nil }
+    }
+  }
+
+  private mutating func giveUpLate(_ now: Instant, _ actions: inout [Action]) {
+    earliestGiveUp = .distantFuture
+    var kept = WaitingLine()
+    while let request = waiting.popFirst() {
+      if giveUpIfLate(request, now, &actions) { continue }
+      kept.append(request)
+      earliestGiveUp = min(earliestGiveUp, requests[request].giveUpAt)
+    }
+    waiting = kept
+  }
+
+  private func giveUpIfLate(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) -> Bool {
+    guard requests[request].giveUpAt <= now else { return false }
+    let isExpired = requests[request].deadline <= now
+    actions.append(isExpired ? .expire(request) : .refuse(request, reason: "no connection took it in time"))
+    return true
+  }
+
+  private mutating func dispatch(_ now: Instant, _ actions: inout [Action]) {
+    while !waiting.isEmpty, let index = roomiest() {
+      guard let request = waiting.popFirst() else { return }
+      connections[index].inFlight += 1
+      actions.append(.dispatch(request, connections[index].id))
+    }
+  }
+
+  /// The index of the connection with the most room; nil when none has any.
+  private func roomiest() -> Int? {
+    var best: (index: Int, room: Int)?
+    for (index, connection) in connections.enumerated() {
+      let room = connection.room(probes: settings.probes)
+      if room > best?.room ?? 0 { best = (index, room) }
+    }
+    return best?.index
+  }
+
+  private var needsConnection: Bool {
+    guard isStarted, !isShuttingDown else { return false }
+    var usable = 0
+    var streams = 0
+    var inFlight = 0
+    for connection in connections where connection.state != .draining {
+      guard connection.state == .ready else { return false }  // one at a time
+      usable += 1
+      streams += connection.streamsMax
+      inFlight += connection.inFlight
+    }
+    if usable == 0 { return true }
+    return usable < settings.connectionsMax && (inFlight + waiting.count) * 4 > streams * 3
+  }
+
+  private mutating func openIfNeeded(_ now: Instant, _ actions: inout [Action]) {
+    guard needsConnection, mayOpenAt <= now else { return }
+    connections.append(Connection(id: nextConnection, openedAt: now))
+    actions.append(.open(nextConnection))
+    nextConnection += 1
+  }
+
+  private mutating func askToBeWoken(_ now: Instant, _ actions: inout [Action]) {
+    var next = waiting.isEmpty ? Instant.distantFuture : earliestGiveUp
+    if mayOpenAt > now, needsConnection { next = min(next, mayOpenAt) }
+    for connection in connections {
+      if let until = connection.pausedUntil { next = min(next, until) }
+    }
+    guard next < wakeAt else { return }
+    wakeAt = next
+    actions.append(.wake(next))
+  }
+
+  private mutating func update(_ id: ConnectionID, _ change: (inout Connection) -> Void) {
+    guard let index = connections.firstIndex(where: { $0.id == id }) else { return }
+    change(&connections[index])
+  }
+}
+
+/// A line of requests to which both ends can be joined in constant time.
+private struct WaitingLine {
+  /// Those put back, the first of the line last.
+  private var front: [Int] = []
+  private var back: [Int] = []
+  private var backStart = 0
+
+  var count: Int { front.count + back.count - backStart }
+  var isEmpty: Bool { count == 0 }
+
+  mutating func append(_ request: Int) { back.append(request) }
+  mutating func prepend(_ request: Int) { front.append(request) }
+
+  mutating func popFirst() -> Int? {
+    if let request = front.popLast() { return request }
+    guard backStart < back.count else { return nil }
+    let request = back[backStart]
+    backStart += 1
+    if backStart == back.count {
+      back.removeAll(keepingCapacity: true)
+      backStart = 0
+    } else if backStart >= 1024, backStart * 2 > back.count {
+      back.removeFirst(backStart)
+      backStart = 0
+    }
+    return request
+  }
+}
+
+/// A small generator for jitter (Steele, Lea, Flood 2014).
+private struct SplitMix64: RandomNumberGenerator {
+  var state: UInt64
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = state
+    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ (mixed >> 31)
+  }
+}

@@ -1,0 +1,410 @@
+// A client's HTTP/2 connection: a TLS stream and a session, and the bookkeeping of the requests on them.
+//
+// Life: connecting → ready (the server's SETTINGS arrived) → draining (GOAWAY from either side: what is in flight is finished)
+// → closed. What is requested in a turn leaves at its end in one piece. Every request ends exactly once, in one of the ways of
+// `HTTP2Exchange.Result`; what matters there is whether the server can have seen the request. nghttp2 puts frames out in
+// order, so a request can only have been seen if the socket took bytes from behind the place where its HEADERS were put out.
+
+/// How a request ended.
+public struct HTTP2Exchange: Sendable {
+  public enum Result: Sendable {
+    /// The complete response.
+    case response(HTTP2Message)
+    /// Certainly not processed: it never left, or the server said so (REFUSED_STREAM, GOAWAY). May be sent again at once.
+    case refused(String)
+    /// No answer by the deadline. If it left (`sentAt`), it may have been processed.
+    case timedOut
+    /// It left, and the stream or connection broke before the answer was complete: may have been processed.
+    case lost(String)
+  }
+
+  public var result: Result
+  /// When the first byte of the request was handed to the socket; nil if none was.
+  public var sentAt: Instant?
+
+  public init(_ result: Result, sentAt: Instant?) {
+    self.result = result
+    self.sentAt = sentAt
+  }
+}
+
+/// What the owner of an `HTTP2Connection` is told, on the connection's loop.
+public protocol HTTP2ConnectionDelegate: AnyObject {
+  /// The connection is ready, or the server changed its limit: so many requests may be in flight.
+  func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int)
+  /// A request ended. `tag` is what `request` was given.
+  func connection(_ connection: HTTP2Connection, didEnd tag: Int, _ exchange: HTTP2Exchange)
+  /// The server said GOAWAY: no new requests; those in flight still end, then the connection closes.
+  func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String)
+  /// The last call: closed, with what was wrong, or nil when the close was in order.
+  func connection(_ connection: HTTP2Connection, didCloseWith error: HTTP2Error?)
+}
+
+/// Limits and times of one connection.
+public struct HTTP2ConnectionSettings: Sendable {
+  /// For one address: from SYN to the end of the TLS handshake; and then once more until the server's SETTINGS.
+  public var connectTimeout = Nanoseconds.seconds(4)
+  /// Never more requests in flight than this, whatever the server allows.
+  public var streamsMax = 1000
+  /// How long an answer is waited for, if the request's deadline is not sooner.
+  public var requestTimeout = Nanoseconds.seconds(10)
+  /// Silence with requests in flight after which a PING is sent; nil sends none.
+  public var pingInterval: Nanoseconds? = .seconds(10)
+  /// Silence after a PING after which the connection counts as lost.
+  public var pingTimeout = Nanoseconds.seconds(5)
+  /// Frames are only made while fewer bytes than this wait for the socket.
+  public var outputBytesMax = 256 * 1024
+  public var session = HTTP2SessionSettings()
+
+  public init() {}
+}
+
+/// One connection to one endpoint. Confined to its event loop.
+public final class HTTP2Connection {
+  private enum State {
+    case connecting
+    case ready
+    case draining
+    case closed
+  }
+
+  private struct Exchange {
+    var tag: Int
+    var stream: Int32 = 0
+    var deadline: Instant
+    /// How many bytes the connection had put out before this request's HEADERS; nil while they are queued.
+    var outputBefore: UInt64?
+    var sentAt: Instant?
+    /// The owner has been told; only the stream is still to close.
+    var isReported = false
+  }
+
+  public let endpoint: HTTP2Endpoint
+  public let loop: EventLoop
+  public weak var delegate: (any HTTP2ConnectionDelegate)?
+
+  private let settings: HTTP2ConnectionSettings
+  private let session: HTTP2Session
+  private var state = State.connecting
+  private var dialer: TLSDialer?
+  private var stream: TLSStream?
+  private var events: [HTTP2Event] = []
+  private var isFlushScheduled = false
+
+  private var exchanges = SlotTable<Exchange>()
+  /// Exchanges whose HEADERS were put out and have not left, in order; `departuresStart` is the first of them.
+  private var departures: [(slot: Int, outputBefore: UInt64)] = []
+  private var departuresStart = 0
+
+  private var setUpTimer: EventLoop.Timer?
+  private var deadlineTimer: EventLoop.Timer?
+  /// No deadline of an exchange is earlier.
+  private var earliestDeadline = Instant.distantFuture
+  private var pingTimer: EventLoop.Timer?
+  private var pingSentAt: Instant?
+  private var lastReceivedAt = Instant(nanoseconds: 0)
+  private var hasReceived = false
+
+  /// Makes a connection that is not connected yet: set the delegate, then call `connect`.
+  public init(_ endpoint: HTTP2Endpoint, settings: HTTP2ConnectionSettings, loop: EventLoop) {
+    self.endpoint = endpoint
+    self.settings = settings
+    self.loop = loop
+    session = HTTP2Session(.client, settings: settings.session)
+  }
+
+  /// Whether requests are taken.
+  public var isReady: Bool { state == .ready }
+  /// Requests whose streams are open.
+  public var streamsOpen: Int { exchanges.count }
+
+  // MARK: - API
+
+  /// Begins to connect; ends in `didLimitStreamsTo` or `didCloseWith`.
+  public func connect() {
+    let dialer = TLSDialer(
+      host: endpoint.host, port: endpoint.port, context: endpoint.tls, addressTimeout: settings.connectTimeout,
+      loop: loop
+    ) { [weak self] result in
+      self?.dialed(result)
+    }
+    self.dialer = dialer
+    dialer.start()
+  }
+
+  /// Sends a request; it leaves at the end of the turn.
+  ///
+  /// - Parameters:
+  ///   - body: empty for none.
+  ///   - deadline: the latest time for an answer; `requestTimeout` may end it sooner.
+  ///   - tag: comes back in `didEnd`, once.
+  /// - Returns: false if the connection takes no requests: then the server never hears of it and `didEnd` is not called.
+  public func request(
+    _ headers: borrowing HTTP2HeaderBlock, body: [UInt8], deadline: Instant, tag: Int
+  ) -> Bool {
+    guard state == .ready else { return false }
+    let now = loop.now
+    if exchanges.isEmpty { lastReceivedAt = now }
+    let deadline = min(deadline, now + settings.requestTimeout)
+    let slot = exchanges.insert(Exchange(tag: tag, deadline: deadline))
+    guard let stream = try? session.request(headers, body: body, tag: slot) else {
+      exchanges.remove(slot)
+      return false
+    }
+    exchanges[slot]?.stream = stream
+    watchDeadline(deadline)
+    watchSilence()
+    scheduleFlush()
+    return true
+  }
+
+  /// Takes no more requests, finishes those in flight, then says GOAWAY and closes.
+  public func drain() {
+    switch state {
+    case .connecting: close("not needed any more")
+    case .ready:
+      state = .draining
+      scheduleFlush()
+    case .draining, .closed: break
+    }
+  }
+
+  /// Says GOAWAY and closes at once. Requests in flight end as `lost`, or `refused` where they had not left.
+  public func close(_ reason: String) {
+    guard state != .closed else { return }
+    if let stream, stream.isOpen {
+      session.goAway()
+      try? session.send(into: &stream.output, upTo: .max)
+      stream.flush()
+    }
+    end(reason: reason, error: nil)
+  }
+
+  // MARK: - Set-up
+
+  private func dialed(_ result: Result<TLSStream, TLSError>) {
+    dialer = nil
+    switch result {
+    case .failure(let error): end(reason: error.description, error: HTTP2Error(error.description))
+    case .success(let stream):
+      self.stream = stream
+      stream.delegate = self
+      setUpTimer = loop.schedule(at: loop.now + settings.connectTimeout) { [weak self] in
+        guard let self else { return }
+        fail("\(endpoint.host): no SETTINGS within \(settings.connectTimeout.seconds) s of the TLS handshake")
+      }
+      scheduleFlush()
+    }
+  }
+
+  // MARK: - Output
+
+  private func scheduleFlush() {
+    guard !isFlushScheduled else { return }
+    isFlushScheduled = true
+    loop.atEndOfTurn { [weak self] in
+      self?.isFlushScheduled = false
+      self?.flush()
+    }
+  }
+
+  private func flush() {
+    guard let stream, stream.isOpen else { return }
+    if state == .draining, exchanges.isEmpty { return close("drained") }
+    do {
+      repeat {
+        guard stream.bytesPending < settings.outputBytesMax else { break }
+        let outputBefore = stream.bytesWritten + UInt64(stream.bytesPending)
+        try session.send(into: &stream.output, upTo: stream.output.count + settings.outputBytesMax)
+        for slot in session.departedTags {
+          exchanges[slot]?.outputBefore = outputBefore
+          departures.append((slot, outputBefore))
+        }
+        stream.flush()
+      } while stream.bytesPending == 0 && session.hasOutput && stream.isOpen
+    } catch {
+      return fail("\(endpoint.host): \(error)")
+    }
+    stampDepartures()
+    if session.isFinished, state != .closed { return fail("\(endpoint.host) ended the HTTP/2 session") }
+    processEvents()  // sending ends streams too: RST_STREAM, refusals
+  }
+
+  /// Notes the time for every request whose first bytes the socket has taken.
+  private func stampDepartures() {
+    guard departuresStart < departures.count, let written = stream?.bytesWritten else { return }
+    let now = loop.now
+    while departuresStart < departures.count, departures[departuresStart].outputBefore < written {
+      let departure = departures[departuresStart]
+      if exchanges[departure.slot]?.outputBefore == departure.outputBefore {
+        exchanges[departure.slot]?.sentAt = now
+      }
+      departuresStart += 1
+    }
+    if departuresStart == departures.count {
+      departures.removeAll(keepingCapacity: true)
+      departuresStart = 0
+    }
+  }
+
+  // MARK: - Input
+
+  private func processEvents() {
+    session.takeEvents(into: &events)
+    for event in events { handle(event) }
+    if state == .draining, exchanges.isEmpty { scheduleFlush() }
+  }
+
+  private func handle(_ event: HTTP2Event) {
+    switch event {
+    case .settings: limitChanged()
+    case .streamClosed(_, let slot, let code, let response):
+      guard let exchange = exchanges.remove(slot), !exchange.isReported else { return }
+      report(exchange, result(code, response))
+    case .goAway(_, let code, let debugData):
+      guard state == .ready || state == .connecting else { return }
+      state = .draining
+      delegate?.connection(self, isGoingAwayBecause: "GOAWAY \(code)\(Self.printable(debugData))")
+    case .pong: pingSentAt = nil
+    case .request: break  // client sessions have none
+    }
+  }
+
+  private func limitChanged() {
+    if state == .connecting {
+      state = .ready
+      setUpTimer?.cancel()
+    }
+    guard state == .ready else { return }
+    delegate?.connection(self, didLimitStreamsTo: min(session.peerStreamsMax, settings.streamsMax))
+  }
+
+  private func result(_ code: HTTP2ErrorCode, _ response: HTTP2Message?) -> HTTP2Exchange.Result {
+    if let response { return .response(response) }
+    if code == .refusedStream { return .refused("the server refused the stream") }
+    return .lost("stream ended without a complete answer: \(code)")
+  }
+
+  private func report(_ exchange: Exchange, _ result: HTTP2Exchange.Result) {
+    delegate?.connection(self, didEnd: exchange.tag, HTTP2Exchange(result, sentAt: exchange.sentAt))
+  }
+
+  /// Debug data as it may stand in a log line: cut, without control characters.
+  private static func printable(_ data: [UInt8]) -> String {
+    guard !data.isEmpty else { return "" }
+    return ": " + String(decoding: data.prefix(200).map { $0 < 32 || $0 == 127 ? 32 : $0 }, as: UTF8.self)
+  }
+
+  // MARK: - Time
+
+  private func watchDeadline(_ deadline: Instant) {
+    guard deadline < earliestDeadline else { return }
+    earliestDeadline = deadline
+    deadlineTimer?.cancel()
+    deadlineTimer = loop.schedule(at: deadline) { [weak self] in self?.endOverdue() }
+  }
+
+  private func endOverdue() {
+    let now = loop.now
+    var next = Instant.distantFuture
+    var overdue: [Exchange] = []
+    for slot in exchanges.occupied {
+      guard let exchange = exchanges[slot], !exchange.isReported else { continue }
+      if exchange.deadline > now {
+        next = min(next, exchange.deadline)
+      } else {
+        exchanges[slot]?.isReported = true
+        session.reset(exchange.stream, .cancel)
+        overdue.append(exchange)
+      }
+    }
+    earliestDeadline = .distantFuture
+    if next < .distantFuture { watchDeadline(next) }
+    for exchange in overdue { report(exchange, .timedOut) }
+    scheduleFlush()
+  }
+
+  private func watchSilence() {
+    guard let interval = settings.pingInterval, pingTimer?.isPending != true else { return }
+    pingTimer = loop.schedule(at: lastReceivedAt + interval) { [weak self] in self?.breakSilence(interval) }
+  }
+
+  private func breakSilence(_ interval: Nanoseconds) {
+    guard !exchanges.isEmpty, let stream, stream.isOpen else {
+      pingSentAt = nil
+      return
+    }
+    let now = loop.now
+    if let sentAt = pingSentAt, lastReceivedAt < sentAt {
+      return fail("\(endpoint.host): no answer to PING within \(settings.pingTimeout.seconds) s")
+    }
+    pingSentAt = nil
+    guard lastReceivedAt + interval <= now else { return watchSilence() }
+    pingSentAt = now
+    session.ping(UInt64(bitPattern: now.nanoseconds))
+    scheduleFlush()
+    pingTimer = loop.schedule(at: now + settings.pingTimeout) { [weak self] in self?.breakSilence(interval) }
+  }
+
+  // MARK: - The end
+
+  private func fail(_ reason: String) {
+    guard state != .closed else { return }
+    if let stream, stream.isOpen {
+      try? session.send(into: &stream.output, upTo: .max)  // the session's own farewell, if it has one
+      stream.flush()
+    }
+    end(reason: reason, error: HTTP2Error(reason))
+  }
+
+  private func end(reason: String, error: HTTP2Error?) {
+    guard state != .closed else { return }
+    state = .closed
+    stampDepartures()
+    for timer in [setUpTimer, deadlineTimer, pingTimer] { timer?.cancel() }
+    dialer?.cancel()
+    dialer = nil
+    stream?.delegate = nil
+    stream?.close()
+    stream = nil
+    session.takeEvents(into: &events)
+    for event in events {
+      if case .streamClosed = event { handle(event) }
+    }
+    for slot in exchanges.occupied {
+      guard let exchange = exchanges.remove(slot), !exchange.isReported else { continue }
+      report(exchange, exchange.sentAt == nil ? .refused(reason) : .lost(reason))
+    }
+    delegate?.connection(self, didCloseWith: error)
+  }
+}
+
+extension HTTP2Connection: TLSStreamDelegate {
+  public func streamDidOpen(_ stream: TLSStream) {}
+
+  public func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer) {
+    guard state != .closed else { return }
+    hasReceived = true
+    do {
+      try unsafe session.receive(bytes)
+    } catch {
+      fail("\(endpoint.host): \(error)")
+    }
+  }
+
+  public func streamDidProgress(_ stream: TLSStream) {
+    guard state != .closed else { return }
+    if hasReceived { lastReceivedAt = loop.now }
+    hasReceived = false
+    stampDepartures()
+    processEvents()
+    if state != .closed { scheduleFlush() }
+  }
+
+  public func stream(_ stream: TLSStream, didCloseWith error: TLSError?) {
+    processEvents()
+    let isInOrder = error == nil && exchanges.isEmpty && state != .connecting
+    let reason = error?.description ?? "\(endpoint.host) closed the connection"
+    end(reason: reason, error: isInOrder ? nil : HTTP2Error(reason))
+  }
+}

@@ -1,0 +1,260 @@
+// The owner of one nghttp2 session, client or server side. It does no I/O: received bytes go in with `receive`, bytes to send
+// come out with `send`, and what happened is collected as events for the owner to take when the call is over.
+//
+// The callbacks run inside `receive` and `send` and only note things down: they never call out, so nobody can free or re-enter
+// the session underneath nghttp2. Streams live in a slot table; nghttp2 keeps the slot's number (plus one, for NULL means none)
+// as the stream's user data, so that no lookup of ours is needed.
+
+internal import CNghttp2
+
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+
+/// One end of an HTTP/2 connection. Not thread-safe; confined to its owner.
+@safe
+public final class HTTP2Session {
+  public enum Side: Sendable {
+    case client
+    case server
+  }
+
+  struct Stream {
+    var id: Int32
+    /// The client's number for the request; -1 on the server side.
+    var tag: Int
+    var outgoing: [UInt8] = []
+    var outgoingOffset = 0
+    var endsAfterOutgoing = true
+    var incoming = HTTP2Message()
+    var isIncomingComplete = false
+    /// A header block is being received that is not the message's own: an interim response before it or trailers after.
+    var skipsHeaders = false
+  }
+
+  public let side: Side
+  let settings: HTTP2SessionSettings
+  private var handle: OpaquePointer?
+  var streams = SlotTable<Stream>()
+  var events: [HTTP2Event] = []
+  /// Tags of the requests whose HEADERS were put out by the last `send`, in order.
+  public internal(set) var departedTags: [Int] = []
+  /// Whether the peer's first SETTINGS arrived.
+  public internal(set) var hasPeerSettings = false
+  /// Whether the peer said GOAWAY.
+  public internal(set) var isGoingAway = false
+
+  /// Makes a session and queues its first SETTINGS.
+  public init(_ side: Side, settings: HTTP2SessionSettings = HTTP2SessionSettings()) {
+    self.side = side
+    self.settings = settings
+    makeHandle()
+    var entries = [entry(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, UInt32(settings.streamWindowBytes))]
+    if side == .client { entries.append(entry(NGHTTP2_SETTINGS_ENABLE_PUSH, 0)) }
+    if let streamsMax = settings.streamsMax {
+      entries.append(entry(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, streamsMax))
+    }
+    unsafe nghttp2_submit_settings(handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), entries, entries.count)
+    unsafe nghttp2_session_set_local_window_size(
+      handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), 0, settings.connectionWindowBytes)
+  }
+
+  deinit {
+    unsafe nghttp2_session_del(handle)
+  }
+
+  // MARK: - Bytes and events
+
+  /// Takes bytes from the peer in.
+  ///
+  /// - Throws: `HTTP2Error` when the peer breaks the protocol beyond repair: send what `send` gives, then close.
+  public func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    let status = unsafe nghttp2_session_mem_recv(
+      handle, bytes.baseAddress?.assumingMemoryBound(to: UInt8.self), bytes.count)
+    if status < 0 { throw Self.error("the peer broke the HTTP/2 protocol", Int32(status)) }
+  }
+
+  /// Appends what is to be sent to `output`, until there is no more or `output` holds `bytesMax` bytes or more.
+  ///
+  /// - Throws: `HTTP2Error` when memory is exhausted or the session broken.
+  public func send(into output: inout [UInt8], upTo bytesMax: Int = 256 * 1024) throws(HTTP2Error) {
+    departedTags.removeAll(keepingCapacity: true)
+    while output.count < bytesMax {
+      var chunk: UnsafePointer<UInt8>?
+      let count = unsafe nghttp2_session_mem_send(handle, &chunk)
+      if count < 0 { throw Self.error("the HTTP/2 session cannot send", Int32(count)) }
+      if count == 0 { return }
+      unsafe output.append(contentsOf: UnsafeBufferPointer(start: chunk, count: count))
+    }
+  }
+
+  /// Whether `send` would give bytes.
+  public var hasOutput: Bool { unsafe nghttp2_session_want_write(handle) != 0 }
+
+  /// Whether the session is over: nothing to read and nothing to send any more.
+  public var isFinished: Bool {
+    unsafe nghttp2_session_want_write(handle) == 0 && nghttp2_session_want_read(handle) == 0
+  }
+
+  /// Gives the events since the last call, in order, in exchange for an empty array whose memory is used again.
+  public func takeEvents(into batch: inout [HTTP2Event]) {
+    batch.removeAll(keepingCapacity: true)
+    swap(&batch, &events)
+  }
+
+  // MARK: - Client side
+
+  /// Streams the peer allows at a time: its SETTINGS, or the configured guess before they arrive.
+  public var peerStreamsMax: Int {
+    guard hasPeerSettings else { return Int(settings.peerStreamsMaxBeforeSettings) }
+    let value = unsafe nghttp2_session_get_remote_settings(handle, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+    return Int(value)
+  }
+
+  /// Queues a request.
+  ///
+  /// - Parameters:
+  ///   - body: sent in parts as flow control allows; empty for none.
+  ///   - tag: comes back in `HTTP2Event.streamClosed` and `departedTags`; not negative.
+  /// - Returns: the stream's id.
+  /// - Throws: `HTTP2Error` when no stream can be opened any more; the peer never heard of the request.
+  @discardableResult
+  public func request(
+    _ headers: borrowing HTTP2HeaderBlock, body: [UInt8], tag: Int
+  ) throws(HTTP2Error) -> Int32 {
+    let hasBody = !body.isEmpty
+    let slot = streams.insert(Stream(id: 0, tag: tag, outgoing: body))
+    let id = unsafe headers.withFields { fields in
+      var provider = unsafe dataProvider(slot)
+      return unsafe withUnsafePointer(to: &provider) { provider in
+        unsafe nghttp2_submit_request(
+          handle, nil, fields.baseAddress, fields.count, hasBody ? provider : nil, userData(slot))
+      }
+    }
+    guard id > 0 else {
+      streams.remove(slot)
+      throw Self.error("no stream can be opened", id)
+    }
+    streams[slot]?.id = id
+    return id
+  }
+
+  // MARK: - Server side
+
+  /// Queues the answer to a request.
+  ///
+  /// - Parameter ends: false leaves the stream open after the body, for faults on purpose (`reset` ends it).
+  public func respond(
+    to stream: Int32, _ headers: borrowing HTTP2HeaderBlock, body: [UInt8] = [], ends: Bool = true
+  ) {
+    guard let slot = slot(of: stream) else { return }  // the client gave the stream up
+    let hasBody = !body.isEmpty || !ends
+    streams[slot]?.outgoing = body
+    streams[slot]?.endsAfterOutgoing = ends
+    unsafe headers.withFields { fields in
+      var provider = unsafe dataProvider(slot)
+      _ = unsafe withUnsafePointer(to: &provider) { provider in
+        unsafe nghttp2_submit_response(
+          handle, stream, fields.baseAddress, fields.count, hasBody ? provider : nil)
+      }
+    }
+  }
+
+  /// Changes SETTINGS_MAX_CONCURRENT_STREAMS at run time.
+  public func limitStreams(to streamsMax: UInt32) {
+    let entries = [entry(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, streamsMax)]
+    unsafe nghttp2_submit_settings(handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), entries, entries.count)
+  }
+
+  // MARK: - Both sides
+
+  /// Queues RST_STREAM.
+  public func reset(_ stream: Int32, _ code: HTTP2ErrorCode) {
+    unsafe nghttp2_submit_rst_stream(handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, code.rawValue)
+  }
+
+  /// Queues PING; the answer is the event `pong` with the same number.
+  public func ping(_ number: UInt64) {
+    let payload = unsafe withUnsafeBytes(of: number) { unsafe [UInt8]($0) }
+    unsafe nghttp2_submit_ping(handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), payload)
+  }
+
+  /// Queues GOAWAY: the peer may finish streams up to `lastStream` (by default the last one received) and open no more.
+  public func goAway(lastStream: Int32? = nil, _ code: HTTP2ErrorCode = .noError, debugData: [UInt8] = []) {
+    let last = unsafe lastStream ?? nghttp2_session_get_last_proc_stream_id(handle)
+    unsafe nghttp2_submit_goaway(
+      handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), last, code.rawValue, debugData, debugData.count)
+  }
+
+  // MARK: - For the callbacks
+
+  /// The slot of a stream of ours; nil for one that is gone or never was.
+  func slot(of stream: Int32) -> Int? {
+    let number = unsafe Int(bitPattern: nghttp2_session_get_stream_user_data(handle, stream))
+    return number > 0 && streams[number - 1]?.id == stream ? number - 1 : nil
+  }
+
+  func setSlot(_ slot: Int, of stream: Int32) {
+    unsafe nghttp2_session_set_stream_user_data(handle, stream, userData(slot))
+  }
+
+  private func userData(_ slot: Int) -> UnsafeMutableRawPointer? {
+    unsafe UnsafeMutableRawPointer(bitPattern: slot + 1)
+  }
+
+  private func dataProvider(_ slot: Int) -> nghttp2_data_provider {
+    var provider = unsafe nghttp2_data_provider()
+    unsafe provider.source.ptr = userData(slot)
+    unsafe provider.read_callback = HTTP2Callbacks.readBody
+    return unsafe provider
+  }
+
+  private func makeHandle() {
+    var option: OpaquePointer?
+    unsafe nghttp2_option_new(&option)
+    unsafe nghttp2_option_set_peer_max_concurrent_streams(option, settings.peerStreamsMaxBeforeSettings)
+    let context = unsafe Unmanaged.passUnretained(self).toOpaque()
+    let callbacks = unsafe HTTP2Callbacks.table.pointer
+    let status =
+      switch side {
+      case .client: unsafe nghttp2_session_client_new2(&handle, callbacks, context, option)
+      case .server: unsafe nghttp2_session_server_new2(&handle, callbacks, context, option)
+      }
+    unsafe nghttp2_option_del(option)
+    precondition(status == 0, "no memory for an HTTP/2 session")
+  }
+
+  private func entry(_ id: nghttp2_settings_id, _ value: UInt32) -> nghttp2_settings_entry {
+    nghttp2_settings_entry(settings_id: Int32(id.rawValue), value: value)
+  }
+
+  private static func error(_ what: String, _ code: Int32) -> HTTP2Error {
+    unsafe HTTP2Error("\(what): \(String(cString: nghttp2_strerror(code)))")
+  }
+}
+
+extension HTTP2HeaderBlock {
+  /// The fields as nghttp2 takes them; the memory is valid during the call, and nghttp2 copies.
+  borrowing func withFields<Result>(_ body: (UnsafeMutableBufferPointer<nghttp2_nv>) -> Result) -> Result {
+    let fields = self.fields
+    return unsafe bytes.withUnsafeBufferPointer { bytes in
+      unsafe withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: max(fields.count, 1)) { list in
+        guard let start = unsafe UnsafeMutablePointer(mutating: bytes.baseAddress) else {
+          return unsafe body(UnsafeMutableBufferPointer(rebasing: list[..<0]))
+        }
+        for (index, field) in fields.enumerated() {
+          let name = unsafe start + Int(field.nameStart)
+          let flags = field.isIndexed ? NGHTTP2_NV_FLAG_NONE : NGHTTP2_NV_FLAG_NO_INDEX
+          unsafe list.initializeElement(
+            at: index,
+            to: nghttp2_nv(
+              name: name, value: name + Int(field.nameLength), namelen: Int(field.nameLength),
+              valuelen: Int(field.valueLength), flags: UInt8(flags.rawValue)))
+        }
+        return unsafe body(UnsafeMutableBufferPointer(rebasing: list[..<fields.count]))
+      }
+    }
+  }
+}

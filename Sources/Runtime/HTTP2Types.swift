@@ -1,0 +1,74 @@
+// What an HTTP/2 session speaks in: error codes, messages, events, settings.
+
+/// An error code of RFC 9113 §7.
+public struct HTTP2ErrorCode: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+  public let rawValue: UInt32
+  public init(rawValue: UInt32) { self.rawValue = rawValue }
+
+  public static let noError = HTTP2ErrorCode(rawValue: 0)
+  public static let protocolError = HTTP2ErrorCode(rawValue: 1)
+  public static let internalError = HTTP2ErrorCode(rawValue: 2)
+  public static let flowControlError = HTTP2ErrorCode(rawValue: 3)
+  /// The stream was certainly not processed (RFC 9113 §8.7).
+  public static let refusedStream = HTTP2ErrorCode(rawValue: 7)
+  public static let cancel = HTTP2ErrorCode(rawValue: 8)
+  public static let enhanceYourCalm = HTTP2ErrorCode(rawValue: 11)
+
+  private static let names = [
+    "NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
+  ]
+  public var description: String {
+    Int(rawValue) < Self.names.count ? Self.names[Int(rawValue)] : "error code \(rawValue)"
+  }
+}
+
+/// A whole request or response: header fields and body.
+public struct HTTP2Message: Sendable {
+  public var headers = HTTP2HeaderBlock()
+  public var body: [UInt8] = []
+  /// The body was longer than the session's limit; `body` is its beginning.
+  public var isTruncated = false
+
+  public init() {}
+
+  /// `:status` as a number; 0 when there is none.
+  public var status: UInt16 { headers.status }
+}
+
+/// What happened in a session while bytes were received or taken.
+public enum HTTP2Event: Sendable {
+  /// Server side: a request is complete. Answer with `respond`.
+  case request(stream: Int32, HTTP2Message)
+  /// A stream is over. Client side: `response` is there if it was complete; `tag` is what `request` was given.
+  case streamClosed(stream: Int32, tag: Int, HTTP2ErrorCode, response: HTTP2Message?)
+  /// The peer's SETTINGS arrived: see `peerStreamsMax`.
+  case settings
+  /// The peer takes no new streams; own streams above `lastStream` were closed as refused.
+  case goAway(lastStream: Int32, HTTP2ErrorCode, debugData: [UInt8])
+  /// The peer answered the PING with this number.
+  case pong(UInt64)
+}
+
+/// What a session tells its peer, and its own limits.
+public struct HTTP2SessionSettings: Sendable {
+  /// SETTINGS_MAX_CONCURRENT_STREAMS sent to the peer (server side); nil sends none.
+  public var streamsMax: UInt32?
+  /// SETTINGS_INITIAL_WINDOW_SIZE sent to the peer, bytes.
+  public var streamWindowBytes: Int32 = 256 * 1024
+  /// The receive window of the whole connection, bytes.
+  public var connectionWindowBytes: Int32 = 16 * 1024 * 1024
+  /// Client side: how many streams may be opened before the peer's SETTINGS arrive.
+  public var peerStreamsMaxBeforeSettings: UInt32 = 1
+  /// Bodies are cut after so many bytes.
+  public var bodyBytesMax = 64 * 1024
+
+  public init() {}
+}
+
+/// A session that cannot go on.
+public struct HTTP2Error: Error, CustomStringConvertible, Sendable {
+  public let description: String
+  public init(_ description: String) { self.description = description }
+}

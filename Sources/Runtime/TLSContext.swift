@@ -1,0 +1,127 @@
+// The part of TLS that all connections of one kind share: roots or certificate, protocol versions, ALPN.
+
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+internal import COpenSSL
+internal import CShims
+
+/// Settings for TLS connections, client or server side. Made once, used by any number of `TLSStream`s on any thread.
+// @unchecked: an SSL_CTX is reference-counted with atomics and not changed after `init`.
+@safe
+public final class TLSContext: @unchecked Sendable {
+  public enum Side: Sendable {
+    case client
+    case server
+  }
+
+  public let side: Side
+  /// The application protocols on offer, most wanted first ("h2").
+  public let protocols: [String]
+  let handle: OpaquePointer
+  /// `protocols` as ALPN writes them: a length byte before each name.
+  fileprivate let wireProtocols: [UInt8]
+
+  /// A client that believes the system's roots and, if given, those of `caFile` (PEM, may hold several) as well.
+  ///
+  /// TLS 1.2 or later; the peer must choose one of `protocols`.
+  /// - Throws: `TLSError` naming the file that cannot be used.
+  public static func client(caFile: String? = nil, protocols: [String] = ["h2"]) throws(TLSError) -> TLSContext {
+    let context = try TLSContext(side: .client, protocols: protocols)
+    unsafe SSL_CTX_set_verify(context.handle, SSL_VERIFY_PEER, nil)
+    guard unsafe SSL_CTX_set_default_verify_paths(context.handle) == 1 else {
+      throw TLSError(.configuration, "the system's root certificates cannot be loaded: \(TLSError.queuedReason())")
+    }
+    if let caFile {
+      guard unsafe SSL_CTX_load_verify_file(context.handle, caFile) == 1 else {
+        throw TLSError(.configuration, "\(caFile): no usable CA certificate (PEM): \(TLSError.queuedReason())")
+      }
+    }
+    return context
+  }
+
+  /// A server with a certificate chain and its private key, both PEM files.
+  ///
+  /// - Parameter protocols: what the server agrees to; a client that offers none of them is refused.
+  /// - Throws: `TLSError` naming the file that cannot be used.
+  public static func server(
+    certificateFile: String, keyFile: String, protocols: [String] = ["h2"]
+  ) throws(TLSError) -> TLSContext {
+    let context = try TLSContext(side: .server, protocols: protocols)
+    guard unsafe SSL_CTX_use_certificate_chain_file(context.handle, certificateFile) == 1 else {
+      throw TLSError(.configuration, "\(certificateFile): no usable certificate (PEM): \(TLSError.queuedReason())")
+    }
+    guard unsafe SSL_CTX_use_PrivateKey_file(context.handle, keyFile, SSL_FILETYPE_PEM) == 1 else {
+      throw TLSError(.configuration, "\(keyFile): no usable private key (PEM): \(TLSError.queuedReason())")
+    }
+    guard unsafe SSL_CTX_check_private_key(context.handle) == 1 else {
+      throw TLSError(.configuration, "\(keyFile) is not the key of \(certificateFile)")
+    }
+    let argument = unsafe Unmanaged.passUnretained(context).toOpaque()
+    unsafe SSL_CTX_set_alpn_select_cb(context.handle, selectProtocol, argument)
+    return context
+  }
+
+  private init(side: Side, protocols: [String]) throws(TLSError) {
+    _ = Self.sigpipeIsIgnored
+    ERR_clear_error()
+    guard let handle = unsafe SSL_CTX_new(side == .client ? TLS_client_method() : TLS_server_method()) else {
+      throw TLSError(.configuration, "no TLS context: \(TLSError.queuedReason())")
+    }
+    self.side = side
+    self.protocols = protocols
+    unsafe self.handle = unsafe handle
+    wireProtocols = protocols.flatMap { [UInt8(clamping: $0.utf8.count)] + Array($0.utf8) }
+    _ = unsafe shim_SSL_CTX_set_min_proto_version(handle, TLS1_2_VERSION)
+    // Before SSL_new: a connection copies its mode when it is made.
+    let mode = SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
+    _ = unsafe shim_SSL_CTX_set_mode(handle, Int(mode))
+    // One read(2) takes all that is there instead of a record's header and then its body.
+    unsafe SSL_CTX_set_default_read_buffer_len(handle, 64 * 1024)
+    _ = unsafe SSL_CTX_ctrl(handle, SSL_CTRL_SET_READ_AHEAD, 1, nil)
+    if side == .client {
+      _ = unsafe SSL_CTX_set_alpn_protos(handle, wireProtocols, UInt32(wireProtocols.count))
+    }
+  }
+
+  deinit {
+    unsafe SSL_CTX_free(handle)
+  }
+
+  /// OpenSSL writes with write(2): a peer that went away must be an error, not a signal that ends the process.
+  private static let sigpipeIsIgnored: Bool = {
+    _ = signal(SIGPIPE, SIG_IGN)
+    return true
+  }()
+}
+
+/// OpenSSL asks which of the client's protocols the server speaks.
+private func selectProtocol(
+  _: OpaquePointer?, chosen: UnsafeMutablePointer<UnsafePointer<UInt8>?>?, chosenLength: UnsafeMutablePointer<UInt8>?,
+  offered: UnsafePointer<UInt8>?, offeredLength: UInt32, context: UnsafeMutableRawPointer?
+) -> Int32 {
+  guard let context = unsafe context, let chosen = unsafe chosen, let chosenLength = unsafe chosenLength,
+    let offered = unsafe offered
+  else { return SSL_TLSEXT_ERR_ALERT_FATAL }
+  let wire = unsafe Unmanaged<TLSContext>.fromOpaque(context).takeUnretainedValue().wireProtocols
+  // The answer must point into memory that stays: the client's own offer, in which every common name occurs too.
+  var found = 0
+  while found < wire.count {
+    let length = Int(wire[found])
+    let name = wire[(found + 1)..<(found + 1 + length)]
+    var offset = 0
+    while offset < Int(offeredLength) {
+      let offeredName = unsafe UnsafeBufferPointer(start: offered + offset + 1, count: Int(offered[offset]))
+      if unsafe offeredName.elementsEqual(name) {
+        unsafe chosen.pointee = offered + offset + 1
+        unsafe chosenLength.pointee = offered[offset]
+        return SSL_TLSEXT_ERR_OK
+      }
+      offset += 1 + offeredName.count
+    }
+    found += 1 + length
+  }
+  return SSL_TLSEXT_ERR_ALERT_FATAL
+}

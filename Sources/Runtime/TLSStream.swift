@@ -1,0 +1,267 @@
+// TLS over a non-blocking socket on an event loop, client or server side.
+//
+// Life: handshaking → open → closed. Output is collected in `output` and leaves with `flush()`, which writes as much as the
+// socket takes and goes on by itself when it takes more. Input is handed to the delegate as it is decrypted, at most one
+// record (16 KiB) a call. OpenSSL may want to read in order to write and the other way round, so every readiness tries both.
+
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+internal import COpenSSL
+internal import CShims
+
+/// What the owner of a `TLSStream` is told, on the stream's loop.
+public protocol TLSStreamDelegate: AnyObject {
+  /// The handshake is complete and the peer verified; `stream.negotiatedProtocol` is known.
+  func streamDidOpen(_ stream: TLSStream)
+  /// Decrypted bytes; valid during the call only.
+  func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer)
+  /// Everything that could be read now was read, and output that was waiting may have left (see `bytesWritten`).
+  func streamDidProgress(_ stream: TLSStream)
+  /// The stream is closed, by the peer (`nil` after a TLS farewell) or by a failure. Never called for our own `close()`.
+  func stream(_ stream: TLSStream, didCloseWith error: TLSError?)
+}
+
+/// A TLS connection over a connected socket. Confined to its event loop.
+@safe
+public final class TLSStream {
+  private enum State {
+    case handshaking
+    case open
+    case closed
+  }
+
+  public let loop: EventLoop
+  /// Whom the peer claims to be, as errors name it: a host name or, on the server side, "client".
+  public let peerName: String
+  public weak var delegate: (any TLSStreamDelegate)?
+  /// The protocol both sides agreed on (ALPN), nil before the handshake is complete or when there is none.
+  public private(set) var negotiatedProtocol: String?
+  /// What is to be written; append to it, then call `flush()`.
+  public var output: [UInt8] = []
+  /// How many bytes of `output` were handed to the socket, since the stream began.
+  public private(set) var bytesWritten: UInt64 = 0
+
+  private let context: TLSContext
+  private let socket: FileDescriptor
+  private let ssl: OpaquePointer
+  private var state = State.handshaking
+  private var watch: EventLoop.Watch?
+  private var outputStart = 0
+  private var writeIsBlocked = false
+  private var readWantsWrite = false
+  private let input: UnsafeMutableRawBufferPointer
+
+  /// Takes a connected, non-blocking socket over. The handshake begins with `start()`.
+  ///
+  /// - Parameter host: client side: the name (or IP address) the server's certificate must be valid for.
+  /// - Throws: `TLSError` when the library refuses; the socket is then closed.
+  public init(
+    _ socket: FileDescriptor, context: TLSContext, host: String? = nil, loop: EventLoop
+  ) throws(TLSError) {
+    ERR_clear_error()
+    guard let ssl = unsafe SSL_new(context.handle) else {
+      throw TLSError(.configuration, "no TLS connection: \(TLSError.queuedReason())")
+    }
+    self.loop = loop
+    self.context = context
+    self.socket = socket
+    unsafe self.ssl = unsafe ssl
+    peerName = host ?? "client"
+    unsafe input = UnsafeMutableRawBufferPointer.allocate(byteCount: 16 * 1024, alignment: 16)
+    unsafe SSL_set_fd(ssl, socket.rawValue)
+    Self.disableNagle(socket.rawValue)
+    switch context.side {
+    case .server:
+      unsafe SSL_set_accept_state(ssl)
+    case .client:
+      unsafe SSL_set_connect_state(ssl)
+      guard let host, unsafe Self.expect(host, ssl) else {
+        throw TLSError(.configuration, "\(host ?? "no host") is not a host name a certificate can be checked against")
+      }
+    }
+  }
+
+  deinit {
+    unsafe SSL_free(ssl)
+    unsafe input.deallocate()
+  }
+
+  public var isOpen: Bool { state == .open }
+  public var isClosed: Bool { state == .closed }
+  /// Bytes of `output` that the socket has not taken yet.
+  public var bytesPending: Int { output.count - outputStart }
+
+  /// Begins the handshake.
+  public func start() {
+    watch = loop.watch(socket.rawValue, for: .readable) { [weak self] _ in self?.advance() }
+    advance()
+  }
+
+  /// Writes what is in `output`. What the socket does not take now leaves when it can.
+  public func flush() {
+    guard state == .open, !writeIsBlocked, bytesPending > 0 else { return }
+    write()
+    updateInterest()
+  }
+
+  /// Says farewell, closes the socket, tells the delegate nothing more. Unwritten output is dropped.
+  public func close() {
+    guard state != .closed else { return }
+    if state == .open {
+      ERR_clear_error()
+      _ = unsafe SSL_shutdown(ssl)  // one record, written if the socket takes it; the peer's answer is not waited for
+      ERR_clear_error()
+    }
+    end()
+  }
+
+  // MARK: - Progress
+
+  private func advance() {
+    if state == .handshaking { shakeHands() }
+    guard state == .open else { return }
+    if bytesPending > 0 { write() }
+    read()
+    guard state == .open else { return }
+    delegate?.streamDidProgress(self)
+    updateInterest()
+  }
+
+  private func shakeHands() {
+    ERR_clear_error()
+    let status = unsafe SSL_do_handshake(ssl)
+    guard status != 1 else {
+      state = .open
+      negotiatedProtocol = alpnChoice()
+      if context.side == .client, !context.protocols.isEmpty, negotiatedProtocol == nil {
+        let wanted = context.protocols.joined(separator: ", ")
+        return fail(TLSError(.protocolNegotiation, "\(peerName) does not speak \(wanted) (no ALPN answer)"))
+      }
+      delegate?.streamDidOpen(self)
+      return
+    }
+    switch unsafe SSL_get_error(ssl, status) {
+    case SSL_ERROR_WANT_READ: writeIsBlocked = false
+    case SSL_ERROR_WANT_WRITE: writeIsBlocked = true
+    case let error: return fail(handshakeError(error))
+    }
+    updateInterest()
+  }
+
+  private func write() {
+    writeIsBlocked = false
+    while state == .open, bytesPending > 0 {
+      ERR_clear_error()
+      var written = 0
+      let status = unsafe output.withUnsafeBytes { bytes in
+        let rest = unsafe UnsafeRawBufferPointer(rebasing: bytes[outputStart...])
+        return unsafe SSL_write_ex(ssl, rest.baseAddress, rest.count, &written)
+      }
+      guard status == 1 else {
+        switch unsafe SSL_get_error(ssl, status) {
+        case SSL_ERROR_WANT_WRITE: writeIsBlocked = true
+        case SSL_ERROR_WANT_READ: break
+        case let error: return fail(connectionError(error))
+        }
+        break
+      }
+      outputStart += written
+      bytesWritten += UInt64(written)
+    }
+    if outputStart == output.count {
+      output.removeAll(keepingCapacity: output.capacity <= 1 << 20)
+      outputStart = 0
+    } else if outputStart > 1 << 18 {
+      output.removeFirst(outputStart)
+      outputStart = 0
+    }
+  }
+
+  private func read() {
+    readWantsWrite = false
+    while state == .open {
+      ERR_clear_error()
+      var count = 0
+      let status = unsafe SSL_read_ex(ssl, input.baseAddress, input.count, &count)
+      guard status == 1 else {
+        switch unsafe SSL_get_error(ssl, status) {
+        case SSL_ERROR_WANT_READ: return
+        case SSL_ERROR_WANT_WRITE: readWantsWrite = true
+        case SSL_ERROR_ZERO_RETURN: fail(nil)
+        case let error: fail(connectionError(error))
+        }
+        return
+      }
+      unsafe delegate?.stream(self, didReceive: UnsafeRawBufferPointer(rebasing: input[..<count]))
+    }
+  }
+
+  private func updateInterest() {
+    guard let watch, state != .closed else { return }
+    loop.update(watch, for: writeIsBlocked || readWantsWrite ? [.readable, .writable] : .readable)
+  }
+
+  private func fail(_ error: TLSError?) {
+    guard state != .closed else { return }
+    end()
+    delegate?.stream(self, didCloseWith: error)
+  }
+
+  private func end() {
+    state = .closed
+    if let watch { loop.unwatch(watch) }
+    watch = nil
+    // The descriptor closes with this object; a peer that waits for the end should not wait for that.
+    shutdown(socket.rawValue, Int32(SHUT_RDWR))
+  }
+
+  // MARK: - OpenSSL
+
+  /// Sets SNI and the name the certificate is verified against.
+  private static func expect(_ host: String, _ ssl: OpaquePointer) -> Bool {
+    if SocketAddress(numericHost: host, port: 0) != nil {
+      return unsafe X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1  // RFC 6066: no SNI for addresses
+    }
+    unsafe SSL_set_hostflags(ssl, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS))
+    return unsafe shim_SSL_set_tlsext_host_name(ssl, host) == 1 && SSL_set1_host(ssl, host) == 1
+  }
+
+  private static func disableNagle(_ descriptor: Int32) {
+    var on: Int32 = 1
+    unsafe setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, socklen_t(MemoryLayout<Int32>.size))
+  }
+
+  private func alpnChoice() -> String? {
+    var name: UnsafePointer<UInt8>?
+    var length: UInt32 = 0
+    unsafe SSL_get0_alpn_selected(ssl, &name, &length)
+    guard let name = unsafe name, length > 0 else { return nil }
+    return unsafe String(decoding: UnsafeBufferPointer(start: name, count: Int(length)), as: UTF8.self)
+  }
+
+  private func handshakeError(_ error: Int32) -> TLSError {
+    let verification = unsafe SSL_get_verify_result(ssl)
+    if context.side == .client, verification != Int(X509_V_OK) {
+      ERR_clear_error()
+      let reason = unsafe String(cString: X509_verify_cert_error_string(verification))
+      return TLSError(.verification, "the certificate of \(peerName) is not accepted: \(reason)")
+    }
+    if error == SSL_ERROR_SSL {
+      return TLSError(.handshake, "TLS handshake with \(peerName) failed: \(TLSError.queuedReason())")
+    }
+    return TLSError(.connection, "\(peerName) closed the connection during the TLS handshake: \(Self.systemReason())")
+  }
+
+  private func connectionError(_ error: Int32) -> TLSError {
+    let reason = error == SSL_ERROR_SSL ? TLSError.queuedReason() : Self.systemReason()
+    return TLSError(.connection, "connection with \(peerName) lost: \(reason)")
+  }
+
+  private static func systemReason() -> String {
+    let code = errno
+    return code == 0 ? "end of file" : unsafe String(cString: strerror(code))
+  }
+}

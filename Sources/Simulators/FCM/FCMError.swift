@@ -1,0 +1,157 @@
+// The error bodies of FCM HTTP v1: google.rpc.Status with the details FCM adds.
+
+internal import Runtime
+
+/// One error of FCM, as it goes over the wire.
+struct FCMError: Error {
+  let status: Int
+  /// google.rpc.Code: INVALID_ARGUMENT, NOT_FOUND…
+  let code: String
+  /// The FcmError detail's code; nil where Google gives none.
+  var errorCode: String?
+  let message: String
+  /// BadRequest field violations: what is wrong with which field.
+  var violations: [(field: String, description: String)] = []
+
+  /// Under which name it is counted.
+  var reason: String { errorCode ?? code }
+
+  /// The answer, laid out as Google lays it out.
+  var answer: SimulatedAnswer {
+    SimulatedAnswer(status: status, contentType: .json, body: body)
+  }
+
+  private var body: [UInt8] {
+    var writer = JSONWriter(reservingCapacity: 512)
+    writer.beginObject()
+    writer.key("error")
+    writer.beginObject()
+    writer.key("code")
+    writer.integer(Int64(status))
+    writer.key("message")
+    writer.string(message)
+    writer.key("status")
+    writer.string(code)
+    if errorCode != nil || !violations.isEmpty {
+      writer.key("details")
+      writer.beginArray()
+      if let errorCode {
+        writer.beginObject()
+        writer.key("@type")
+        writer.string("type.googleapis.com/google.firebase.fcm.v1.FcmError" as StaticString)
+        writer.key("errorCode")
+        writer.string(errorCode)
+        writer.endObject()
+      }
+      if !violations.isEmpty { write(violations, to: &writer) }
+      writer.endArray()
+    }
+    writer.endObject()
+    writer.endObject()
+    return writer.bytes
+  }
+
+  private func write(_ violations: [(field: String, description: String)], to writer: inout JSONWriter) {
+    writer.beginObject()
+    writer.key("@type")
+    writer.string("type.googleapis.com/google.rpc.BadRequest" as StaticString)
+    writer.key("fieldViolations")
+    writer.beginArray()
+    for violation in violations {
+      writer.beginObject()
+      if !violation.field.isEmpty {
+        writer.key("field")
+        writer.string(violation.field)
+      }
+      writer.key("description")
+      writer.string(violation.description)
+      writer.endObject()
+    }
+    writer.endArray()
+    writer.endObject()
+  }
+}
+
+extension FCMError {
+  /// A field FCM does not know, in its words.
+  static func unknownName(_ name: String, at path: String) -> FCMError {
+    let place = path.isEmpty ? "" : " at '\(path)'"
+    let text = "Invalid JSON payload received. Unknown name \"\(name)\"\(place): Cannot find field."
+    return FCMError(status: 400, code: "INVALID_ARGUMENT", message: text, violations: [(path, text)])
+  }
+
+  /// A value of the wrong type.
+  static func invalidValue(at path: String, type: String) -> FCMError {
+    let text = "Invalid value at '\(path)' (\(type))"
+    return FCMError(status: 400, code: "INVALID_ARGUMENT", message: text, violations: [(path, text)])
+  }
+
+  /// A value that FCM itself finds wrong.
+  static func invalidArgument(_ field: String, _ description: String) -> FCMError {
+    FCMError(
+      status: 400, code: "INVALID_ARGUMENT", errorCode: "INVALID_ARGUMENT", message: description,
+      violations: [(field, description)])
+  }
+
+  static let invalidToken = FCMError(
+    status: 400, code: "INVALID_ARGUMENT", errorCode: "INVALID_ARGUMENT",
+    message: "The registration token is not a valid FCM registration token",
+    violations: [("message.token", "Invalid registration token")])
+
+  /// Google gives no details here.
+  static let tooBig = FCMError(status: 400, code: "INVALID_ARGUMENT", message: "Android message is too big")
+
+  static let notJSON = FCMError(
+    status: 400, code: "INVALID_ARGUMENT", message: "Invalid JSON payload received. Unexpected token.")
+
+  static let unauthenticated = FCMError(
+    status: 401, code: "UNAUTHENTICATED",
+    message:
+      "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid "
+      + "authentication credential. See https://developers.google.com/identity/sign-in/web/devconsole-project.")
+
+  /// A wrong project: no FcmError, so it says nothing about the token.
+  static let unknownProject = FCMError(
+    status: 404, code: "NOT_FOUND", message: "Requested entity was not found.")
+
+  /// The errors that a token or a rule may ask for, by FcmError code.
+  static func named(_ name: String) -> FCMError? {
+    switch name {
+    case "INVALID_ARGUMENT": invalidToken
+    case "UNREGISTERED":
+      FCMError(
+        status: 404, code: "NOT_FOUND", errorCode: name, message: "Requested entity was not found.")
+    case "NOT_FOUND": unknownProject
+    case "SENDER_ID_MISMATCH":
+      FCMError(status: 403, code: "PERMISSION_DENIED", errorCode: name, message: "SenderId mismatch")
+    case "QUOTA_EXCEEDED":
+      FCMError(
+        status: 429, code: "RESOURCE_EXHAUSTED", errorCode: name,
+        message: "Quota exceeded for quota metric 'Send requests' and limit 'Send requests per minute'.")
+    case "THIRD_PARTY_AUTH_ERROR":
+      FCMError(
+        status: 401, code: "UNAUTHENTICATED", errorCode: name, message: "Auth error from APNS or Web Push Service")
+    case "UNAUTHENTICATED": unauthenticated
+    case "TOO_BIG": tooBig
+    case "INTERNAL":
+      FCMError(status: 500, code: "INTERNAL", errorCode: name, message: "Internal error encountered.")
+    case "UNAVAILABLE":
+      FCMError(status: 503, code: "UNAVAILABLE", errorCode: name, message: "The service is currently unavailable.")
+    default: nil
+    }
+  }
+
+  /// The names `named` knows, with what they are.
+  static let names: [(name: String, meaning: String)] = [
+    ("INVALID_ARGUMENT", "400, the violation names message.token"),
+    ("TOO_BIG", "400 without details"),
+    ("UNAUTHENTICATED", "401 without FcmError"),
+    ("THIRD_PARTY_AUTH_ERROR", "401"),
+    ("SENDER_ID_MISMATCH", "403"),
+    ("UNREGISTERED", "404"),
+    ("NOT_FOUND", "404 without FcmError"),
+    ("QUOTA_EXCEEDED", "429"),
+    ("INTERNAL", "500"),
+    ("UNAVAILABLE", "503"),
+  ]
+}

@@ -1,0 +1,200 @@
+// Checks the body of messages:send field by field, as Google's JSON gateway and FCM do, and finds what the log wants.
+
+internal import Runtime
+
+/// A message in order: ranges of the body.
+struct FCMMessage {
+  var token: ArraySlice<UInt8> = []
+  var data: ArraySlice<UInt8> = []
+  var priority: ArraySlice<UInt8> = []
+  var timeToLive: ArraySlice<UInt8> = []
+  var collapseKey: ArraySlice<UInt8>?
+}
+
+struct FCMMessageVerifier {
+  /// Bytes of data a message may carry, keys and values together.
+  static let dataBytesMax = 4_096
+  /// Four weeks: the longest time to live, seconds.
+  static let timeToLiveMax: Int64 = 2_419_200
+
+  /// Refuses a notification block: a call's push must be data only, or Android shows it by itself.
+  let requiresDataOnly: Bool
+
+  func verify(_ body: [UInt8]) throws(FCMError) -> FCMMessage {
+    let json: JSONScanner
+    do { json = try JSONScanner(body) } catch { throw FCMError.notJSON }
+    guard json.root.kind == .object else { throw FCMError.notJSON }
+    var message: FCMMessage?
+    for member in json.members(of: json.root) {
+      if json.isKey(member, "message") {
+        message = try verify(member.value, json)
+      } else if !json.isKey(member, "validate_only"), !json.isKey(member, "validateOnly") {
+        throw .unknownName(name(member, json), at: "")
+      }
+    }
+    guard let message else {
+      throw .invalidArgument("message", "Request is missing required field 'message'.")
+    }
+    return message
+  }
+
+  private func verify(_ value: JSONScanner.Value, _ json: JSONScanner) throws(FCMError) -> FCMMessage {
+    guard value.kind == .object else {
+      throw .invalidValue(at: "message", type: "type.googleapis.com/google.firebase.fcm.v1.Message")
+    }
+    var message = FCMMessage()
+    var targets = 0
+    var hasAndroid = false
+    var size = 0
+    for member in json.members(of: value) {
+      if json.isKey(member, "token") {
+        targets += 1
+        guard let token = json.contents(member.value) else {
+          throw .invalidValue(at: "message.token", type: "TYPE_STRING")
+        }
+        message.token = token
+      } else if json.isKey(member, "data") {
+        size += try verify(data: member.value, json, at: "message.data")
+        message.data = json.raw(member.value)
+      } else if json.isKey(member, "android") {
+        hasAndroid = true
+        try verify(android: member.value, json, &message, &size)
+      } else if json.isKey(member, "notification") {
+        if requiresDataOnly { throw .invalidArgument("message.notification", "A call's message must be data only") }
+        size += member.value.range.count
+      } else if json.isKey(member, "topic") || json.isKey(member, "condition") {
+        targets += 1
+        message.token = []
+      } else if !isKnown(member, json, ["name", "webpush", "apns", "fcm_options", "fcmOptions"]) {
+        throw .unknownName(name(member, json), at: "message")
+      }
+    }
+    guard targets == 1 else {
+      throw .invalidArgument("message", "Exactly one of token, topic or condition is required")
+    }
+    guard isToken(message.token) else { throw .invalidToken }
+    guard hasAndroid, !message.priority.isEmpty else {
+      throw .invalidArgument("message.android.priority", "A call's message must have a priority")
+    }
+    guard !message.timeToLive.isEmpty else {
+      throw .invalidArgument(
+        "message.android.ttl", "A call's message must have a time to live: the default is four weeks")
+    }
+    guard size <= Self.dataBytesMax else { throw .tooBig }
+    return message
+  }
+
+  /// What a registration token is made of; Google knows more, but nothing shorter or stranger is one.
+  private func isToken(_ token: ArraySlice<UInt8>) -> Bool {
+    guard token.count >= 8, token.count <= 4_096 else { return false }
+    return token.allSatisfy { byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: ":"):
+        true
+      default: false
+      }
+    }
+  }
+
+  /// Checks a map of strings; its size in bytes.
+  private func verify(
+    data value: JSONScanner.Value, _ json: JSONScanner, at path: String
+  ) throws(FCMError) -> Int {
+    guard value.kind == .object else { throw .invalidValue(at: path, type: "TYPE_MAP") }
+    var size = 0
+    var index = 0
+    for member in json.members(of: value) {
+      guard let contents = json.contents(member.value) else {
+        throw .invalidValue(at: "\(path)[\(index)].value", type: "TYPE_STRING")
+      }
+      if isReserved(json.bytes[member.key]) {
+        throw .invalidArgument(path, "Invalid data payload key: \(name(member, json))")
+      }
+      size += member.key.count + contentSize(contents, member.value, json)
+      index += 1
+    }
+    return size
+  }
+
+  private func contentSize(_ contents: ArraySlice<UInt8>, _ value: JSONScanner.Value, _ json: JSONScanner) -> Int {
+    contents.contains(UInt8(ascii: "\\")) ? json.string(value)?.count ?? 0 : contents.count
+  }
+
+  /// `from`, `message_type`, and whatever begins with `google` or `gcm` (Firebase, “About FCM messages”).
+  private func isReserved(_ key: ArraySlice<UInt8>) -> Bool {
+    key.equals("from") || key.equals("message_type") || key.hasPrefix("google") || key.hasPrefix("gcm")
+  }
+
+  private func verify(
+    android value: JSONScanner.Value, _ json: JSONScanner, _ message: inout FCMMessage, _ size: inout Int
+  ) throws(FCMError) {
+    guard value.kind == .object else {
+      throw .invalidValue(at: "message.android", type: "type.googleapis.com/google.firebase.fcm.v1.AndroidConfig")
+    }
+    for member in json.members(of: value) {
+      if json.isKey(member, "priority") {
+        message.priority = try priority(member.value, json)
+      } else if json.isKey(member, "ttl") {
+        message.timeToLive = try timeToLive(member.value, json)
+      } else if json.isKey(member, "collapse_key") || json.isKey(member, "collapseKey") {
+        guard let key = json.contents(member.value) else {
+          throw .invalidValue(at: "message.android.collapse_key", type: "TYPE_STRING")
+        }
+        message.collapseKey = key
+      } else if json.isKey(member, "direct_boot_ok") || json.isKey(member, "directBootOk") {
+        guard member.value.kind == .boolean else {
+          throw .invalidValue(at: "message.android.direct_boot_ok", type: "TYPE_BOOL")
+        }
+      } else if json.isKey(member, "data") {
+        size += try verify(data: member.value, json, at: "message.android.data")
+        message.data = json.raw(member.value)
+      } else if json.isKey(member, "notification") {
+        if requiresDataOnly {
+          throw .invalidArgument("message.android.notification", "A call's message must be data only")
+        }
+        size += member.value.range.count
+      } else if !isKnown(
+        member, json,
+        ["restricted_package_name", "restrictedPackageName", "fcm_options", "fcmOptions", "bandwidth_constrained_ok"])
+      {
+        throw .unknownName(name(member, json), at: "message.android")
+      }
+    }
+  }
+
+  private func priority(_ value: JSONScanner.Value, _ json: JSONScanner) throws(FCMError) -> ArraySlice<UInt8> {
+    guard let priority = json.contents(value),
+      priority.equals("HIGH") || priority.equals("NORMAL") || priority.equals("high") || priority.equals("normal")
+    else {
+      throw .invalidValue(
+        at: "message.android.priority",
+        type: "type.googleapis.com/google.firebase.fcm.v1.AndroidConfig.AndroidMessagePriority")
+    }
+    return priority
+  }
+
+  /// A protobuf Duration in JSON: digits, perhaps a fraction, `s`.
+  private func timeToLive(_ value: JSONScanner.Value, _ json: JSONScanner) throws(FCMError) -> ArraySlice<UInt8> {
+    let path = "message.android.ttl"
+    guard let text = json.contents(value), text.last == UInt8(ascii: "s") else {
+      throw .invalidValue(at: path, type: "type.googleapis.com/google.protobuf.Duration")
+    }
+    let parts = text.dropLast().split(separator: UInt8(ascii: "."), maxSplits: 1, omittingEmptySubsequences: false)
+    guard let seconds = parts[0].decimal, parts.count == 1 || (parts[1].decimal != nil && parts[1].count <= 9) else {
+      throw .invalidValue(at: path, type: "type.googleapis.com/google.protobuf.Duration")
+    }
+    guard seconds <= Self.timeToLiveMax else {
+      throw .invalidArgument(path, "Invalid time to live: must be 0s to 2419200s")
+    }
+    return text
+  }
+
+  private func isKnown(_ member: JSONScanner.Member, _ json: JSONScanner, _ names: [StaticString]) -> Bool {
+    names.contains { json.isKey(member, $0) }
+  }
+
+  private func name(_ member: JSONScanner.Member, _ json: JSONScanner) -> String {
+    String(decoding: json.key(member), as: UTF8.self)
+  }
+}

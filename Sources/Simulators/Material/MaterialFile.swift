@@ -1,0 +1,84 @@
+// Reads and writes the small files of a simulator's directory.
+
+internal import Runtime
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Darwin)
+  internal import Darwin
+#endif
+
+enum MaterialFile {
+  /// Makes a directory and those above it; one that is there already is fine.
+  static func makeDirectory(_ path: String) throws(FileDescriptor.SystemError) {
+    if unsafe mkdir(path, 0o755) == 0 || errno == EEXIST { return }
+    guard errno == ENOENT, let slash = path.lastIndex(of: "/"), slash != path.startIndex else {
+      throw FileDescriptor.SystemError(call: "mkdir \(path)", code: errno)
+    }
+    try makeDirectory(String(path[..<slash]))
+    guard unsafe mkdir(path, 0o755) == 0 || errno == EEXIST else {
+      throw FileDescriptor.SystemError(call: "mkdir \(path)", code: errno)
+    }
+  }
+
+  /// The path without `.`, `..` and links, from the root.
+  static func absolute(_ path: String) throws(FileDescriptor.SystemError) -> String {
+    guard let resolved = unsafe realpath(path, nil) else {
+      throw FileDescriptor.SystemError(call: "realpath \(path)", code: errno)
+    }
+    defer { unsafe free(resolved) }
+    return unsafe String(cString: resolved)
+  }
+
+  /// Replaces a file in one step: a reader sees the old content or the new.
+  /// - Parameter isSecret: readable by its owner only.
+  static func write(_ content: [UInt8], to path: String, isSecret: Bool = false) throws(FileDescriptor.SystemError) {
+    let draft = "\(path).draft"
+    let mode: mode_t = isSecret ? 0o600 : 0o644
+    let descriptor = unsafe open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
+    guard descriptor >= 0 else { throw FileDescriptor.SystemError(call: "open \(draft)", code: errno) }
+    let file = FileDescriptor(owning: descriptor)
+    var rest = content[...]
+    while !rest.isEmpty {
+      #if canImport(Glibc)
+        let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(file.rawValue, $0.baseAddress, $0.count) }
+      #else
+        let count = unsafe rest.withUnsafeBytes { unsafe Darwin.write(file.rawValue, $0.baseAddress, $0.count) }
+      #endif
+      if count < 0, errno == EINTR { continue }
+      guard count > 0 else { throw FileDescriptor.SystemError(call: "write \(draft)", code: errno) }
+      rest = rest.dropFirst(count)
+    }
+    guard unsafe rename(draft, path) == 0 else {
+      throw FileDescriptor.SystemError(call: "rename \(draft)", code: errno)
+    }
+  }
+
+  /// The content of a file, or nil if there is none that can be read.
+  static func read(_ path: String) -> [UInt8]? {
+    let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return nil }
+    let file = FileDescriptor(owning: descriptor)
+    var content: [UInt8] = []
+    var chunk = [UInt8](repeating: 0, count: 16 * 1024)
+    while true {
+      #if canImport(Glibc)
+        let count = unsafe Glibc.read(file.rawValue, &chunk, chunk.count)
+      #else
+        let count = unsafe Darwin.read(file.rawValue, &chunk, chunk.count)
+      #endif
+      if count < 0, errno == EINTR { continue }
+      guard count >= 0 else { return nil }
+      if count == 0 { return content }
+      content.append(contentsOf: chunk[..<count])
+    }
+  }
+
+  /// A new, empty directory for temporary things.
+  static func makeTemporaryDirectory() throws(FileDescriptor.SystemError) -> String {
+    let parent = unsafe getenv("TMPDIR").map { unsafe String(cString: $0) } ?? "/tmp"
+    var template = Array("\(parent)/push-gateway-simulators.XXXXXX".utf8CString)
+    guard unsafe mkdtemp(&template) != nil else { throw FileDescriptor.SystemError(call: "mkdtemp", code: errno) }
+    return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }
+}

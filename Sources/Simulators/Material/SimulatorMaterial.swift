@@ -1,0 +1,170 @@
+// Everything a gateway needs to talk to the simulators, and the simulators to check it, in one directory:
+// certificates, keys, accounts and a configuration. Keys that are there are used again, so that a restarted simulator
+// still fits its gateway.
+
+public import Runtime
+
+/// The credentials of one made-up app, on disk.
+public struct SimulatorMaterial: Sendable {
+  /// Who the app is.
+  public struct Identity: Sendable {
+    public var app: String
+    public var dialect: String
+    public var teamID: String
+    public var keyID: String
+    /// The bundle id.
+    public var topic: String
+    public var project: String
+
+    public init(
+      app: String = "porteiro", dialect: String = "intercom", teamID: String = "TEAM123456",
+      keyID: String = "KEY7654321", topic: String = "com.example.app", project: String = "simulated-project"
+    ) {
+      self.app = app
+      self.dialect = dialect
+      self.teamID = teamID
+      self.keyID = keyID
+      self.topic = topic
+      self.project = project
+    }
+
+    /// The FCM service account's name.
+    public var clientEmail: String { "push-gateway@\(project).iam.gserviceaccount.com" }
+  }
+
+  public let identity: Identity
+  /// The directory, from the root.
+  public let directory: String
+  /// Signs provider tokens (ES256); also in `apnsKeyFile`.
+  public let apnsKey: SigningKey
+  /// Signs OAuth assertions (RS256); also in `serviceAccountFile`.
+  public let fcmKey: SigningKey
+  /// What the Expo simulator may be told to ask for.
+  public let expoAccessToken: String
+
+  public var authorityFile: String { "\(directory)/ca.pem" }
+  public var certificateFile: String { "\(directory)/server.pem" }
+  public var certificateKeyFile: String { "\(directory)/server.key" }
+  public var apnsKeyFile: String { "\(directory)/apns-key.p8" }
+  public var serviceAccountFile: String { "\(directory)/fcm-service-account.json" }
+  public var expoAccessTokenFile: String { "\(directory)/expo-access-token" }
+  public var configurationFile: String { "\(directory)/gateway.yaml" }
+  private static let fcmKeyFileName = "fcm-key.pem"
+
+  /// Opens a directory, and makes in it what is missing.
+  ///
+  /// - Parameters:
+  ///   - directory: is made if it is not there; nil for a new temporary one.
+  ///   - hosts: what the server's certificate is to be valid for besides the loopback; used only when there is none
+  ///     yet.
+  /// - Throws: when a file cannot be written, or one that is there cannot be used.
+  public init(
+    directory: String? = nil, identity: Identity = Identity(), hosts: [String] = []
+  ) throws {
+    if let directory {
+      try MaterialFile.makeDirectory(directory)
+      self.directory = try MaterialFile.absolute(directory)
+    } else {
+      self.directory = try MaterialFile.makeTemporaryDirectory()
+    }
+    self.identity = identity
+    apnsKey = try Self.key(in: "\(self.directory)/apns-key.p8", .es256)
+    fcmKey = try Self.key(in: "\(self.directory)/\(Self.fcmKeyFileName)", .rs256)
+    let tokenFile = "\(self.directory)/expo-access-token"
+    if let text = MaterialFile.read(tokenFile) {
+      expoAccessToken = String(decoding: text.prefix { $0 > 0x20 }, as: UTF8.self)
+    } else {
+      expoAccessToken = String((0..<40).compactMap { _ in "abcdefghijklmnopqrstuvwxyz0123456789".randomElement() })
+      try MaterialFile.write(Array("\(expoAccessToken)\n".utf8), to: tokenFile, isSecret: true)
+    }
+    let names = ["ca.pem", "server.pem", "server.key"].map { "\(self.directory)/\($0)" }
+    if names.contains(where: { MaterialFile.read($0) == nil }) {
+      let loopback = ["localhost", "127.0.0.1", "::1"]
+      let certificates = try TestCertificates(hosts: loopback + hosts.filter { !loopback.contains($0) })
+      try MaterialFile.write(certificates.authority, to: names[0])
+      try MaterialFile.write(certificates.certificate, to: names[1])
+      try MaterialFile.write(certificates.key, to: names[2], isSecret: true)
+    }
+  }
+
+  private static func key(in path: String, _ algorithm: SignatureAlgorithm) throws -> SigningKey {
+    if MaterialFile.read(path) != nil { return try SigningKey.load(pemFile: path, for: algorithm) }
+    let key = try SigningKey.generate(for: algorithm)
+    try MaterialFile.write(try key.privateKeyPEM(), to: path, isSecret: true)
+    return key
+  }
+
+  /// Writes the service account's JSON file, which names the token endpoint.
+  public func writeServiceAccount(tokenURI: String) throws {
+    var writer = JSONWriter(reservingCapacity: 4_096)
+    writer.beginObject()
+    writer.key("type")
+    writer.string("service_account" as StaticString)
+    writer.key("project_id")
+    writer.string(identity.project)
+    writer.key("private_key_id")
+    writer.string("0123456789abcdef0123456789abcdef01234567" as StaticString)
+    writer.key("private_key")
+    writer.string(try fcmKey.privateKeyPEM())
+    writer.key("client_email")
+    writer.string(identity.clientEmail)
+    writer.key("client_id")
+    writer.string("100000000000000000001" as StaticString)
+    writer.key("token_uri")
+    writer.string(tokenURI)
+    writer.endObject()
+    try MaterialFile.write(writer.bytes, to: serviceAccountFile, isSecret: true)
+  }
+
+  /// Writes a gateway's configuration for the simulators.
+  /// - Parameter database: the Postgres URL; nil leaves it to `DATABASE_URL`.
+  public func writeConfiguration(
+    _ endpoints: SimulatorEndpoints, database: String?, http: String = "127.0.0.1:8080"
+  ) throws {
+    let database = database.map { "database: \(Self.quoted($0))" } ?? "# database: from DATABASE_URL"
+    let text = """
+      # A gateway for the simulators in this directory; written by `push-gateway simulate`.
+      \(database)
+      http:
+        listen: \(http)
+      tls:
+        ca_file: \(Self.quoted(authorityFile))
+      apps:
+        \(identity.app):
+          dialect: \(identity.dialect)
+          ring_seconds: 60
+          apns:
+            team_id: \(identity.teamID)
+            key_id: \(identity.keyID)
+            key_file: \(Self.quoted(apnsKeyFile))
+            topic: \(identity.topic)
+            production_url: \(endpoints.apnsProduction)
+            sandbox_url: \(endpoints.apnsSandbox)
+          fcm:
+            service_account_file: \(Self.quoted(serviceAccountFile))
+            url: \(endpoints.fcm)
+          expo:
+            url: \(endpoints.expo)
+            access_token_file: \(Self.quoted(expoAccessTokenFile))
+
+      """
+    try MaterialFile.write(Array(text.utf8), to: configurationFile)
+  }
+
+  /// A JSON string, which is a YAML string too.
+  private static func quoted(_ text: String) -> String {
+    var writer = JSONWriter(reservingCapacity: text.utf8.count + 2)
+    writer.string(text)
+    return String(decoding: writer.bytes, as: UTF8.self)
+  }
+}
+
+/// Where the simulators listen: URLs without a path.
+public struct SimulatorEndpoints: Sendable, Equatable {
+  public let apnsProduction: String
+  public let apnsSandbox: String
+  public let fcm: String
+  /// The OAuth token endpoint, with its path.
+  public let token: String
+  public let expo: String
+}

@@ -1,0 +1,102 @@
+// The seam between the wire and a provider's rules: a request goes in, an answer comes out, and the journal is told.
+
+public import Runtime
+
+/// The provider a simulator plays.
+public enum SimulatedProvider: String, Sendable, CaseIterable {
+  case apns, fcm, oauth, expo
+}
+
+/// One request, complete.
+public struct SimulatedRequest: Sendable {
+  public var headers: HTTP2HeaderBlock
+  public var body: [UInt8]
+
+  public init(headers: HTTP2HeaderBlock, body: [UInt8]) {
+    self.headers = headers
+    self.body = body
+  }
+
+  var method: ArraySlice<UInt8> { headers[":method"] ?? [] }
+  /// The path without its query.
+  var path: ArraySlice<UInt8> { (headers[":path"] ?? []).prefix { $0 != UInt8(ascii: "?") } }
+  func hasContentType(_ type: StaticString) -> Bool {
+    headers["content-type"]?.hasPrefixIgnoringCase(type) ?? false
+  }
+}
+
+/// What a provider remembers of one connection.
+public struct ConnectionMemory: Sendable {
+  /// The key id of the first provider token seen on it (APNs: one key a connection).
+  var providerKeyID: [UInt8]?
+  /// An expired provider token was used; APNs goes on refusing until the connection is replaced.
+  var hasExpired = false
+
+  public init() {}
+}
+
+/// What a simulator does about one request.
+public struct SimulatedAnswer: Sendable, Equatable {
+  /// Whether and how the answer reaches the client.
+  public enum Delivery: Sendable, Equatable {
+    case answer
+    /// Nothing is ever sent on this stream.
+    case never
+    /// RST_STREAM with INTERNAL_ERROR: the request may have been processed.
+    case reset
+    /// RST_STREAM with REFUSED_STREAM: the request was certainly not processed.
+    case refuse
+    /// The TCP connection is closed without a word.
+    case close
+  }
+
+  public var status: Int
+  public var contentType: ContentType
+  /// The `apns-id` to send back.
+  public var apnsID: [UInt8]
+  /// Seconds for a Retry-After header; nil for none.
+  public var retryAfter: Int?
+  public var body: [UInt8]
+  public var delivery: Delivery = .answer
+  /// How long the answer is held back.
+  public var delay: Nanoseconds = .zero
+  /// A GOAWAY frame, with this reason as its debug data, goes out just before the answer; streams that are open are
+  /// still answered.
+  public var goAwayReason: String?
+  /// The client's credentials were accepted: from now on it may open more streams.
+  public var isAuthorised = false
+
+  public init(
+    status: Int, contentType: ContentType = .none, apnsID: [UInt8] = [], retryAfter: Int? = nil, body: [UInt8] = []
+  ) {
+    self.status = status
+    self.contentType = contentType
+    self.apnsID = apnsID
+    self.retryAfter = retryAfter
+    self.body = body
+  }
+}
+
+/// The content types the providers answer with.
+public enum ContentType: String, Sendable {
+  case none = ""
+  case json = "application/json; charset=UTF-8"
+  case html = "text/html; charset=UTF-8"
+}
+
+/// A provider's rules: pure, driven by the request and the time.
+public protocol SimulatedService: Sendable {
+  /// Checks a request as strictly as the provider, and more so where docs/protocols.md says “never”; answers as it
+  /// does.
+  ///
+  /// - Parameters:
+  ///   - connection: what is remembered of the connection it came on.
+  ///   - now: microseconds since 1970.
+  ///   - journal: told of every push accepted or refused.
+  mutating func respond(
+    to request: SimulatedRequest, on connection: inout ConnectionMemory, at now: Int64, journal: inout SimulatorJournal
+  ) -> SimulatedAnswer
+
+  /// Replaces the faults of the plan that are still to come.
+  mutating func setFaults(_ plan: FaultPlan)
+}

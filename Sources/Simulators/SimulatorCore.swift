@@ -1,0 +1,134 @@
+// What runs on a simulator's event loop: accepts connections, asks the rules, keeps the journal, wakes who waits for
+// pushes.
+
+internal import Runtime
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Darwin)
+  internal import Darwin
+#endif
+
+/// The state of one listening simulator. Confined to its loop; `SimulatorServer` is its door.
+final class SimulatorCore {
+  /// The log is written at the latest this long after a line was made.
+  private static let logDelay = Nanoseconds.milliseconds(50)
+  /// The log is written at once when so many bytes have come together.
+  private static let logBytesMax = 256 * 1024
+
+  private struct Waiter {
+    let count: Int
+    let continuation: CheckedContinuation<Void, Never>
+  }
+
+  let loop: EventLoop
+  let options: SimulatorServer.Options
+  var service: any SimulatedService
+  private(set) var journal: SimulatorJournal
+  private let tls: TLSContext
+  private let listener: TCPListener
+  private var log: SimulatorLog?
+  private var logTimer: EventLoop.Timer?
+  private var connections: [ObjectIdentifier: SimulatorConnection] = [:]
+  private var waiters: [Waiter] = []
+
+  init(
+    service: any SimulatedService, options: SimulatorServer.Options, tls: TLSContext, listener: TCPListener,
+    loop: EventLoop, log: SimulatorLog?
+  ) {
+    self.service = service
+    self.options = options
+    self.tls = tls
+    self.listener = listener
+    self.loop = loop
+    self.log = log
+    journal = SimulatorJournal(options: options.journal)
+  }
+
+  func start() {
+    listener.start { [weak self] socket in self?.accept(socket) }
+  }
+
+  /// Stops accepting, says GOAWAY to every client, and writes the log to its end.
+  func stop() {
+    listener.close()
+    for connection in connections.values { connection.sayFarewell() }
+    connections.removeAll()
+    writeLog()
+    log = nil
+    for waiter in waiters { waiter.continuation.resume() }
+    waiters.removeAll()
+  }
+
+  /// Closes every connection without a word, as a failing network does.
+  func dropConnections() {
+    for connection in connections.values { connection.close() }
+    connections.removeAll()
+  }
+
+  /// Says GOAWAY on every connection and lets it finish what it has.
+  func goAway(reason: String) {
+    for connection in connections.values { connection.goAway(reason: reason) }
+  }
+
+  func remove(_ connection: SimulatorConnection) {
+    connections[ObjectIdentifier(connection)] = nil
+  }
+
+  func forgetAccepted() { journal.forgetAccepted() }
+
+  var openConnections: Int { connections.count }
+
+  /// Resumes when at least `count` pushes have been accepted since the start, or at `stop`.
+  func wait(for count: Int, _ continuation: CheckedContinuation<Void, Never>) {
+    if journal.counters.accepted >= count { return continuation.resume() }
+    waiters.append(Waiter(count: count, continuation: continuation))
+  }
+
+  // MARK: - For the connections
+
+  /// Asks the rules about one request.
+  func answer(_ request: SimulatedRequest, on memory: inout ConnectionMemory) -> SimulatedAnswer {
+    journal.counters.requests += 1
+    return service.respond(to: request, on: &memory, at: Self.wallMicroseconds(), journal: &journal)
+  }
+
+  /// Called after a batch of answers.
+  func didAnswer() {
+    if !waiters.isEmpty { wakeWaiters() }
+    guard !journal.pendingLines.isEmpty else { return }
+    if journal.pendingLines.count >= Self.logBytesMax { return writeLog() }
+    guard logTimer == nil else { return }
+    logTimer = loop.schedule(at: loop.now + Self.logDelay) { [weak self] in self?.writeLog() }
+  }
+
+  private func accept(_ socket: FileDescriptor) {
+    journal.counters.connections += 1
+    guard let connection = SimulatorConnection(socket, tls: tls, core: self) else { return }
+    connections[ObjectIdentifier(connection)] = connection
+    connection.start()
+  }
+
+  private func wakeWaiters() {
+    let accepted = journal.counters.accepted
+    waiters.removeAll { waiter in
+      guard accepted >= waiter.count else { return false }
+      waiter.continuation.resume()
+      return true
+    }
+  }
+
+  private func writeLog() {
+    logTimer?.cancel()
+    logTimer = nil
+    guard !journal.pendingLines.isEmpty else { return }
+    log?.write(journal.pendingLines)
+    journal.pendingLines.removeAll(keepingCapacity: true)
+  }
+
+  private static func wallMicroseconds() -> Int64 {
+    var time = timespec()
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
+    return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1_000
+  }
+}

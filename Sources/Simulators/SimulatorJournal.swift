@@ -1,0 +1,84 @@
+// What a simulator remembers of its requests: counters always, the pushes themselves when asked, log lines until
+// written.
+
+internal import Runtime
+
+/// Counts of one simulator since its start.
+public struct SimulatorCounters: Sendable, Equatable {
+  /// Pushes taken over.
+  public var accepted = 0
+  /// Pushes and requests refused, by the provider's reason.
+  public var refused: [String: Int] = [:]
+  /// Accepted pushes that broke a rule of the calls' protocol, by the rule.
+  public var violations: [String: Int] = [:]
+  /// Requests of any kind, answered or not.
+  public var requests = 0
+  /// Connections accepted.
+  public var connections = 0
+
+  public init() {}
+}
+
+/// Written by the verifiers, emptied by the server.
+public struct SimulatorJournal: Sendable {
+  /// What is kept.
+  public struct Options: Sendable {
+    /// Keep every accepted push in memory, for tests.
+    public var keepsAccepted: Bool
+    /// Write lines for the log.
+    public var logs: Bool
+    /// Write a line for a refusal too.
+    public var logsRefused: Bool
+
+    public init(keepsAccepted: Bool = true, logs: Bool = false, logsRefused: Bool = false) {
+      self.keepsAccepted = keepsAccepted
+      self.logs = logs
+      self.logsRefused = logsRefused
+    }
+  }
+
+  public let options: Options
+  public internal(set) var counters = SimulatorCounters()
+  /// The accepted pushes in order; empty unless they are kept.
+  public private(set) var accepted: [AcceptedPush] = []
+  /// Log lines not yet taken by the server.
+  var pendingLines: [UInt8] = []
+
+  public init(options: Options = Options()) {
+    self.options = options
+  }
+
+  mutating func accept(_ push: AcceptedPush) {
+    counters.accepted += 1
+    if let violation = push.violation { counters.violations[violation.rawValue, default: 0] += 1 }
+    if options.keepsAccepted { accepted.append(push) }
+    if options.logs { push.appendLine(to: &pendingLines) }
+  }
+
+  /// - Parameter detail: what was wrong, in words that hold no token and no payload.
+  mutating func refuse(
+    _ provider: SimulatedProvider, status: Int, reason: String, detail: String = "", at now: Int64
+  ) {
+    counters.refused[reason, default: 0] += 1
+    guard options.logsRefused else { return }
+    var writer = JSONWriter(reservingCapacity: 160)
+    LogTime.beginLine(at: now, in: &writer)
+    writer.key("outcome")
+    writer.string("refused")
+    writer.key("provider")
+    writer.string(provider.rawValue)
+    writer.key("status")
+    writer.integer(Int64(status))
+    writer.key("reason")
+    writer.string(reason)
+    if !detail.isEmpty {
+      writer.key("detail")
+      writer.string(detail)
+    }
+    writer.endObject()
+    pendingLines.append(contentsOf: writer.bytes)
+    pendingLines.append(0x0A)
+  }
+
+  mutating func forgetAccepted() { accepted.removeAll() }
+}

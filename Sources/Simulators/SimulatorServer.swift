@@ -1,0 +1,113 @@
+// A simulator that listens: the door to the state on its event loop.
+
+public import Runtime
+
+/// One provider's rules behind a TLS + HTTP/2 listener on a thread of its own.
+///
+/// Clients must offer `h2` by ALPN; others are refused in the TLS handshake.
+public actor SimulatorServer {
+  /// How a simulator listens.
+  public struct Options: Sendable {
+    /// An address in digits; the loopback unless told otherwise.
+    public var address: String
+    /// 0 lets the system choose.
+    public var port: UInt16
+    /// SETTINGS_MAX_CONCURRENT_STREAMS.
+    public var streamsMax: UInt32
+    /// APNs: as many streams and no more until a request was authorised; nil for no such rule.
+    public var streamsMaxBeforeAuthorisation: UInt32?
+    public var journal: SimulatorJournal.Options
+    /// The file accepted pushes are appended to, one JSON line each; nil for none. Needs `journal.logs`.
+    public var logFile: String?
+
+    public init(
+      address: String = "127.0.0.1", port: UInt16 = 0, streamsMax: UInt32 = 1_000,
+      streamsMaxBeforeAuthorisation: UInt32? = nil, journal: SimulatorJournal.Options = .init(), logFile: String? = nil
+    ) {
+      self.address = address
+      self.port = port
+      self.streamsMax = streamsMax
+      self.streamsMaxBeforeAuthorisation = streamsMaxBeforeAuthorisation
+      self.journal = journal
+      self.logFile = logFile
+    }
+  }
+
+  public nonisolated let loop: EventLoop
+  /// The port it listens on.
+  public nonisolated let port: UInt16
+  private let core: SimulatorCore
+
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  /// Binds the port and makes the thread; connections are accepted after `start()`.
+  ///
+  /// - Parameters:
+  ///   - name: the thread's name.
+  ///   - tls: a server's context for `h2`.
+  ///   - service: makes the rules, given the port, which a token endpoint's audience contains.
+  /// - Throws: the system's words when the port or the log file cannot be had.
+  public init(
+    name: String, options: Options, tls: TLSContext, service: @Sendable (UInt16) -> any SimulatedService
+  ) throws(FileDescriptor.SystemError) {
+    guard let address = SocketAddress(numericHost: options.address, port: options.port) else {
+      throw FileDescriptor.SystemError(call: "listen on \(options.address), which is no address in digits", code: 22)
+    }
+    let log = try options.logFile.map { path throws(FileDescriptor.SystemError) in try SimulatorLog(path: path) }
+    let loop = EventLoop(name: name)
+    let listener: TCPListener
+    do throws(FileDescriptor.SystemError) {
+      listener = try TCPListener(on: address, loop: loop)
+    } catch {
+      loop.stop()
+      throw error
+    }
+    self.loop = loop
+    port = listener.port
+    core = SimulatorCore(
+      service: service(listener.port), options: options, tls: tls, listener: listener, loop: loop, log: log)
+  }
+
+  /// Accepts connections from now on.
+  public func start() { core.start() }
+
+  /// Stops accepting, says GOAWAY, closes every connection, writes the log to its end and ends the thread.
+  ///
+  /// It is the last call: the thread that would run another one is gone.
+  /// - Returns: the counters at the end.
+  @discardableResult
+  public func stop() -> SimulatorCounters {
+    core.stop()
+    loop.stop()
+    return core.journal.counters
+  }
+
+  // MARK: - Faults
+
+  /// Replaces the faults of the plan. Requests that are being answered keep theirs.
+  public func setFaults(_ plan: FaultPlan) { core.service.setFaults(plan) }
+
+  /// Closes every connection without a word.
+  public func dropConnections() { core.dropConnections() }
+
+  /// Says GOAWAY on every connection; streams that are open are still answered.
+  public func goAway(reason: String = "") { core.goAway(reason: reason) }
+
+  // MARK: - What was seen
+
+  /// The accepted pushes in order; empty unless the journal keeps them.
+  public var accepted: [AcceptedPush] { core.journal.accepted }
+  public var counters: SimulatorCounters { core.journal.counters }
+  public var openConnections: Int { core.openConnections }
+
+  /// Waits until so many pushes have been accepted since the start (or the simulator was stopped), and gives those
+  /// kept.
+  @discardableResult
+  public func waitForAccepted(_ count: Int) async -> [AcceptedPush] {
+    await withCheckedContinuation { core.wait(for: count, $0) }
+    return core.journal.accepted
+  }
+
+  /// Forgets the kept pushes; the counters go on.
+  public func forgetAccepted() { core.forgetAccepted() }
+}

@@ -1,0 +1,154 @@
+// All simulators of one app: APNs production and sandbox, FCM with its token endpoint, Expo.
+
+internal import Runtime
+
+/// The four listening simulators and the material to reach them.
+///
+/// ```swift
+/// let suite = try await SimulatorSuite.start()
+/// // … a gateway with suite.material's keys sends to suite.endpoints …
+/// let pushes = await suite.fcm.waitForAccepted(1)
+/// await suite.stop()
+/// ```
+public struct SimulatorSuite: Sendable {
+  public struct Configuration: Sendable {
+    /// Ports; 0 lets the system choose.
+    public struct Ports: Sendable {
+      public var apns: UInt16 = 0
+      public var apnsSandbox: UInt16 = 0
+      public var fcm: UInt16 = 0
+      public var expo: UInt16 = 0
+      public init() {}
+    }
+
+    public var ports = Ports()
+    /// The address to listen on, in digits.
+    public var address = "127.0.0.1"
+    /// The host name or address in the URLs; the certificate must be valid for it.
+    public var host = "127.0.0.1"
+    /// Streams a connection may have at APNs once it was authorised (Apple: about 1,000).
+    public var apnsStreamsMax: UInt32 = 1_000
+    /// Streams a connection may have at FCM (Google: 100) and Expo.
+    public var streamsMax: UInt32 = 100
+    public var journal = SimulatorJournal.Options()
+    public var logFile: String?
+    public var faults = FaultPlan()
+    /// APNs: see `APNsSimulator.Configuration.tokenUpdateInterval`.
+    public var tokenUpdateInterval: Int64?
+    /// Lifetime of FCM access tokens, seconds.
+    public var accessTokenLifetime: Int64 = 3_599
+    /// FCM: refuse messages with a notification block.
+    public var requiresDataOnly = true
+    /// Expo: ask for the material's access token.
+    public var requiresExpoAccessToken = false
+    /// Expo: seconds until a receipt can be read.
+    public var receiptDelay: Int64 = 0
+    /// Expo: see `ExpoSimulator.Configuration.notificationsPerSecond`.
+    public var expoNotificationsPerSecond: Int?
+    /// The database URL for the gateway's configuration file; nil leaves it out.
+    public var database: String?
+    /// The gateway's HTTP address for its configuration file.
+    public var http = "127.0.0.1:8080"
+
+    public init() {}
+  }
+
+  public let apnsProduction: SimulatorServer
+  public let apnsSandbox: SimulatorServer
+  public let fcm: SimulatorServer
+  public let expo: SimulatorServer
+  public let endpoints: SimulatorEndpoints
+  public let material: SimulatorMaterial
+
+  /// The four, with the names under which counters are reported.
+  public var all: [(name: String, server: SimulatorServer)] {
+    [("apns", apnsProduction), ("apns_sandbox", apnsSandbox), ("fcm", fcm), ("expo", expo)]
+  }
+
+  /// Starts all four and writes the service account and the gateway's configuration into the material's directory.
+  ///
+  /// - Parameter material: nil makes new material in a temporary directory.
+  /// - Throws: when a port cannot be had or a file not be used.
+  public static func start(
+    _ configuration: Configuration = Configuration(), material: SimulatorMaterial? = nil
+  ) async throws -> SimulatorSuite {
+    let suite = try SimulatorSuite(configuration, material: material ?? SimulatorMaterial(hosts: [configuration.host]))
+    try suite.material.writeServiceAccount(tokenURI: suite.endpoints.token)
+    try suite.material.writeConfiguration(
+      suite.endpoints, database: configuration.database, http: configuration.http)
+    for (_, server) in suite.all { await server.start() }
+    return suite
+  }
+
+  private init(_ configuration: Configuration, material: SimulatorMaterial) throws {
+    let tls = try TLSContext.server(
+      certificateFile: material.certificateFile, keyFile: material.certificateKeyFile)
+    let identity = material.identity
+    var started: [SimulatorServer] = []
+    func serve(
+      _ name: String, _ port: UInt16, _ streamsMax: UInt32, before: UInt32? = nil,
+      _ service: @Sendable (UInt16) -> any SimulatedService
+    ) throws -> SimulatorServer {
+      let options = SimulatorServer.Options(
+        address: configuration.address, port: port, streamsMax: streamsMax, streamsMaxBeforeAuthorisation: before,
+        journal: configuration.journal, logFile: configuration.logFile)
+      do {
+        started.append(try SimulatorServer(name: name, options: options, tls: tls, service: service))
+      } catch {
+        for server in started { server.loop.stop() }
+        throw error
+      }
+      return started[started.count - 1]
+    }
+    func apns(_ environment: APNsSimulator.Environment) throws -> APNsSimulator {
+      APNsSimulator(
+        .init(
+          environment: environment, keys: [identity.keyID: try material.apnsKey.verifyingKey()],
+          teamIDs: [identity.teamID], topics: [identity.topic],
+          tokenUpdateInterval: configuration.tokenUpdateInterval),
+        faults: configuration.faults)
+    }
+    let (production, sandbox) = (try apns(.production), try apns(.sandbox))
+    let oauthKey = try material.fcmKey.verifyingKey()
+    let expoRules = ExpoSimulator(
+      .init(
+        accessToken: configuration.requiresExpoAccessToken ? material.expoAccessToken : nil,
+        receiptDelay: configuration.receiptDelay,
+        notificationsPerSecond: configuration.expoNotificationsPerSecond),
+      faults: configuration.faults)
+    @Sendable func url(_ port: UInt16) -> String { "https://\(configuration.host):\(port)" }
+
+    let ports = configuration.ports
+    apnsProduction = try serve("sim-apns", ports.apns, configuration.apnsStreamsMax, before: 1) { _ in production }
+    apnsSandbox = try serve("sim-apns-sbx", ports.apnsSandbox, configuration.apnsStreamsMax, before: 1) { _ in sandbox }
+    fcm = try serve("sim-fcm", ports.fcm, configuration.streamsMax) { port in
+      FCMSimulator(
+        .init(
+          project: identity.project,
+          oauth: .init(
+            key: oauthKey, issuer: identity.clientEmail, audience: "\(url(port))/token",
+            lifetime: configuration.accessTokenLifetime),
+          requiresDataOnly: configuration.requiresDataOnly),
+        faults: configuration.faults)
+    }
+    expo = try serve("sim-expo", ports.expo, configuration.streamsMax) { _ in expoRules }
+    endpoints = SimulatorEndpoints(
+      apnsProduction: url(apnsProduction.port), apnsSandbox: url(apnsSandbox.port), fcm: url(fcm.port),
+      token: "\(url(fcm.port))/token", expo: url(expo.port))
+    self.material = material
+  }
+
+  /// Replaces the plan of all four.
+  public func setFaults(_ plan: FaultPlan) async {
+    for (_, server) in all { await server.setFaults(plan) }
+  }
+
+  /// Stops all four; see `SimulatorServer.stop()`.
+  /// - Returns: the counters at the end, with the names of `all`.
+  @discardableResult
+  public func stop() async -> [(name: String, counters: SimulatorCounters)] {
+    var counters: [(name: String, counters: SimulatorCounters)] = []
+    for (name, server) in all { counters.append((name, await server.stop())) }
+    return counters
+  }
+}

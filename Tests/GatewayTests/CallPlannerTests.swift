@@ -1,0 +1,110 @@
+// What the planner puts around a body, and what it refuses to send.
+
+import Foundation
+import Providers
+import Queue
+import Runtime
+import Testing
+
+@testable import Gateway
+
+@Suite struct CallPlannerTests {
+  private func planner(_ dialect: String = "intercom", _ provider: ProviderKind = .apns) throws -> CallPlanner {
+    CallPlanner(dialect: try ShippedDialects.named(dialect)!, provider: provider)
+  }
+
+  @Test func `the request carries deadline, environment, kind and handle`() throws {
+    var fixture = DeliveryFixture()
+    fixture.environment = 1
+    let request = try fixture.plan("intercom", .apns)
+    #expect(request.tag == 9)
+    #expect(request.kind == .invite)
+    #expect(request.environment == .sandbox)
+    #expect(request.token == Array("token".utf8))
+    #expect(request.deadline == DeliveryFixture.now + .seconds(60))
+    #expect(request.expiresAtMilliseconds == 1_750_000_060_000)
+  }
+
+  @Test func `the time of sending comes from the database's clock, whatever ours says`() throws {
+    let delivery = DeliveryFixture().delivery
+    let body = try planner().plan(delivery, now: DeliveryFixture.now + .milliseconds(12_345), tag: 0).get().body
+    let json = try JSONScanner(body)
+    #expect(json.member("timestamp").flatMap(json.text) == "1750000012345")
+    #expect(json.member("expiresAt").flatMap(json.text) == "1750000060000")
+  }
+
+  @Test func `nothing is planned at or after the deadline`() throws {
+    let delivery = DeliveryFixture().delivery
+    #expect(throws: PlanningFailure.expired) { try planner().plan(delivery, now: delivery.deadline, tag: 0).get() }
+    _ = try planner().plan(delivery, now: delivery.deadline - Nanoseconds(1), tag: 0).get()
+  }
+
+  @Test func `a dialect without a template for the provider is a failure of its own`() throws {
+    #expect(throws: PlanningFailure.noTemplate) { try DeliveryFixture().plan("telnyx", .expo) }
+    var cancel = DeliveryFixture()
+    cancel.kind = .cancel
+    #expect(throws: PlanningFailure.noTemplate) { try cancel.plan("intercom", .fcm) }
+  }
+
+  @Test(arguments: MissingText.allCases) func `a payload without a caller cannot be rendered`(from: MissingText) throws {
+    var fixture = DeliveryFixture()
+    fixture.payload["from"] = from.value
+    #expect(throws: PlanningFailure.missingField("from")) { try fixture.plan("intercom", .apns) }
+  }
+
+  @Test(arguments: [(ProviderKind.apns, 5120), (.fcm, 4096), (.expo, 4096)])
+  func `the limit is exact to the byte`(provider: ProviderKind, limit: Int) throws {
+    var fixture = DeliveryFixture()
+    fixture.payload = ["callId": "c1", "from": "f"]
+    // FCM carries an unknown key twice: flat, and in body.
+    fixture.payload["pad"] = ""
+    let empty = try fixture.plan("intercom", provider).body.count
+    let copies = provider == .fcm ? 2 : 1
+    let room = limit - empty
+    fixture.payload["pad"] = String(repeating: "x", count: room / copies)
+    let fits = try fixture.plan("intercom", provider).body.count
+    #expect(limit - fits < copies)
+    fixture.payload["pad"] = String(repeating: "x", count: room / copies + 1)
+    #expect(throws: PlanningFailure.payloadTooLarge(bytes: fits + copies, limit: limit)) {
+      try fixture.plan("intercom", provider)
+    }
+  }
+
+  @Test func `an id names outbox row and push, and is a UUID of version 8`() throws {
+    func text(_ outbox: Int64, _ number: Int32) -> String {
+      let id = DeliveryID(DeliveryLease(outboxID: outbox, number: number, lease: 1))
+      let hex = String(repeating: "0", count: 16 - String(id.high, radix: 16).count) + String(id.high, radix: 16)
+        + String(id.low, radix: 16)
+      return hex
+    }
+    #expect(text(0x1267, 2) == "00000000000182678000000000000002")
+    #expect(text(.max, .max) == "ffffffffffff8fff870000007fffffff")
+    var seen = Set<String>()
+    for outbox in [Int64(0), 1, 4095, 4096, 1 << 59, 1 << 60, .max] {
+      for number in [Int32(0), 1, 10_000, .max] {
+        let id = text(outbox, number)
+        #expect(Array(id)[12] == "8" && "89ab".contains(Array(id)[16]))
+        seen.insert(id)
+      }
+    }
+    #expect(seen.count == 28)
+  }
+
+  @Test func `the lease does not change the id: every attempt has the same`() {
+    #expect(
+      DeliveryID(DeliveryLease(outboxID: 7, number: 1, lease: 1)) == DeliveryID(DeliveryLease(outboxID: 7, number: 1, lease: 9)))
+  }
+
+  @Test func `the collapse id is the call id where a header can carry it, and always fits`() throws {
+    var fixture = DeliveryFixture()
+    #expect(try fixture.plan("intercom", .apns).collapseID == nil)
+    #expect(try fixture.plan("intercom", .fcm).collapseID == Array(fixture.callID.utf8))
+    for id in [String(repeating: "a", count: 64), String(repeating: "a", count: 65), "ligação", "a\r\nb", "a b"] {
+      fixture.payload["callId"] = id
+      let collapse = try #require(try fixture.plan("intercom", .fcm).collapseID)
+      #expect(collapse.count <= 64 && collapse.allSatisfy { 0x21...0x7E ~= $0 })
+    }
+    #expect(CallPlanner.collapseID(Array(String(repeating: "a", count: 65).utf8)) != CallPlanner.collapseID(Array(String(repeating: "a", count: 66).utf8)))
+    #expect(SHA256.hexDigest([]) == Array("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".utf8))
+  }
+}

@@ -1,0 +1,123 @@
+// The commands' parts: lines in, calls enqueued, tables out; and what --help promises.
+
+import ArgumentParser
+import Foundation
+import Queue
+import Runtime
+import Testing
+
+@testable import Gateway
+
+@Suite struct CommandsTests {
+  private static let good = #"{"app":"porteiro","payload":{"callId":"c1","from":"d"},"recipients":["u1"],"ringSeconds":30}"#
+
+  // MARK: Lines
+
+  @Test func `a line is taken as it stands`() throws {
+    let line = try CallLine(Array(Self.good.utf8), number: 7)
+    #expect(line.number == 7)
+    #expect(line.app == Array("porteiro".utf8))
+    #expect(String(decoding: line.payload, as: UTF8.self) == #"{"callId":"c1","from":"d"}"#)
+    #expect(String(decoding: line.recipients, as: UTF8.self) == #"["u1"]"#)
+    #expect(line.ringSeconds == 30)
+    let short = try CallLine(Array(#"{"payload":{},"recipients":[]}"#.utf8), number: 1)
+    #expect(short.app == nil && short.ringSeconds == nil)
+  }
+
+  private static let malformed: [(text: String, message: String)] = [
+    (#"{"#, "not JSON: the text ends too early at byte 1"), (#"[]"#, "must be a JSON object"),
+    (#"{"recipients":[]}"#, "payload is missing"), (#"{"payload":{}}"#, "recipients is missing"),
+    (#"{"payload":[],"recipients":[]}"#, "payload must be an object"),
+    (#"{"payload":{},"recipients":{}}"#, "recipients must be an array"),
+    (#"{"payload":{},"recipients":[],"app":1}"#, "app must be a string"),
+    (#"{"payload":{},"recipients":[],"ringSeconds":"60"}"#, "ringSeconds must be a whole number"),
+    (#"{"payload":{},"recipients":[],"ringSeconds":99999999999}"#, "ringSeconds must be a whole number"),
+    (#"{"payload":{},"recipients":[],"ring_seconds":60}"#, "unknown key ring_seconds; did you mean ringSeconds?"),
+  ]
+
+  @Test(arguments: malformed)
+  func `a malformed line is refused with its number and its key`(text: String, message: String) {
+    #expect(throws: CallLine.Fault(line: 3, message: message)) { try CallLine(Array(text.utf8), number: 3) }
+  }
+
+  @Test func `lines of any ending are read, and long ones over many reads`() throws {
+    let long = String(repeating: "x", count: 200_000)
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("lines-\(UUID())").path
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    try "a\r\n\n\(long)\nlast".write(toFile: path, atomically: true, encoding: .utf8)
+    var reader = try LineReader(path: path)
+    var lines: [String] = []
+    while let line = try reader.next() { lines.append(String(decoding: line, as: UTF8.self)) }
+    #expect(lines == ["a", "", long, "last"])
+    #expect(try reader.next() == nil)
+  }
+
+  @Test func `a line without end is refused, not stored`() throws {
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("lines-\(UUID())").path
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    try String(repeating: "x", count: 3 << 20).write(toFile: path, atomically: true, encoding: .utf8)
+    var reader = try LineReader(path: path)
+    #expect(throws: CommandFailure.self) { try reader.next() }
+  }
+
+  // MARK: Enqueueing
+
+  private func line(_ number: Int, _ callID: String, from: String = #""d""#) throws -> CallLine {
+    let text =
+      #"{"payload":{"callId":"\#(callID)","from":\#(from)},"recipients":[{"userId":"u","fcmToken":"fcm-token-0123456789abcdef"}]}"#
+    return try CallLine(Array(text.utf8), number: number)
+  }
+
+  @Test func `a batch is enqueued once, and again it is only duplicates`() async throws {
+    try await TestDatabase.with { url in
+      let connection = try await TestDatabase.connect(url)
+      try await Migrator().migrate(connection)
+      let enqueuer = CallEnqueuer(connection: connection)
+      let lines = try (1...20).map { try line($0, "c\($0)") }
+      #expect(try await enqueuer.enqueue(lines) == .init(calls: 20, deliveries: 20))
+      #expect(try await enqueuer.enqueue(lines) == .init(duplicates: 20))
+      let unreachable = try CallLine(Array(#"{"payload":{"callId":"n","from":"d"},"recipients":["nobody"]}"#.utf8), number: 1)
+      #expect(try await enqueuer.enqueue([unreachable]) == .init(calls: 1, unreachable: 1))
+      await connection.close()
+    }
+  }
+
+  @Test func `of a batch with faults nothing is enqueued, and every faulty line is named`() async throws {
+    try await TestDatabase.with { url in
+      let connection = try await TestDatabase.connect(url)
+      try await Migrator().migrate(connection)
+      let lines = try [
+        line(11, "a"), line(12, "b", from: "7"), line(13, "c"), line(14, "", from: #""d""#),
+      ]
+      let error = await #expect(throws: LineFaults.self) { try await CallEnqueuer(connection: connection).enqueue(lines) }
+      #expect(error?.faults.map(\.line) == [12, 14])
+      #expect(error?.faults[0].message.contains("payload.from") == true)
+      #expect(error?.faults[1].message.contains("payload.callId") == true)
+      let rows = try await connection.query(
+        PostgresStatement(name: "t", sql: "select (select count(*) from push.outbox) + (select count(*) from push.delivery)"))
+      #expect(rows.int64(0, 0) == 0)
+      await connection.close()
+    }
+  }
+
+  // MARK: Output
+
+  @Test func `a table is as wide as its texts and leaves empty columns out`() {
+    let lines = TextTable.lines(["A", "EMPTY", "LONG"], [["1", "", "x"], ["22", "", "yyyyyy"]])
+    #expect(lines == ["A   LONG", "1   x", "22  yyyyyy"])
+  }
+
+  // MARK: Help
+
+  @Test func `every command explains itself`() {
+    for command in PushGateway.configuration.subcommands {
+      #expect(!command.configuration.abstract.isEmpty)
+      #expect(command.configuration.discussion.count > 100, "\(command)")
+    }
+  }
+
+  @Test func `check-config --help lists every key there is`() {
+    let help = PushGateway.helpMessage(for: CheckConfigCommand.self, columns: 200)
+    for key in ConfigurationKey.all { #expect(help.contains(key.path.joined(separator: ".").replacing("*", with: "APP"))) }
+  }
+}

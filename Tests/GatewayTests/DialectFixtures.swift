@@ -1,0 +1,71 @@
+// Deliveries and rendered payloads for the tests of dialects and planner.
+
+import Foundation
+import Providers
+import Queue
+import Runtime
+
+@testable import Gateway
+
+/// A claimed delivery 60 s before its deadline.
+struct DeliveryFixture {
+  static let now = Instant(nanoseconds: 5_000_000_000_000)
+  /// What the database's clock shows at `now`.
+  static let nowMilliseconds: Int64 = 1_750_000_000_000
+
+  var payload: [String: Any] = [
+    "callId": "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", "from": "doorman-1", "fromName": "Portaria \"Sul\" é", "apartmentNumber": 101,
+    "buildingName": "Edifício Aurora", "channelName": "call-101",
+    "metadata": ["schemaVersion": 1, "clientVersion": NSNull()] as [String: Any], "doorCode": "A1", "floor": 10,
+  ]
+  var userID = "user-1"
+  var platform: UInt8 = 0
+  var environment: UInt8 = 0
+  var kind = DeliveryKind.invite
+  var callKind = "incoming_call"
+  var number: Int32 = 3
+  var secondsLeft: Int64 = 60
+
+  var callID: String { payload["callId"] as? String ?? "call-1" }
+
+  var delivery: Delivery {
+    Delivery(
+      lease: DeliveryLease(outboxID: 4711, number: number, lease: 1), lane: 1, attempt: 1, kind: kind, environment: environment,
+      platform: platform, userID: Array(userID.utf8), token: Array("token".utf8), locale: nil, callKind: Array(callKind.utf8),
+      callID: Array(callID.utf8), payload: try! Array(JSONSerialization.data(withJSONObject: payload)),
+      createdAtMicroseconds: (Self.nowMilliseconds - 5) * 1000,
+      deadlineAtMicroseconds: (Self.nowMilliseconds + secondsLeft * 1000) * 1000,
+      deadline: Self.now + .seconds(secondsLeft))
+  }
+
+  func plan(_ dialect: String, _ provider: ProviderKind) throws -> PushRequest {
+    let planner = CallPlanner(dialect: try ShippedDialects.named(dialect)!, provider: provider)
+    return try planner.plan(delivery, now: Self.now, tag: 9).get()
+  }
+
+  /// The body as another JSON parser reads it.
+  func body(_ dialect: String, _ provider: ProviderKind) throws -> [String: Any] {
+    try parse(Data(try plan(dialect, provider).body))
+  }
+}
+
+func parse(_ json: Data) throws -> [String: Any] {
+  try JSONSerialization.jsonObject(with: json) as! [String: Any]
+}
+
+func parse(_ json: Any?) throws -> [String: Any] {
+  try parse(Data((json as! String).utf8))
+}
+
+/// The ways in which a text can be missing from a payload.
+enum MissingText: CaseIterable {
+  case absent, null, empty
+
+  var value: Any? {
+    switch self {
+    case .absent: nil
+    case .null: NSNull()
+    case .empty: ""
+    }
+  }
+}

@@ -1,0 +1,253 @@
+// Every shipped dialect, read the way the app it is for reads it.
+
+import Foundation
+import Providers
+import Runtime
+import Testing
+
+@testable import Gateway
+
+@Suite struct DialectTests {
+  private let fixture = DeliveryFixture()
+
+  private func expectTimes(in data: [String: Any], _ comment: Comment? = nil) {
+    #expect(data["callId"] as? String == fixture.callID, comment)
+    #expect(data["timestamp"] as? String == "1750000000000", comment)
+    #expect(data["expiresAt"] as? String == "1750000060000", comment)
+    #expect(data["seq"] as? String == "3", comment)
+  }
+
+  private func expectCanonical(_ data: [String: Any]) {
+    expectTimes(in: data)
+    #expect(data["type"] as? String == "intercom_call")
+    #expect(data["action"] as? String == "incoming_call")
+    #expect(data["from"] as? String == "doorman-1")
+    #expect(data["fromName"] as? String == "Portaria \"Sul\" é")
+    #expect(data["apartmentNumber"] as? String == "101")
+    #expect(data["buildingName"] as? String == "Edifício Aurora")
+    #expect(data["channelName"] as? String == "call-101")
+    let metadata = data["metadata"] as? [String: Any]
+    #expect(metadata?["schemaVersion"] as? Int == 1)
+    #expect(metadata?["clientVersion"] is NSNull)
+    #expect(data["doorCode"] as? String == "A1")
+    #expect(data["floor"] as? Int == 10)
+  }
+
+  // MARK: intercom
+
+  @Test func `intercom rings an iPhone with the canonical object and isVoip`() throws {
+    let body = try fixture.body("intercom", .apns)
+    expectCanonical(body)
+    #expect(body["isVoip"] as? Bool == true)
+    #expect(body["aps"] == nil)
+  }
+
+  @Test func `intercom reaches an Android app as flat strings, from as fromId, and the whole object in body`() throws {
+    let data = try fixture.body("intercom", .fcm)
+    expectTimes(in: data)
+    #expect(data.values.allSatisfy { $0 is String })
+    #expect(data["from"] == nil)
+    #expect(data["fromId"] as? String == "doorman-1")
+    #expect(data["apartmentNumber"] as? String == "101")
+    #expect(data["doorCode"] as? String == "A1")
+    #expect(data["floor"] as? String == "10")
+    #expect(try parse(data["metadata"])["schemaVersion"] as? Int == 1)
+    let body = try parse(data["body"])
+    expectCanonical(body)
+    #expect(body["isVoip"] == nil)
+  }
+
+  @Test(arguments: [UInt8(0), 2]) func `intercom over Expo is data only unless the phone is an iPhone`(platform: UInt8) throws {
+    var fixture = fixture
+    fixture.platform = platform
+    let message = try fixture.body("intercom", .expo)
+    #expect(Set(message.keys) == ["channelId", "_contentAvailable", "data"])
+    #expect(message["channelId"] as? String == "intercom_call")
+    #expect(message["_contentAvailable"] as? Bool == true)
+    let data = message["data"] as! [String: Any]
+    expectCanonical(data)
+    #expect(data["isVoip"] == nil)
+  }
+
+  @Test func `intercom over Expo to an iPhone is an alert with a sound`() throws {
+    var fixture = fixture
+    fixture.platform = 1
+    let message = try fixture.body("intercom", .expo)
+    #expect(message["title"] as? String == "Portaria \"Sul\" é")
+    #expect((message["body"] as? String)?.isEmpty == false)
+    #expect(message["sound"] as? String == "default")
+    expectCanonical(message["data"] as! [String: Any])
+  }
+
+  @Test(arguments: MissingText.allCases)
+  func `intercom without a caller's name says Porteiro, and leaves out what is not there`(name: MissingText) throws {
+    var fixture = fixture
+    fixture.payload = ["callId": "c1", "from": "d1"]
+    fixture.payload["fromName"] = name.value
+    for provider in ProviderKind.allCases {
+      let body = try fixture.body("intercom", provider)
+      let data = body["data"] as? [String: Any] ?? body
+      #expect(data["fromName"] as? String == "Porteiro")
+      for absent in ["apartmentNumber", "buildingName", "channelName", "metadata"] { #expect(data[absent] == nil) }
+    }
+  }
+
+  @Test func `keys of the payload that FCM reserves travel in body alone`() throws {
+    var fixture = fixture
+    for key in ["message_type", "google.x", "gcm.y", "googleish"] { fixture.payload[key] = "v" }
+    let data = try fixture.body("intercom", .fcm)
+    for key in ["from", "message_type", "google.x", "gcm.y", "googleish"] { #expect(data[key] == nil) }
+    #expect(try parse(data["body"])["message_type"] as? String == "v")
+  }
+
+  @Test func `a payload cannot overwrite what the gateway says`() throws {
+    var fixture = fixture
+    for key in ["type", "action", "timestamp", "expiresAt", "seq", "isVoip", "body"] { fixture.payload[key] = "forged" }
+    let apns = try fixture.body("intercom", .apns)
+    expectTimes(in: apns)
+    #expect(apns["type"] as? String == "intercom_call")
+    #expect(apns["isVoip"] as? Bool == true)
+    #expect(apns["body"] as? String == "forged")  // no name of ours there
+    let text = String(decoding: try fixture.plan("intercom", .apns).body, as: UTF8.self)
+    #expect(text.components(separatedBy: "\"type\":").count == 2)
+    expectCanonical(try parse(try fixture.body("intercom", .fcm)["body"]))
+  }
+
+  // MARK: The others
+
+  @Test func `twilio maps call, caller and callee over every provider`() throws {
+    for provider in ProviderKind.allCases {
+      let body = try fixture.body("twilio", provider)
+      let data = body["data"] as? [String: Any] ?? body
+      expectTimes(in: data)
+      #expect(data["twi_message_type"] as? String == "twilio.voice.call")
+      #expect(data["twi_call_sid"] as? String == fixture.callID)
+      #expect(data["twi_from"] as? String == "Portaria \"Sul\" é")
+      #expect(data["twi_to"] as? String == "user-1")
+    }
+    var other = fixture
+    other.payload = ["callId": "c1", "from": "+4930", "metadata": ["to": "client:bob"]]
+    let body = try other.body("twilio", .fcm)
+    #expect(body["twi_from"] as? String == "+4930")
+    #expect(body["twi_to"] as? String == "client:bob")
+  }
+
+  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure never leaves roomId or photo out`(provider: ProviderKind) throws {
+    let body = try fixture.body("enclosure", provider)
+    expectTimes(in: body)
+    #expect(body["name"] as? String == "Portaria \"Sul\" é")
+    #expect(body["photo"] as? String == "")
+    #expect(body["roomId"] as? String == "call-101")
+    #expect(body["receiverId"] as? String == "user-1")
+    #expect(body["phone"] as? String == "doorman-1")
+    #expect(body["bodyKey"] as? String == "Incoming voice call")
+    #expect(body["aps"] == nil)
+    var other = fixture
+    other.payload = ["callId": "c1", "from": "f", "channelName": "", "metadata": ["photo": "https://x/y.png", "phone": "+1"]]
+    let second = try other.body("enclosure", provider)
+    #expect(second["roomId"] as? String == "c1")
+    #expect(second["photo"] as? String == "https://x/y.png")
+    #expect(second["phone"] as? String == "+1")
+  }
+
+  @Test func `telnyx has the call under metadata, over FCM as a string`() throws {
+    let voip = try fixture.body("telnyx", .apns)
+    let data = try fixture.body("telnyx", .fcm)
+    for body in [voip, data] {
+      expectTimes(in: body)
+      #expect(body["call_id"] as? String == fixture.callID)
+    }
+    for metadata in [voip["metadata"] as! [String: Any], try parse(data["metadata"])] {
+      #expect(metadata["call_id"] as? String == fixture.callID)
+      #expect(metadata["caller_name"] as? String == "Portaria \"Sul\" é")
+      #expect(metadata["caller_number"] as? String == "doorman-1")
+    }
+    // The SDK's rule: more than 60 s after it was sent, a push is a missed call.
+    let sentAt = Int64(voip["timestamp"] as! String)!
+    #expect(abs(sentAt - DeliveryFixture.nowMilliseconds) < 60_000)
+  }
+
+  @Test(arguments: [("incoming_call", nil, false), ("video_call", nil, true), ("incoming_call", true, true), ("incoming_call", false, false)])
+  func `commeazy tells a video call by its kind or its metadata`(kind: String, flag: Bool?, isVideo: Bool) throws {
+    var fixture = fixture
+    fixture.callKind = kind
+    if let flag { fixture.payload["metadata"] = ["isVideo": flag] }
+    let voip = try fixture.body("commeazy", .apns)
+    let data = try fixture.body("commeazy", .fcm)
+    for body in [voip, data] {
+      expectTimes(in: body)
+      #expect(body["type"] as? String == (isVideo ? "video_call" : "call"))
+      #expect(body["callerJid"] as? String == "doorman-1")
+      #expect(body["callerName"] as? String == "Portaria \"Sul\" é")
+    }
+    #expect(voip["isVideo"] as? Bool == isVideo)
+    #expect(data["isVideo"] as? String == (isVideo ? "true" : "false"))
+  }
+
+  @Test func `every shipped dialect compiles and calls over APNs and FCM`() throws {
+    for name in ShippedDialects.names {
+      let dialect = try #require(try ShippedDialects.named(name))
+      #expect(dialect.speaks(.apns) && dialect.speaks(.fcm))
+      #expect(dialect.speaks(.expo) == ["intercom", "twilio"].contains(name))
+    }
+    #expect(try ShippedDialects.named("klingon") == nil)
+  }
+
+  // MARK: Faults in templates
+
+  private static let faults: [(source: String, path: String, reason: TemplateError.Reason)] = [
+    (#"{"fcm":{"invite":{"a":1}}}"#, "fcm.invite.a", .notAString),
+    (#"{"fcm":{"invite":{"a":{"b":"c"}}}}"#, "fcm.invite.a", .notAString),
+    (#"{"fcm":{"invite":{"a":"${metadata:json}"}}}"#, "fcm.invite.a", .notAString),
+    (#"{"fcm":{"invite":{"a":"${metadata?:json}"}}}"#, "fcm.invite.a", .notAString),
+    (#"{"fcm":{"invite":{"from":"x"}}}"#, "fcm.invite.from", .reservedKey("from")),
+    (#"{"fcm":{"invite":{"google.sent":"x"}}}"#, "fcm.invite.google.sent", .reservedKey("google.sent")),
+    (#"{"apns":{"invite":{"a":"${fromNme}"}}}"#, "apns.invite.a", .unknownPlaceholder("fromNme")),
+    (#"{"apns":{"invite":{"a":{"b":["x${nope}"]}}}}"#, "apns.invite.a.b", .unknownPlaceholder("nope")),
+    (#"{"apns":{"invite":{"a":"${from"}}}"#, "apns.invite.a", .malformedPlaceholder("${from")),
+    (#"{"apns":{"invite":{"a":"${}"}}}"#, "apns.invite.a", .unknownPlaceholder("")),
+    (#"{"apns":{"invite":{"a":"x ${from?}"}}}"#, "apns.invite.a", .malformedPlaceholder("from")),
+    (#"{"apns":{"invite":{"a":"${'x'|from}"}}}"#, "apns.invite.a", .malformedPlaceholder("'x'|from")),
+    (#"{"apns":{"invite":{"a":1,"\u0061":2}}}"#, "apns.invite.a", .repeatedKey("a")),
+    (#"{"apns":{"invite":{"$payload":"all"}}}"#, "apns.invite.$payload", .unknownDirective("$payload")),
+    (#"{"apns":{"invite":{"$sting":{}}}}"#, "apns.invite.$sting", .unknownDirective("$sting")),
+    (#"{"apns":{"ring":{}}}"#, "apns", .unknownSection("ring")),
+    (#"{"apns":{"invite.palm":{}}}"#, "apns", .unknownSection("invite.palm")),
+    (#"{"gcm":{}}"#, "", .unknownSection("gcm")),
+    (#"{"apns":{"invite":[]}}"#, "apns.invite", .notAnObject),
+    (#"[]"#, "", .notAnObject),
+  ]
+
+  @Test(arguments: faults)
+  func `a template that could never be sent is refused with its place`(source: String, path: String, reason: TemplateError.Reason) {
+    #expect(throws: TemplateError(path: path, reason: reason)) { try Dialect(name: "custom", json: source) }
+  }
+
+  @Test func `an unknown placeholder is answered with the nearest known one`() throws {
+    do {
+      _ = try Dialect(name: "custom", json: #"{"apns":{"invite":{"a":"${fromNme}"}}}"#)
+      Issue.record("compiled")
+    } catch {
+      #expect(error.description.contains("did you mean fromName?"))
+    }
+  }
+
+  @Test func `a dialect of one's own can use any part of the payload`() throws {
+    let dialect = try Dialect(
+      name: "custom",
+      json: #"""
+        {"apns":{"invite":{"aps":{"alert":{"title":"Call from ${fromName}, ${payload.doorCode}"},"badge":1},
+          "m":["${metadata.schemaVersion}","${payload.floor:json}",null,{"$string":{"$payload":"others"}}],"x":"${payload.nope?}"}}}
+        """#)
+    let planner = CallPlanner(dialect: dialect, provider: .apns)
+    let body = try parse(Data(try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get().body))
+    let alert = (body["aps"] as! [String: Any])["alert"] as! [String: String]
+    #expect(alert["title"] == "Call from Portaria \"Sul\" é, A1")
+    let list = body["m"] as! [Any]
+    #expect(list[0] as? String == "1")
+    #expect(list[1] as? Int == 10)
+    #expect(list[2] is NSNull)
+    #expect(try parse(list[3])["from"] as? String == "doorman-1")
+    #expect(body["x"] == nil)
+  }
+}

@@ -1,0 +1,292 @@
+// The curl client against a server we did not write, over real TLS.
+
+import Foundation
+import Runtime
+import Testing
+
+@testable import Providers
+
+/// Owns a client on its loop, as providers do.
+private actor Caller {
+  nonisolated let loop = EventLoop(name: "curl-test")
+  nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+  private let client: CurlClient
+
+  init(_ configuration: CurlConfiguration) {
+    client = CurlClient(loop: loop, configuration: configuration)
+  }
+
+  func send(_ request: CurlRequest) async -> Result<CurlResponse, CurlFailure> { await client.perform(request) }
+
+  /// Starts a request, closes the client, and gives what became of the request.
+  func sendAndClose(_ request: CurlRequest) async -> Result<CurlResponse, CurlFailure> {
+    await withCheckedContinuation { continuation in
+      client.perform(request) { continuation.resume(returning: $0) }
+      client.close()
+    }
+  }
+
+  func close() { client.close() }
+}
+
+/// What /echo tells about a request.
+private struct Echo: Decodable {
+  var method: String
+  var path: String
+  var headers: [[String]]
+  var body: String
+  var connection: Int
+
+  func values(of name: String) -> [String] { headers.filter { $0[0] == name }.map { $0[1] } }
+}
+
+@Suite struct CurlClientTests {
+  /// Runs `body` with a client that trusts the server's CA, and closes the client.
+  private static func with<Value>(
+    _ server: CurlTestServer, trusting: Bool = true, change: (inout CurlConfiguration) -> Void = { _ in },
+    _ body: (Caller, EventLoop) async throws -> Value
+  ) async rethrows -> Value {
+    var configuration = CurlConfiguration(caFile: trusting ? server.caFile : nil)
+    change(&configuration)
+    let caller = Caller(configuration)
+    do {
+      let value = try await body(caller, caller.loop)
+      await caller.close()
+      caller.loop.stop()
+      return value
+    } catch {
+      await caller.close()
+      caller.loop.stop()
+      throw error
+    }
+  }
+
+  private static func decode(_ result: Result<CurlResponse, CurlFailure>) throws -> Echo {
+    try JSONDecoder().decode(Echo.self, from: Data(result.get().body))
+  }
+
+  private static func failure(_ result: Result<CurlResponse, CurlFailure>) -> CurlFailure? {
+    if case .failure(let failure) = result { failure } else { nil }
+  }
+
+  @Test func aRequestArrivesAsItWasWritten() async throws {
+    let server = try CurlTestServer.shared.get()
+    try await Self.with(server) { caller, loop in
+      let before = SystemClock().now()
+      let result = await caller.send(
+        CurlRequest(
+          url: "https://localhost:\(server.port)/echo", headers: [("Authorization", "Bearer abc"), ("Content-Type", "a/b")],
+          body: Array("héllo".utf8)))
+      let echo = try Self.decode(result)
+      #expect(echo.method == "POST")
+      #expect(echo.body == "héllo")
+      #expect(echo.values(of: "authorization") == ["Bearer abc"])
+      #expect(echo.values(of: "content-type") == ["a/b"])
+      #expect(echo.values(of: "expect").isEmpty)
+      #expect(echo.values(of: "content-encoding").isEmpty)
+      let response = try result.get()
+      #expect(response.status == 200)
+      #expect(response.date == Array("Sun, 06 Nov 1994 08:49:37 GMT".utf8))
+      #expect(response.retryAfter == nil)
+      #expect(response.sentAt > before && response.sentAt < SystemClock().now())
+    }
+  }
+
+  @Test func retryAfterIsFoundWhateverItsCase() async throws {
+    let server = try CurlTestServer.shared.get()
+    try await Self.with(server) { caller, _ in
+      let response = try await caller.send(CurlRequest(url: "https://localhost:\(server.port)/busy")).get()
+      #expect(response.status == 429)
+      #expect(response.retryAfter == Array("7".utf8))
+      // and does not leak into the next answer of the same handle
+      let next = try await caller.send(CurlRequest(method: .get, url: "https://localhost:\(server.port)/echo")).get()
+      #expect(next.retryAfter == nil)
+      #expect(try Self.decode(.success(next)).method == "GET")
+      #expect(try Self.decode(.success(next)).body == "")
+    }
+  }
+
+  @Test func anEmptyBodyIsSentEmpty() async throws {
+    let server = try CurlTestServer.shared.get()
+    try await Self.with(server) { caller, _ in
+      let echo = try await Self.decode(caller.send(CurlRequest(url: "https://127.0.0.1:\(server.port)/echo")))
+      #expect(echo.method == "POST")
+      #expect(echo.body == "")
+      #expect(echo.values(of: "content-length") == ["0"])
+    }
+  }
+
+  @Test(arguments: [(1024, false), (1025, true), (60_000, true)])
+  func aCompressibleBodyAboveTheThresholdIsCompressed(length: Int, isCompressed: Bool) async throws {
+    let server = try CurlTestServer.shared.get()
+    try await Self.with(server) { caller, _ in
+      let text = String(repeating: "abcdefgh", count: length / 8 + 1).prefix(length)
+      let request = CurlRequest(
+        url: "https://localhost:\(server.port)/echo", body: Array(text.utf8), isCompressible: true)
+      let echo = try await Self.decode(caller.send(request))
+      #expect(echo.body == text)
+      #expect(echo.values(of: "content-encoding") == (isCompressed ? ["gzip"] : []))
+      let sent = try #require(echo.values(of: "content-length").first.flatMap { Int($0) })
+      #expect(isCompressed ? sent < length / 4 : sent == length)
+    }
+  }
+
+  @Test func requestsOneAfterAnotherShareAConnection() async throws {
+    let server = try CurlTestServer.shared.get()
+    try await Self.with(server) { caller, _ in
+      var connections = Set<Int>()
+      for _ in 0..<10 {
+        let echo = try await Self.decode(caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo")))
+        connections.insert(echo.connection)
+      }
+      #expect(connections.count == 1)
+    }
+  }
+
+  @Test func requestsAtOnceKeepToTheConnectionLimit() async throws {
+    let server = try CurlTestServer.shared.get()
+    try await Self.with(server, change: { $0.connectionsPerHostMax = 3 }) { caller, _ in
+      let url = "https://localhost:\(server.port)/echo?0.01"
+      let connections = try await withThrowingTaskGroup(of: Int.self) { group in
+        for _ in 0..<24 {
+          group.addTask {
+            try await Self.decode(caller.send(CurlRequest(url: url))).connection
+          }
+        }
+        return try await group.reduce(into: Set<Int>()) { $0.insert($1) }
+      }
+      #expect(connections.count == 3)
+    }
+  }
+
+  @Test func aServerWhoseCAIsUnknownGetsNoByteOfTheRequest() async throws {
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server, trusting: false) { caller, _ in
+      Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo")))
+    }
+    #expect(failure?.reason == .untrusted)
+    #expect(failure?.sentAt == nil)
+    #expect(failure?.detail.contains("certificate") == true)
+  }
+
+  @Test func aCAFileThatIsGoneIsNamedAsTheReason() async throws {
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server, change: { $0.caFile = "/nonexistent/ca.pem" }) { caller, _ in
+      Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo")))
+    }
+    #expect(failure?.reason == .rootsUnusable)
+  }
+
+  @Test func aHostTheCertificateDoesNotNameIsRefused() async throws {
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server) { caller, _ in
+      // libcurl takes every name under .localhost for this machine; the certificate is for localhost itself.
+      Self.failure(await caller.send(CurlRequest(url: "https://other.localhost:\(server.port)/echo")))
+    }
+    #expect(failure?.reason == .untrusted)
+    #expect(failure?.sentAt == nil)
+  }
+
+  @Test func silenceEndsAtTheDeadline() async throws {
+    let server = try CurlTestServer.shared.get()
+    await Self.with(server) { caller, _ in
+      // A connection is there already, so that the time is spent waiting for the answer.
+      _ = await caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo"))
+      let clock = SystemClock()
+      let start = clock.now()
+      let failure = Self.failure(
+        await caller.send(
+          CurlRequest(url: "https://localhost:\(server.port)/hang", deadline: start + .milliseconds(300))))
+      #expect(failure?.reason == .timedOut)
+      #expect(failure?.sentAt != nil, "the request had left: it may have been processed")
+      let waited = clock.now() - start
+      #expect(waited >= .milliseconds(290) && waited < .seconds(5))
+    }
+  }
+
+  @Test func silenceEndsAtTheClientsOwnTimeout() async throws {
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server, change: { $0.totalTimeout = .milliseconds(300) }) { caller, _ in
+      Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/hang")))
+    }
+    #expect(failure?.reason == .timedOut)
+  }
+
+  @Test func aRequestWhoseDeadlineHasPassedNeverLeaves() async throws {
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server) { caller, _ in
+      Self.failure(
+        await caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo", deadline: SystemClock().now())))
+    }
+    #expect(failure == CurlFailure(.deadlinePassed))
+  }
+
+  @Test(arguments: ["large?1001", "bomb?1001"])
+  func anAnswerBeyondTheLimitIsCutOff(path: String) async throws {
+    let server = try CurlTestServer.shared.get()
+    await Self.with(server, change: { $0.responseSizeMax = 1000 }) { caller, _ in
+      let failure = Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/\(path)")))
+      #expect(failure?.reason == .responseTooLarge)
+      #expect(failure?.sentAt != nil)
+      let next = await caller.send(CurlRequest(url: "https://localhost:\(server.port)/large?1000"))
+      #expect((try? next.get())?.body.count == 1000)
+    }
+  }
+
+  @Test func aRedirectIsAnAnswerLikeAnyOther() async throws {
+    let server = try CurlTestServer.shared.get()
+    let response = try await Self.with(server) { caller, _ in
+      try await caller.send(CurlRequest(url: "https://localhost:\(server.port)/redirect")).get()
+    }
+    #expect(response.status == 302)
+  }
+
+  @Test func anAnswerCutOffIsALostConnection() async throws {
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server) { caller, _ in
+      Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/cut")))
+    }
+    #expect(failure?.reason == .connectionLost)
+    #expect(failure?.sentAt != nil)
+  }
+
+  @Test func nobodyListeningMeansNothingWasSent() async throws {
+    let port = try CurlTestServer().port  // the server ends here
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server) { caller, _ in
+      Self.failure(await caller.send(CurlRequest(url: "https://127.0.0.1:\(port)/echo")))
+    }
+    #expect(failure?.reason == .notConnected)
+    #expect(failure?.sentAt == nil)
+  }
+
+  @Test func plainHTTPWorksOnLoopback() async throws {
+    let server = try CurlTestServer(isTLS: false)
+    let echo = try await Self.with(server) { caller, _ in
+      try await Self.decode(caller.send(CurlRequest(url: "http://127.0.0.1:\(server.port)/echo")))
+    }
+    #expect(echo.method == "POST")
+  }
+
+  @Test func closingFailsWhatIsUnderWay() async throws {
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server) { caller, _ in
+      Self.failure(await caller.sendAndClose(CurlRequest(url: "https://localhost:\(server.port)/hang")))
+    }
+    #expect(failure?.reason == .closed)
+  }
+
+  @Test(
+    "Only https, and http on loopback, may be called",
+    arguments: [
+      ("https://exp.host/--/api", "https"), ("https://[2001:db8::1]/", "https"), ("http://127.0.0.1:80/", "http"),
+      ("http://localhost/", "http"), ("http://[::1]:8080/x", "http"), ("http://127.8.9.10/", "http"),
+      ("http://example.com/", nil), ("http://127.0.0.1.example.com/", nil), ("http://127.0.0.1@example.com/", nil),
+      ("http://10.0.0.1/", nil), ("https://user:secret@example.com/", nil), ("ftp://localhost/", nil),
+      ("file:///etc/passwd", nil), ("gopher://127.0.0.1/", nil), ("localhost", nil), ("", nil), ("http://", nil),
+      ("https://exa mple.com/", nil),
+    ] as [(String, String?)])
+  func addresses(url: String, scheme: String?) {
+    #expect(CurlAddress.allowedScheme(of: url)?.rawValue == scheme)
+  }
+}

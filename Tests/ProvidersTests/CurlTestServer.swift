@@ -1,0 +1,53 @@
+// Starts Tests/servers/http_server.py, a server that shares no code with ours.
+
+import Foundation
+
+/// A server process; it ends when this object or the test process goes, because its standard input does.
+// @unchecked: nothing changes after `init`.
+final class CurlTestServer: @unchecked Sendable {
+  /// One with TLS for all tests that do not mind company.
+  static let shared = Result { try CurlTestServer() }
+
+  let port: Int
+  /// The CA its certificate is signed by.
+  let caFile: String
+  private let process = Process()
+  private let input = Pipe()
+
+  struct NotStarted: Error {}
+
+  init(isTLS: Bool = true) throws {
+    let tests = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+    let certificates = try Self.certificates.get()
+    caFile = certificates + "/ca.pem"
+    process.executableURL = URL(filePath: "/usr/bin/env")
+    process.arguments =
+      ["python3", tests.appending(path: "servers/http_server.py").path()]
+      + (isTLS ? [certificates + "/server.pem", certificates + "/server.key"] : [])
+    let output = Pipe()
+    process.standardInput = input
+    process.standardOutput = output
+    try process.run()
+    let line = String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
+    guard let port = Int(line.trimmingCharacters(in: .whitespacesAndNewlines)) else { throw NotStarted() }
+    self.port = port
+  }
+
+  deinit {
+    try? input.fileHandleForWriting.close()
+    process.waitUntilExit()
+  }
+
+  /// A CA and a server certificate, made once for all tests of this process.
+  private static let certificates: Result<String, any Error> = Result {
+    let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+    let folder = FileManager.default.temporaryDirectory.appending(path: "push-gateway-certificates-\(getpid())").path()
+    let script = Process()
+    script.executableURL = URL(filePath: "/bin/sh")
+    script.arguments = [root.appending(path: "../scripts/certificates.sh").path(), folder]
+    try script.run()
+    script.waitUntilExit()
+    guard script.terminationStatus == 0 else { throw NotStarted() }
+    return folder
+  }
+}

@@ -1,0 +1,244 @@
+// The Expo provider against a server we did not write.
+
+import Foundation
+import Runtime
+import Synchronization
+import Testing
+
+@testable import Providers
+
+/// Collects what a provider reports, and wakes who waits for it.
+final class ProviderReports: Sendable {
+  private struct State {
+    var results: [PushResult] = []
+    var capacities: [Int] = []
+    var batches = 0
+    var waiting: (count: Int, continuation: CheckedContinuation<Void, Never>)?
+    var waitingForCapacity: (isEnough: @Sendable (Int) -> Bool, continuation: CheckedContinuation<Void, Never>)?
+  }
+
+  private let state = Mutex(State())
+
+  var results: [PushResult] { state.withLock { $0.results } }
+  var capacities: [Int] { state.withLock { $0.capacities } }
+  /// In how many pieces the results came.
+  var batches: Int { state.withLock { $0.batches } }
+
+  func receive(_ event: PushProviderEvent) {
+    state.withLock { state in
+      switch event {
+      case .results(let results):
+        state.results += results
+        state.batches += 1
+        if let waiting = state.waiting, state.results.count >= waiting.count {
+          state.waiting = nil
+          waiting.continuation.resume()
+        }
+      case .capacity(let capacity):
+        state.capacities.append(capacity)
+        if let waiting = state.waitingForCapacity, waiting.isEnough(capacity) {
+          state.waitingForCapacity = nil
+          waiting.continuation.resume()
+        }
+      }
+    }
+  }
+
+  /// Returns when so many results have come, with all of them by tag.
+  func results(_ count: Int) async -> [UInt64: PushResult] {
+    await withCheckedContinuation { continuation in
+      state.withLock { state in
+        if state.results.count >= count { continuation.resume() } else { state.waiting = (count, continuation) }
+      }
+    }
+    return Dictionary(grouping: results, by: \.tag).mapValues {
+      precondition($0.count == 1, "two results for one request")
+      return $0[0]
+    }
+  }
+
+  /// Returns when the last reported capacity satisfies the condition.
+  func capacity(where isEnough: @escaping @Sendable (Int) -> Bool) async {
+    await withCheckedContinuation { continuation in
+      state.withLock { state in
+        if let last = state.capacities.last, isEnough(last) {
+          continuation.resume()
+        } else {
+          state.waitingForCapacity = (isEnough, continuation)
+        }
+      }
+    }
+  }
+}
+
+@Suite struct ExpoProviderTests {
+  private struct Fixture {
+    let provider: ExpoProvider
+    let reports = ProviderReports()
+
+    init(accessToken: String? = nil, change: (inout ExpoConfiguration) -> Void = { _ in }) throws {
+      let server = try CurlTestServer.shared.get()
+      var configuration = ExpoConfiguration(
+        url: "https://localhost:\(server.port)/", accessToken: accessToken, caFile: server.caFile)
+      change(&configuration)
+      provider = ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
+    }
+
+    func start() async {
+      await provider.start { [reports] in reports.receive($0) }
+    }
+
+    func stop(within grace: Nanoseconds = .seconds(5)) async {
+      await provider.shutDown(by: SystemClock().now() + grace)
+      provider.loop.stop()
+    }
+  }
+
+  private func request(_ tag: Int, _ token: String, in time: Nanoseconds = .seconds(30)) -> PushRequest {
+    PushRequest(
+      tag: UInt64(tag), deliveryID: DeliveryID(high: 0, low: 0), kind: .invite, environment: .production,
+      token: Array(token.utf8), body: Array(#"{"title":"Ring","data":{"callId":"c"}}"#.utf8), collapseID: nil,
+      deadline: SystemClock().now() + time, expiresAtMilliseconds: SystemClock().wallMilliseconds() + time.milliseconds)
+  }
+
+  private func messageID(_ result: PushResult?) -> [String] {
+    guard case .accepted(let id?)? = result?.outcome else { return [] }
+    return id.split(separator: "-", maxSplits: 2).map(String.init)
+  }
+
+  @Test func oneTurnsPushesLeaveInOneRequestAndTicketsComeBackToTheirOwn() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    let batch = (1...50).map { request($0, $0 % 10 == 0 ? "dead-\($0)" : "token-\($0)") }
+    await fixture.provider.send(batch)
+    let results = await fixture.reports.results(50)
+    for tag in 1...50 {
+      let result = try #require(results[UInt64(tag)])
+      #expect(result.status == 200)
+      if tag % 10 == 0 {
+        #expect(result.outcome == .tokenInvalid(reason: "DeviceNotRegistered", since: nil))
+      } else {
+        #expect(messageID(result).dropFirst() == ["50", "token-\(tag)"])
+      }
+      #expect(try #require(result.sentAt) <= result.answeredAt)
+    }
+    #expect(fixture.reports.batches == 1)
+    #expect(fixture.reports.capacities.first == 600)
+    await fixture.stop()
+  }
+
+  @Test func manyPushesFillRequestsOfAHundredOverSixConnections() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    await fixture.provider.send((0..<1_050).map { request($0, "slow-\($0)") })
+    let results = await fixture.reports.results(1_050)
+    let ids = results.values.map { messageID($0) }
+    #expect(Set(ids.map { $0[1] }) == ["100", "50"])
+    #expect(Set(ids.map { $0[0] }).count == 6)
+    await fixture.stop()
+  }
+
+  @Test func messagesOfSeveralProjectsAreSentAgainEachProjectByItself() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    await fixture.provider.send((0..<9).map { request($0, "mixed-\($0 % 3)-\($0)") })
+    let results = await fixture.reports.results(9)
+    for tag in 0..<9 { #expect(messageID(results[UInt64(tag)]).dropFirst() == ["3", "mixed-\(tag % 3)-\(tag)"]) }
+    await fixture.stop()
+  }
+
+  @Test func eachPushIsAnsweredForAtItsOwnDeadline() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    let clock = SystemClock()
+    let start = clock.now()
+    await fixture.provider.send([
+      request(1, "hang-1", in: .milliseconds(1_500)), request(2, "hang-2", in: .milliseconds(200)),
+      request(3, "token-3", in: .zero),
+    ])
+    let first = await fixture.reports.results(2)
+    #expect(first[3]?.outcome == .expired)
+    #expect(first[3]?.sentAt == nil)
+    #expect(first[2]?.outcome == .unknown(reason: "TimedOut"))
+    #expect(first[2]?.sentAt != nil)
+    #expect(first[1] == nil)
+    #expect(clock.now() - start < .milliseconds(1_500))
+    let all = await fixture.reports.results(3)
+    #expect(all[1]?.outcome == .unknown(reason: "TimedOut"))
+    #expect(clock.now() - start >= .milliseconds(1_490))
+    await fixture.stop()
+  }
+
+  @Test func aGatewayErrorInHTMLIsTroubleOfTheirs() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    await fixture.provider.send([request(1, "html-1")])
+    let result = await fixture.reports.results(1)[1]
+    #expect(result?.outcome == .unavailable(reason: "HTTP502", after: nil))
+    #expect(result?.status == 502)
+    await fixture.stop()
+  }
+
+  @Test func ticketsThatDoNotAddUpAreNotBelieved() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    await fixture.provider.send([request(1, "short-1"), request(2, "token-2")])
+    let results = await fixture.reports.results(2)
+    #expect(results[1]?.outcome == .unknown(reason: "TicketCountMismatch"))
+    #expect(results[2]?.outcome == .unknown(reason: "TicketCountMismatch"))
+    await fixture.stop()
+  }
+
+  @Test func shuttingDownFinishesWhatIsUnderWay() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    await fixture.provider.send([request(1, "slow-1")])
+    await fixture.provider.send([])  // a turn later, so that the request is under way
+    await fixture.provider.shutDown(by: SystemClock().now() + .seconds(20))
+    #expect(messageID(fixture.reports.results.first).last == "slow-1")
+    #expect(fixture.reports.capacities.last == 0)
+    await fixture.provider.send([request(2, "token-2")])
+    let results = await fixture.reports.results(2)
+    #expect(results[2]?.outcome == .refused(reason: "ShuttingDown"))
+    fixture.provider.loop.stop()
+  }
+
+  @Test func shuttingDownRefusesWhatHasNotLeft() async throws {
+    let fixture = try Fixture { $0.requestsMax = 1 }
+    await fixture.start()
+    await fixture.provider.send([request(1, "hang-1")])
+    await fixture.provider.send([request(2, "token-2")])  // a turn later: the one request there may be is under way
+    await fixture.stop(within: .milliseconds(100))
+    let results = await fixture.reports.results(2)
+    #expect(results[1]?.outcome == .unknown(reason: "ShuttingDown"))
+    #expect(results[2]?.outcome == .refused(reason: "ShuttingDown"))
+  }
+
+  @Test func shuttingDownWaitsNoLongerThanItsDeadline() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    await fixture.provider.send([request(1, "hang-1")])
+    await fixture.stop(within: .milliseconds(200))
+    let results = await fixture.reports.results(1)
+    #expect(results[1]?.outcome == .unknown(reason: "ShuttingDown"))
+  }
+
+  @Test func anAccessTokenFileIsReadAndItsFaultsNamed() throws {
+    let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let file = folder + "/token"
+    try "  abc123\n".write(toFile: file, atomically: true, encoding: .utf8)
+    #expect(try ExpoConfiguration.readAccessToken(file: file) == "abc123")
+    for content in ["", "\n", "two words", "two\nlines", "töken", "nul\0"] {
+      try content.write(toFile: file, atomically: true, encoding: .utf8)
+      let error = #expect(throws: ExpoConfiguration.AccessTokenError.malformed(path: file)) {
+        _ = try ExpoConfiguration.readAccessToken(file: file)
+      }
+      #expect(error.map { !"\($0)".contains("two") && "\($0)".contains(file) } == true)
+    }
+    #expect(throws: ExpoConfiguration.AccessTokenError.file(.init(.missing, path: file + "x"))) {
+      _ = try ExpoConfiguration.readAccessToken(file: file + "x")
+    }
+  }
+}

@@ -1,0 +1,120 @@
+// Expo's batching, and the bytes of a request.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite struct ExpoSendQueueTests {
+  static func request(
+    _ tag: Int, token: String? = nil, deadline: Int64 = 60, body: String = #"{"title":"t"}"#, collapseID: String? = nil
+  ) -> PushRequest {
+    PushRequest(
+      tag: UInt64(tag), deliveryID: DeliveryID(high: 0, low: UInt64(tag)), kind: .invite, environment: .production,
+      token: Array((token ?? "token-\(tag)").utf8), body: Array(body.utf8), collapseID: collapseID.map { Array($0.utf8) },
+      deadline: Instant(nanoseconds: deadline * 1_000_000_000), expiresAtMilliseconds: 1_700_000_000_000 + deadline * 1000)
+  }
+
+  private func tags(_ batch: ExpoSendQueue.Batch?) -> [Int]? { batch?.requests.map { Int($0.tag) } }
+
+  @Test func whatComesFirstLeavesAtOnceAndWhatPilesUpLeavesTogether() {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 2)
+    queue.append([Self.request(1)])
+    #expect(tags(queue.next()) == [1])
+    queue.append([Self.request(2), Self.request(3)])
+    #expect(tags(queue.next()) == [2, 3])
+    for tag in 4...250 { queue.append([Self.request(tag)]) }
+    #expect(queue.next() == nil)
+    #expect(queue.requestsUnderWay == 2)
+    queue.finishOne()
+    #expect(tags(queue.next()) == Array(4...103))
+    #expect(queue.next() == nil)
+    queue.finishOne()
+    #expect(tags(queue.next()) == Array(104...203))
+    queue.finishOne()
+    #expect(tags(queue.next()) == Array(204...250))
+    queue.finishOne()
+    queue.finishOne()
+    #expect(queue.next() == nil)
+    #expect(queue.isEmpty && queue.requestsUnderWay == 0)
+  }
+
+  @Test func aBatchOfSeveralProjectsIsSplitByTheTokensExpoNamed() throws {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
+    queue.append((1...5).map { Self.request($0) })
+    let first = queue.next()
+    let batch = try #require(first)
+    queue.finishOne()
+    queue.append(batch, splitBy: [["token-1", "token-4"], ["token-2"], ["unknown"]].map { $0.map { Array($0.utf8) } })
+    var groups: [[Int]] = []
+    while let next = queue.next() {
+      #expect(next.isSplit)
+      groups.append(tags(next)!)
+    }
+    #expect(Set(groups) == [[1, 4], [2], [3], [5]])
+  }
+
+  @Test func whatWaitsPastItsDeadlineIsTakenOut() {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 1)
+    queue.append([Self.request(1)])
+    _ = queue.next()
+    #expect(queue.earliestDeadline == nil)
+    queue.append([Self.request(2, deadline: 30), Self.request(3, deadline: 10), Self.request(4, deadline: 20)])
+    queue.append(.init(requests: [Self.request(5, deadline: 5)], isSplit: false), splitBy: [])
+    #expect(queue.earliestDeadline == Instant(nanoseconds: 5_000_000_000))
+    #expect(queue.removeExpired(at: Instant(nanoseconds: 4_999_999_999)).isEmpty)
+    #expect(queue.removeExpired(at: Instant(nanoseconds: 10_000_000_000)).map(\.tag) == [3, 5])
+    #expect(queue.removeAll().map(\.tag) == [2, 4])
+    #expect(queue.isEmpty)
+  }
+
+  @Test func everyMessageComesOutExactlyOnceWhateverHappens() {
+    var random = SystemRandomNumberGenerator()
+    for _ in 0..<200 {
+      let (messagesMax, requestsMax) = (Int.random(in: 1...7, using: &random), Int.random(in: 1...3, using: &random))
+      var queue = ExpoSendQueue(messagesMax: messagesMax, requestsMax: requestsMax)
+      var (next, out, underWay) = (0, [Int](), [ExpoSendQueue.Batch]())
+      for step in 0..<60 {
+        switch Int.random(in: 0..<5, using: &random) {
+        case 0, 1:
+          let count = Int.random(in: 0...9, using: &random)
+          queue.append((next..<next + count).map { Self.request($0, deadline: Int64.random(in: 0...60, using: &random)) })
+          next += count
+        case 2:
+          while let batch = queue.next() {
+            #expect(!batch.requests.isEmpty && batch.requests.count <= messagesMax)
+            underWay.append(batch)
+            #expect(underWay.count <= requestsMax)
+          }
+        case 3:
+          guard let batch = underWay.popLast() else { continue }
+          queue.finishOne()
+          if Bool.random(using: &random), !batch.isSplit {
+            queue.append(batch, splitBy: [batch.requests.prefix(2).map(\.token)])
+          } else {
+            out += tags(batch)!
+          }
+        default:
+          out += queue.removeExpired(at: Instant(nanoseconds: Int64(step) * 1_000_000_000)).map { Int($0.tag) }
+        }
+      }
+      out += underWay.flatMap { tags($0)! } + queue.removeAll().map { Int($0.tag) }
+      #expect(out.sorted() == Array(0..<next))
+    }
+  }
+
+  @Test func theBodyIsTheMessagesWithExposFieldsInFront() {
+    let requests = [
+      Self.request(1, token: "ExponentPushToken[abc]", deadline: 30, body: #"{"title":"Ring","data":{"callId":"c"}}"#),
+      Self.request(2, token: #"odd"\"#, deadline: 5, body: #"{"sound":null}"#, collapseID: "call-1"),
+      Self.request(3, token: "late", deadline: 1),
+    ]
+    let body = ExpoRequestWriter.body(requests, now: Instant(nanoseconds: 1_500_000_000))
+    #expect(
+      String(decoding: body, as: UTF8.self) == """
+        [{"to":"ExponentPushToken[abc]","priority":"high","expiration":1700000030,"ttl":28,"title":"Ring","data":{"callId":"c"}},\
+        {"to":"odd\\"\\\\","priority":"high","expiration":1700000005,"ttl":3,"collapseId":"call-1","sound":null},\
+        {"to":"late","priority":"high","expiration":1700000001,"ttl":0,"title":"t"}]
+        """)
+  }
+}

@@ -1,0 +1,154 @@
+// Every row of FCM's reason table, and what no table holds; and the bytes of a request.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite struct FCMAnswerTests {
+  private func read(
+    _ status: UInt16, _ body: String, retryAfter: String? = nil, date: String? = nil
+  ) -> FCMDisposition {
+    var response = HTTP2Message()
+    response.headers.add(":status", String(status))
+    if let retryAfter { response.headers.add("retry-after", retryAfter) }
+    if let date { response.headers.add("date", date) }
+    response.body = Array(body.utf8)
+    return FCMReasonTable.read(response, wallMilliseconds: 784_111_777_000)
+  }
+
+  private static func error(_ status: String, fcm: String? = nil, field: String? = nil) -> String {
+    var details: [String] = []
+    if let fcm {
+      details.append(#"{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"\#(fcm)"}"#)
+    }
+    if let field {
+      details.append(
+        #"{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[{"field":"\#(field)","description":"d"}]}"#)
+    }
+    return #"{"error":{"code":0,"message":"m","status":"\#(status)","details":[\#(details.joined(separator: ","))]}}"#
+  }
+
+  @Test func successCarriesTheMessagesName() {
+    #expect(
+      read(200, #"{"name":"projects/p/messages/0:17%abc"}"#)
+        == .settle(.accepted(messageID: "projects/p/messages/0:17%abc")))
+  }
+
+  @Test("Every row", arguments: [
+    (400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.token"),
+      .settle(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil))),
+    (400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.data"),
+      .settle(.rejected(reason: "INVALID_ARGUMENT"))),
+    (400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT"), .settle(.rejected(reason: "INVALID_ARGUMENT"))),
+    (400, error("INVALID_ARGUMENT"), .settle(.rejected(reason: "INVALID_ARGUMENT"))),
+    (400, error("INVALID_ARGUMENT", field: "message.token"),
+      .settle(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil))),
+    (401, error("UNAUTHENTICATED", fcm: "THIRD_PARTY_AUTH_ERROR"),
+      .settle(.unauthorized(reason: "THIRD_PARTY_AUTH_ERROR"))),
+    (401, error("UNAUTHENTICATED"), .renewToken),
+    (403, error("PERMISSION_DENIED", fcm: "SENDER_ID_MISMATCH"),
+      .settle(.tokenInvalid(reason: "SENDER_ID_MISMATCH", since: nil))),
+    (403, error("PERMISSION_DENIED"), .settle(.unauthorized(reason: "PERMISSION_DENIED"))),
+    (404, error("NOT_FOUND", fcm: "UNREGISTERED"), .settle(.tokenInvalid(reason: "UNREGISTERED", since: nil))),
+    (404, error("NOT_FOUND"), .settle(.unauthorized(reason: "NOT_FOUND"))),
+    (429, error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED"),
+      .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(60), isLaneWide: true))),
+    (429, error("RESOURCE_EXHAUSTED"),
+      .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: .seconds(60), isLaneWide: true))),
+    (500, error("INTERNAL", fcm: "INTERNAL"), .settle(.unavailable(reason: "INTERNAL", after: nil))),
+    (503, error("UNAVAILABLE", fcm: "UNAVAILABLE"), .settle(.unavailable(reason: "UNAVAILABLE", after: nil))),
+  ] as [(UInt16, String, FCMDisposition)])
+  func rows(status: UInt16, body: String, disposition: FCMDisposition) {
+    #expect(read(status, body) == disposition)
+  }
+
+  @Test func everyRowHasItsSource() {
+    #expect(FCMReasonTable.rows.count == 12)
+    #expect(FCMReasonTable.rows.allSatisfy { !$0.source.isEmpty })
+  }
+
+  @Test func retryAfterIsObeyedInSecondsAndAsADate() {
+    let body = Self.error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED")
+    #expect(
+      read(429, body, retryAfter: "7") == .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(7), isLaneWide: true)))
+    #expect(
+      read(503, Self.error("UNAVAILABLE", fcm: "UNAVAILABLE"), retryAfter: "Sun, 06 Nov 1994 08:49:57 GMT")
+        == .settle(.unavailable(reason: "UNAVAILABLE", after: .seconds(20))))
+    #expect(
+      read(502, "", retryAfter: "Sun, 06 Nov 1994 08:49:57 GMT", date: "Sun, 06 Nov 1994 08:49:47 GMT")
+        == .settle(.unavailable(reason: "HTTP502", after: .seconds(10))))
+  }
+
+  @Test("A body that is none of FCM's kills no token", arguments: [
+    (400, FCMDisposition.settle(.rejected(reason: "HTTP400"))), (401, .renewToken),
+    (302, .settle(.unauthorized(reason: "HTTP302"))), (403, .settle(.unauthorized(reason: "HTTP403"))),
+    (404, .settle(.unauthorized(reason: "HTTP404"))), (408, .settle(.unavailable(reason: "HTTP408", after: nil))),
+    (413, .settle(.rejected(reason: "HTTP413"))),
+    (429, .settle(.throttled(reason: "HTTP429", after: .seconds(60), isLaneWide: true))),
+    (500, .settle(.unavailable(reason: "HTTP500", after: nil))), (502, .settle(.unavailable(reason: "HTTP502", after: nil))),
+    (503, .settle(.unavailable(reason: "HTTP503", after: nil))), (504, .settle(.unavailable(reason: "HTTP504", after: nil))),
+  ] as [(UInt16, FCMDisposition)])
+  func foreignBodies(status: UInt16, disposition: FCMDisposition) {
+    let bodies = [
+      "", "<!DOCTYPE html><title>Error 502 (Server Error)!!1</title>", "null", "[]", #"{"error":"#, #"{"error":7}"#,
+      #"{"error":{}}"#, #"{"error":{"details":{}}}"#, #"{"error":{"status":7,"details":[7,null,{"@type":1}]}}"#,
+      // the right code under the wrong status, or of another error type
+      status == 404 ? "" : Self.error("NOT_FOUND", fcm: "UNREGISTERED"),
+      #"{"error":{"status":"X","details":[{"@type":"type.googleapis.com/other.Error","errorCode":"UNREGISTERED"}]}}"#,
+    ]
+    for body in bodies { #expect(read(status, body) == disposition, "\(body)") }
+  }
+
+  @Test func successWithoutANameIsNotBelieved() {
+    for body in ["", "<html></html>", "{}", #"{"name":7}"#] {
+      #expect(read(200, body) == .settle(.unknown(reason: "MalformedAnswer")))
+    }
+  }
+
+  // MARK: - The request
+
+  private func request(deadline: Int64, collapseID: String? = nil) -> PushRequest {
+    PushRequest(
+      tag: 1, deliveryID: DeliveryID(high: 0, low: 1), kind: .invite, environment: .production,
+      token: Array(#"abc:APA91b-_"#.utf8), body: Array(#"{"callId":"c1","fromId":"u\"1"}"#.utf8),
+      collapseID: collapseID.map { Array($0.utf8) }, deadline: Instant(nanoseconds: deadline),
+      expiresAtMilliseconds: 0)
+  }
+
+  @Test func theBodyIsDataOnlyHighAndLivesAsLongAsTheDeadline() {
+    let body = FCMRequestWriter.body(request(deadline: 30_999_999_999), now: Instant(nanoseconds: 1_000_000_000))
+    #expect(
+      String(decoding: body, as: UTF8.self) == """
+        {"message":{"token":"abc:APA91b-_","data":{"callId":"c1","fromId":"u\\"1"},\
+        "android":{"priority":"HIGH","ttl":"29s","direct_boot_ok":true}}}
+        """)
+  }
+
+  @Test func aCollapseKeyIsWrittenWhereThereIsOne() {
+    let body = FCMRequestWriter.body(request(deadline: 5_000_000_000, collapseID: "call-1"), now: Instant(nanoseconds: 0))
+    #expect(
+      String(decoding: body, as: UTF8.self).hasSuffix(
+        #""android":{"priority":"HIGH","ttl":"5s","collapse_key":"call-1","direct_boot_ok":true}}}"#))
+  }
+
+  @Test(arguments: [(0, 1, "0s"), (999_999_999, 0, "0s"), (1_000_000_000, 0, "1s"), (Int64.max, 0, "2419200s")])
+  func timeToLive(deadline: Int64, now: Int64, expected: String) {
+    let body = FCMRequestWriter.body(request(deadline: deadline), now: Instant(nanoseconds: now))
+    #expect(String(decoding: body, as: UTF8.self).contains("\"ttl\":\"\(expected)\""))
+  }
+
+  @Test func theHeadIsAsTheProtocolWantsIt() {
+    var headers = HTTP2HeaderBlock()
+    FCMRequestWriter(authority: "localhost:8443", projectID: "p-1").write(bearer: Array("Bearer T".utf8), into: &headers)
+    var fields: [String] = []
+    headers.forEach { name, value in
+      fields.append("\(String(decoding: name, as: UTF8.self)): \(String(decoding: value, as: UTF8.self))")
+    }
+    #expect(
+      fields == [
+        ":method: POST", ":scheme: https", ":path: /v1/projects/p-1/messages:send", ":authority: localhost:8443",
+        "authorization: Bearer T", "content-type: application/json",
+      ])
+  }
+}

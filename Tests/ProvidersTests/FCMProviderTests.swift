@@ -1,0 +1,178 @@
+// The FCM provider over real HTTP/2 and TLS, with access tokens the test hands out.
+
+import HTTP2TestSupport
+import Logging
+import Runtime
+import Synchronization
+import Testing
+
+@testable import Providers
+
+/// Hands out "token-1", "token-2", …: a new one whenever the current one is refused.
+private final class ScriptedTokens: ProviderTokenSource {
+  private struct State {
+    var count = 0
+    var renewals = 0
+    var failing = false
+  }
+
+  private let state = Mutex(State())
+  /// Whether a refused token is replaced.
+  private let replaces: Bool
+
+  init(replaces: Bool = true, failing: Bool = false) {
+    self.replaces = replaces
+    state.withLock { $0.failing = failing }
+  }
+
+  var count: Int { state.withLock { $0.count } }
+
+  func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
+    let number: Int? = state.withLock { state in
+      if state.failing { return nil }
+      if state.count == 0 || (refused != nil && replaces) { state.count += 1 }
+      return state.count
+    }
+    guard let number else { throw ProviderTokenError("none today") }
+    return ProviderToken(
+      value: Array("token-\(number)".utf8), issuedAtMilliseconds: 0, renewAtMilliseconds: .max / 2)
+  }
+}
+
+@Suite struct FCMProviderTests {
+  private struct Fixture {
+    let server: HTTP2TestServer
+    let provider: FCMProvider
+    let reports = ProviderReports()
+
+    init(tokens: ScriptedTokens = ScriptedTokens(), handler: @escaping (HTTP2TestServer.Exchange) -> Void) throws {
+      server = try HTTP2TestServer(handler: handler)
+      provider = FCMProvider(
+        FCMConfiguration(projectID: "p", endpoint: try server.endpoint()), tokens: tokens,
+        loop: EventLoop(name: "fcm-test"), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    }
+
+    func start() async { await provider.start { [reports] in reports.receive($0) } }
+
+    func stop() async {
+      await provider.shutDown(by: SystemClock().now() + .seconds(5))
+      provider.loop.stop()
+    }
+  }
+
+  private func request(_ tag: Int, in time: Nanoseconds = .seconds(30)) -> PushRequest {
+    PushRequest(
+      tag: UInt64(tag), deliveryID: DeliveryID(high: 0, low: 0), kind: .invite, environment: .production,
+      token: Array("device-\(tag)".utf8), body: Array(#"{"callId":"c"}"#.utf8), collapseID: nil,
+      deadline: SystemClock().now() + time, expiresAtMilliseconds: 0)
+  }
+
+  private static func device(_ exchange: HTTP2TestServer.Exchange) -> String {
+    guard let json = try? JSONScanner(exchange.message.body), let message = json.member("message"),
+      let token = json.member("token", of: message).flatMap(json.text)
+    else { return "?" }
+    return token
+  }
+
+  private static func accept(_ exchange: HTTP2TestServer.Exchange) {
+    exchange.respond(200, body: #"{"name":"projects/p/messages/\#(device(exchange))"}"#)
+  }
+
+  private static let unauthenticated = #"{"error":{"code":401,"status":"UNAUTHENTICATED"}}"#
+
+  @Test func pushesComeBackWithTheMessagesNamesInOneReportATurn() async throws {
+    let fixture = try Fixture(handler: Self.accept)
+    await fixture.start()
+    await fixture.reports.capacity { $0 > 0 }
+    await fixture.provider.send((0..<250).map { request($0) })
+    let results = await fixture.reports.results(250)
+    for tag in 0..<250 {
+      let result = try #require(results[UInt64(tag)])
+      #expect(result.outcome == .accepted(messageID: "projects/p/messages/device-\(tag)"))
+      #expect(result.status == 200)
+      #expect(try #require(result.sentAt) <= result.answeredAt)
+    }
+    #expect(fixture.reports.batches < 125, "results come in batches")
+    await fixture.stop()
+    #expect(fixture.reports.capacities.last == 0)
+  }
+
+  @Test func thereIsNoCapacityWithoutAnAccessToken() async throws {
+    let fixture = try Fixture(tokens: ScriptedTokens(failing: true), handler: Self.accept)
+    await fixture.start()
+    await fixture.provider.send([request(1, in: .milliseconds(300))])
+    let results = await fixture.reports.results(1)
+    #expect(results[1]?.outcome == .expired)
+    #expect(results[1]?.sentAt == nil)
+    #expect(fixture.reports.capacities.allSatisfy { $0 == 0 })
+    await fixture.stop()
+  }
+
+  @Test func aRefusedAccessTokenIsReplacedOnceAndThePushesAreSentAgain() async throws {
+    let tokens = ScriptedTokens()
+    let fixture = try Fixture(tokens: tokens) { exchange in
+      if exchange.message.headers.text("authorization") == "Bearer token-2" {
+        Self.accept(exchange)
+      } else {
+        exchange.respond(401, body: Self.unauthenticated)
+      }
+    }
+    await fixture.start()
+    await fixture.reports.capacity { $0 > 0 }
+    await fixture.provider.send((0..<50).map { request($0) })
+    let results = await fixture.reports.results(50)
+    for result in results.values { #expect(result.status == 200) }
+    #expect(tokens.count == 2)
+    await fixture.stop()
+  }
+
+  @Test(arguments: [true, false])
+  func anAccessTokenRefusedTwiceIsAFaultOfTheCredentials(isReplaced: Bool) async throws {
+    let fixture = try Fixture(tokens: ScriptedTokens(replaces: isReplaced)) { exchange in
+      exchange.respond(401, body: Self.unauthenticated)
+    }
+    await fixture.start()
+    await fixture.reports.capacity { $0 > 0 }
+    await fixture.provider.send([request(1)])
+    let results = await fixture.reports.results(1)
+    #expect(results[1]?.outcome == .unauthorized(reason: "UNAUTHENTICATED"))
+    #expect(results[1]?.status == 401)
+    await fixture.stop()
+  }
+
+  @Test func outcomesAreThoseOfTheTable() async throws {
+    let fixture = try Fixture { exchange in
+      switch Self.device(exchange) {
+      case "device-1":
+        exchange.respond(
+          404,
+          body: #"{"error":{"status":"NOT_FOUND","details":[{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"UNREGISTERED"}]}}"#
+        )
+      case "device-2": exchange.respond(502, body: "<html>")
+      case "device-3": exchange.respond(503, [("retry-after", "3")])
+      default: break  // no answer
+      }
+    }
+    await fixture.start()
+    await fixture.reports.capacity { $0 > 0 }
+    await fixture.provider.send([request(1), request(2), request(3), request(4, in: .milliseconds(400))])
+    let results = await fixture.reports.results(4)
+    #expect(results[1]?.outcome == .tokenInvalid(reason: "UNREGISTERED", since: nil))
+    #expect(results[2]?.outcome == .unavailable(reason: "HTTP502", after: nil))
+    #expect(results[3]?.outcome == .unavailable(reason: "HTTP503", after: .seconds(3)))
+    #expect(results[4]?.outcome == .unknown(reason: "TimedOut"))
+    #expect(results[4]?.sentAt != nil)
+    await fixture.stop()
+  }
+
+  @Test func afterShuttingDownEverythingIsRefused() async throws {
+    let fixture = try Fixture(handler: Self.accept)
+    await fixture.start()
+    await fixture.reports.capacity { $0 > 0 }
+    await fixture.provider.shutDown(by: SystemClock().now() + .seconds(5))
+    await fixture.provider.send([request(1)])
+    let results = await fixture.reports.results(1)
+    #expect(results[1]?.outcome == .refused(reason: "ShuttingDown"))
+    fixture.provider.loop.stop()
+  }
+}

@@ -1,0 +1,105 @@
+// Service account files: what is read, what is refused and how it is said; and the assertion, verified by PyJWT.
+
+import Foundation
+import Runtime
+import Testing
+
+@testable import Providers
+
+/// A service account with a key made for this process.
+enum FCMTestAccount {
+  static let key = try! SigningKey.generate(for: .rs256)
+
+  static var pem: String { String(decoding: try! key.privateKeyPEM(), as: UTF8.self).replacing("\n", with: "\\n") }
+
+  static let fields: [(name: String, json: String)] = [
+    ("type", #""service_account""#), ("project_id", #""porteiro-test""#), ("private_key_id", #""0123abcd""#),
+    ("private_key", "\"\(pem)\""), ("client_email", #""push@porteiro-test.iam.gserviceaccount.com""#),
+    ("token_uri", #""https://oauth2.googleapis.com/token""#), ("universe_domain", #""googleapis.com""#),
+  ]
+
+  /// The file, with one field's JSON replaced, or the field left out when that is nil.
+  static func json(replacing field: String = "", with value: String? = nil) -> [UInt8] {
+    let members = fields.compactMap { name, json in
+      name == field ? value.map { "\"\(name)\":\($0)" } : "\"\(name)\":\(json)"
+    }
+    return Array("{\(members.joined(separator: ",\n"))}".utf8)
+  }
+
+  static func account(tokenURI: String = "https://oauth2.googleapis.com/token") -> FCMServiceAccount {
+    FCMServiceAccount(
+      projectID: "porteiro-test", clientEmail: "push@porteiro-test.iam.gserviceaccount.com", privateKeyID: "0123abcd",
+      tokenURI: tokenURI, key: key)
+  }
+}
+
+@Suite struct FCMServiceAccountTests {
+  @Test func theFileIsRead() throws {
+    let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
+    try Data(FCMTestAccount.json()).write(to: URL(filePath: file))
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    let account = try FCMServiceAccount.load(file: file)
+    #expect(account.projectID == "porteiro-test")
+    #expect(account.clientEmail == "push@porteiro-test.iam.gserviceaccount.com")
+    #expect(account.privateKeyID == "0123abcd")
+    #expect(account.tokenURI == "https://oauth2.googleapis.com/token")
+    #expect(account.key.source == "\(file) (private_key)")
+  }
+
+  @Test func anIndependentLibraryVerifiesTheAssertion() throws {
+    let account = FCMTestAccount.account()
+    var verifier = IndependentJWTVerifier()
+    try verifier.add(
+      account.assertion(issuedAtSeconds: 1_700_000_000), key: account.key,
+      header: #"{"alg":"RS256","typ":"JWT","kid":"0123abcd"}"#,
+      claims: """
+        {"iss":"push@porteiro-test.iam.gserviceaccount.com","scope":"https://www.googleapis.com/auth/firebase.messaging",\
+        "aud":"https://oauth2.googleapis.com/token","iat":1700000000,"exp":1700003600}
+        """)
+    #expect(try verifier.verify() == "")
+  }
+
+  @Test("A field that is missing or wrong is named", arguments: [
+    ("type", nil, .missing(field: "type")), ("type", #""authorized_user""#, .otherType),
+    ("project_id", nil, .missing(field: "project_id")), ("project_id", "7", .notText(field: "project_id")),
+    ("project_id", #""""#, .notText(field: "project_id")),
+    ("project_id", #""a/../b""#, .malformed(field: "project_id", expected: "letters, digits, '-', '.' and ':'")),
+    ("client_email", nil, .missing(field: "client_email")), ("private_key_id", "null", .notText(field: "private_key_id")),
+    ("token_uri", nil, .missing(field: "token_uri")),
+    ("token_uri", #""http://example.com/token""#, .malformed(field: "token_uri", expected: "an https URL")),
+    ("private_key", nil, .missing(field: "private_key")),
+    ("private_key", #""secret""#, .key(SigningKeyError(.notAPrivateKey, source: "sa.json (private_key)"))),
+  ] as [(String, String?, FCMServiceAccountError.Reason)])
+  func faults(field: String, json: String?, reason: FCMServiceAccountError.Reason) throws {
+    let error = try #require(throws: FCMServiceAccountError.self) {
+      _ = try FCMServiceAccount(json: FCMTestAccount.json(replacing: field, with: json), path: "sa.json")
+    }
+    #expect(error == FCMServiceAccountError(reason, path: "sa.json"))
+    #expect(error.description.contains("sa.json"))
+    #expect(error.description.contains(field))
+    #expect(!error.description.contains("secret"))
+    #expect(!error.description.contains("PRIVATE KEY-----\\n"))
+  }
+
+  @Test func anECKeyIsNoServiceAccountsKey() throws {
+    let pem = String(decoding: try SigningKey.generate(for: .es256).privateKeyPEM(), as: UTF8.self)
+    let error = try #require(throws: FCMServiceAccountError.self) {
+      let json = FCMTestAccount.json(replacing: "private_key", with: "\"\(pem.replacing("\n", with: "\\n"))\"")
+      _ = try FCMServiceAccount(json: json, path: "sa.json")
+    }
+    #expect(error.reason == .key(SigningKeyError(.notRSA(found: "EC"), source: "sa.json (private_key)")))
+  }
+
+  @Test func whatIsNoJSONObjectIsRefused() {
+    #expect(throws: FCMServiceAccountError(.notAnObject, path: "x")) {
+      _ = try FCMServiceAccount(json: Array("[]".utf8), path: "x")
+    }
+    let error = #expect(throws: FCMServiceAccountError.self) {
+      _ = try FCMServiceAccount(json: Array(#"{"a":"#.utf8), path: "x")
+    }
+    #expect(error?.description == "service account file x: not JSON: the text ends too early at byte 5")
+    #expect(throws: FCMServiceAccountError(.file(.missing), path: "/nonexistent/sa.json")) {
+      _ = try FCMServiceAccount.load(file: "/nonexistent/sa.json")
+    }
+  }
+}

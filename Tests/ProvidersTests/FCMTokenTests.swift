@@ -1,0 +1,148 @@
+// Access tokens: the exchange, and when one is made, against a token endpoint we did not write.
+
+import Foundation
+import Runtime
+import Synchronization
+import Testing
+
+@testable import Providers
+
+/// A clock that stands still until it is told otherwise.
+private final class StandingClock: GatewayClock {
+  private let milliseconds = Mutex<Int64>(1_700_000_000_000)
+
+  func now() -> Instant { Instant(nanoseconds: milliseconds.withLock { $0 } * 1_000_000) }
+  func wallMilliseconds() -> Int64 { milliseconds.withLock { $0 } }
+  func advance(_ seconds: Int64) { milliseconds.withLock { $0 += seconds * 1000 } }
+}
+
+@Suite struct FCMTokenTests {
+  // MARK: - The exchange
+
+  @Test func theFormIsAsGoogleWantsIt() {
+    #expect(
+      String(decoding: FCMTokenExchange.body(assertion: Array("a.b-_.c".utf8)), as: UTF8.self)
+        == "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=a.b-_.c")
+  }
+
+  private func read(_ status: UInt16, _ body: String) throws -> FCMTokenExchange.Grant {
+    try FCMTokenExchange.read(
+      CurlResponse(status: status, body: Array(body.utf8), sentAt: Instant(nanoseconds: 0)))
+  }
+
+  @Test func aGrantIsRead() throws {
+    let grant = try read(200, #"{"access_token":"ya29.c.b0A","expires_in":3599,"token_type":"Bearer"}"#)
+    #expect(grant == .init(value: Array("ya29.c.b0A".utf8), lifetimeSeconds: 3599))
+    #expect(try read(200, #"{"access_token":"x","expires_in":999999999}"#).lifetimeSeconds == 86_400)
+  }
+
+  @Test("What is no grant says why and quotes no token", arguments: [
+    (400, #"{"error":"invalid_grant","error_description":"Invalid JWT Signature."}"#, "clock"),
+    (401, #"{"error":"invalid_client"}"#, "invalid_client"), (404, "<html>not found</html>", "token_uri"),
+    (503, "", "503"), (400, #"{"error":"x\ny"}"#, "unreadable"), (200, "", "usable"), (200, "{}", "usable"),
+    (200, #"{"access_token":"secret"}"#, "usable"), (200, #"{"access_token":"secret","expires_in":"3600"}"#, "usable"),
+    (200, #"{"access_token":"secret\r\nx: y","expires_in":3600}"#, "usable"),
+    (200, #"{"access_token":"secret","expires_in":0}"#, "usable"),
+    (200, #"{"access_token":"secret","expires_in":3600,"token_type":"mac"}"#, "bearer"),
+  ] as [(UInt16, String, String)])
+  func noGrant(status: UInt16, body: String, mentions: String) throws {
+    let error = try #require(throws: ProviderTokenError.self) { _ = try read(status, body) }
+    #expect(error.description.contains(mentions))
+    #expect(!error.description.contains("secret"))
+  }
+
+  // MARK: - When one is made
+
+  private struct Fixture {
+    let clock = StandingClock()
+    let source: FCMTokenSource
+
+    init(_ name: String) throws {
+      let server = try CurlTestServer.shared.get()
+      source = FCMTokenSource(
+        account: FCMTestAccount.account(tokenURI: "https://localhost:\(server.port)/token?\(name)"),
+        caFile: server.caFile, loop: EventLoop(name: "token-test"), clock: clock)
+    }
+
+    /// The token as text, or the error's.
+    func token(replacing refused: ProviderToken? = nil) async -> String {
+      do {
+        return String(decoding: try await source.token(replacing: refused).value, as: UTF8.self)
+      } catch {
+        return "\(error)"
+      }
+    }
+  }
+
+  @Test func everybodyWaitsForOneExchange() async throws {
+    let fixture = try Fixture("crowd")
+    let tokens = await withTaskGroup(of: String.self) { group in
+      for _ in 0..<20 { group.addTask { await fixture.token() } }
+      return await group.reduce(into: Set<String>()) { $0.insert($1) }
+    }
+    #expect(tokens == ["crowd-1"])
+    fixture.source.loop.stop()
+  }
+
+  @Test func aTokenIsRenewedFiveMinutesBeforeItsEnd() async throws {
+    let fixture = try Fixture("hour")
+    let token = try await fixture.source.token(replacing: nil)
+    #expect(token.renewAtMilliseconds - token.issuedAtMilliseconds == 3300 * 1000)
+    fixture.clock.advance(3299)
+    #expect(await fixture.token() == "hour-1")
+    fixture.clock.advance(1)
+    #expect(await fixture.token() == "hour-2")
+    fixture.source.loop.stop()
+  }
+
+  @Test func aShortLivedTokenIsRenewedAtHalfItsLife() async throws {
+    let fixture = try Fixture("short")
+    #expect(await fixture.token() == "short-1")
+    fixture.clock.advance(199)
+    #expect(await fixture.token() == "short-1")
+    fixture.clock.advance(1)
+    #expect(await fixture.token() == "short-2")
+    fixture.source.loop.stop()
+  }
+
+  @Test func aRefusedTokenIsReplacedUnlessItIsBrandNew() async throws {
+    let fixture = try Fixture("refused")
+    let token = try await fixture.source.token(replacing: nil)
+    #expect(await fixture.token(replacing: token) == "refused-1")
+    fixture.clock.advance(30)
+    #expect(await fixture.token(replacing: token) == "refused-2")
+    #expect(await fixture.token(replacing: token) == "refused-2")
+    fixture.source.loop.stop()
+  }
+
+  @Test func afterAFailureNobodyAsksBeforeTheBackoffAllows() async throws {
+    let fixture = try Fixture("fail2")
+    #expect(await fixture.token().contains("invalid_grant"))
+    #expect(await fixture.token().contains("invalid_grant"))  // not asked again, or this would be the second failure…
+    fixture.clock.advance(1)
+    #expect(await fixture.token().contains("invalid_grant"))  // …which is this one
+    fixture.clock.advance(2)
+    #expect(await fixture.token() == "fail2-3")
+    fixture.source.loop.stop()
+  }
+
+  @Test func aTokenStillGoodIsUsedOnWhenItsRenewalFails() async throws {
+    let fixture = try Fixture("once")
+    #expect(await fixture.token() == "once-1")
+    fixture.clock.advance(3300)
+    #expect(await fixture.token() == "once-1")
+    fixture.clock.advance(299)
+    #expect(await fixture.token() == "once-1")
+    fixture.clock.advance(1)
+    #expect(await fixture.token().contains("invalid_grant"))
+    fixture.source.loop.stop()
+  }
+
+  @Test func theErrorNamesTheAccountAndTheCause() async throws {
+    let fixture = try Fixture("odd")
+    let error = await fixture.token()
+    #expect(error.contains("push@porteiro-test.iam.gserviceaccount.com"))
+    #expect(error.contains("access_token"))
+    fixture.source.loop.stop()
+  }
+}

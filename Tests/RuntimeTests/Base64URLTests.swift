@@ -1,0 +1,35 @@
+// base64url against RFC 4648's vectors and what no encoder writes.
+
+import Runtime
+import Testing
+
+@Suite struct Base64URLTests {
+  @Test(
+    "RFC 4648's vectors, without padding",
+    arguments: [
+      ("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("fooba", "Zm9vYmE"),
+      ("foobar", "Zm9vYmFy"),
+    ])
+  func vectors(plain: String, encoded: String) {
+    #expect(Base64URL.encode(Array(plain.utf8)) == Array(encoded.utf8))
+    #expect(Base64URL.decode(Array(encoded.utf8)) == Array(plain.utf8))
+  }
+
+  @Test func usesTheURLAlphabet() {
+    #expect(Base64URL.encode([0xFB, 0xFF, 0xBF]) == Array("-_-_".utf8))
+  }
+
+  @Test func everyByteAndLengthSurvivesTheRoundTrip() {
+    for length in 0...260 {
+      let bytes = (0..<length).map { UInt8(truncatingIfNeeded: $0 * 7 + length) }
+      #expect(Base64URL.decode(Base64URL.encode(bytes)) == bytes)
+    }
+  }
+
+  @Test(
+    "What no encoder writes is refused",
+    arguments: ["Z", "Zg==", "Zm9v\n", "+/+/", "Zm9vY", "Zh", "Zm9", "Zm 9v", "Zm9vé", "."])
+  func refused(text: String) {
+    #expect(Base64URL.decode(Array(text.utf8)) == nil)
+  }
+}

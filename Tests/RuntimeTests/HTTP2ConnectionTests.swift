@@ -1,0 +1,371 @@
+// The HTTP/2 connection over real TLS: against nghttpd, and against a server that misbehaves when told to.
+
+import Foundation
+import HTTP2TestSupport
+import Runtime
+import Testing
+
+/// Owns one connection on a loop and lets a test wait for what happens to it.
+// @unchecked: everything is touched on the loop only.
+private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendable {
+  let loop = EventLoop(name: "test-client")
+  let connection: HTTP2Connection
+  var limits: [Int] = []
+  var ended: [Int: HTTP2Exchange] = [:]
+  var endings = 0
+  var goingAway: [String] = []
+  var isClosed = false
+  var error: HTTP2Error?
+  private var waiting: (condition: (ConnectionProbe) -> Bool, continuation: CheckedContinuation<Void, Never>)?
+
+  init(_ endpoint: HTTP2Endpoint, _ change: (inout HTTP2ConnectionSettings) -> Void = { _ in }) {
+    var settings = HTTP2ConnectionSettings()
+    change(&settings)
+    connection = HTTP2Connection(endpoint, settings: settings, loop: loop)
+    connection.delegate = self
+    loop.execute { self.connection.connect() }
+  }
+
+  func stop() { loop.stop() }
+
+  /// Queues requests in one turn; the tags are the indices of `paths`.
+  func request(_ paths: [String], body: [UInt8] = [], timeout: Nanoseconds = .seconds(20)) {
+    loop.execute { [self] in
+      for (tag, path) in paths.enumerated() {
+        var headers = HTTP2HeaderBlock()
+        headers.add(":method", body.isEmpty ? "GET" : "POST")
+        headers.add(":scheme", "https")
+        headers.add(":path", path, isIndexed: false)
+        headers.add(":authority", connection.endpoint.authority)
+        if !connection.request(headers, body: body, deadline: loop.now + timeout, tag: tag) {
+          ended[tag] = HTTP2Exchange(.refused("not taken"), sentAt: nil)
+        }
+      }
+    }
+  }
+
+  func perform(_ body: @escaping @Sendable (HTTP2Connection) -> Void) {
+    loop.execute { body(self.connection) }
+  }
+
+  /// Returns when `condition` holds; it is looked at after each event.
+  func wait(until condition: @escaping @Sendable (ConnectionProbe) -> Bool) async {
+    await withCheckedContinuation { continuation in
+      loop.execute { [self] in
+        waiting = (condition, continuation)
+        check()
+      }
+    }
+  }
+
+  private func check() {
+    guard let (condition, continuation) = waiting, condition(self) else { return }
+    waiting = nil
+    continuation.resume()
+  }
+
+  func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int) {
+    limits.append(streamsMax)
+    check()
+  }
+  func connection(_ connection: HTTP2Connection, didEnd tag: Int, _ exchange: HTTP2Exchange) {
+    endings += 1
+    ended[tag] = exchange
+    check()
+  }
+  func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String) {
+    goingAway.append(reason)
+    check()
+  }
+  func connection(_ connection: HTTP2Connection, didCloseWith error: HTTP2Error?) {
+    isClosed = true
+    self.error = error
+    check()
+  }
+
+  var statuses: [UInt16] {
+    ended.values.compactMap { if case .response(let message) = $0.result { message.status } else { nil } }
+  }
+  func kind(_ tag: Int) -> String {
+    switch ended[tag]?.result {
+    case .response(let message): "\(message.status)"
+    case .refused: "refused"
+    case .timedOut: "timedOut"
+    case .lost: "lost"
+    case nil: "none"
+    }
+  }
+}
+
+private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContext? = nil) throws -> HTTP2Endpoint {
+  HTTP2Endpoint(host: host, port: port, tls: try tls ?? TestCertificates.shared.client())
+}
+
+@Suite(.timeLimit(.minutes(1))) struct HTTP2ConnectionTests {
+  @Suite(.timeLimit(.minutes(1))) struct AgainstNghttpd {
+    @Test(arguments: ["localhost", "127.0.0.1"])
+    func requestsAreAnswered(host: String) async throws {
+      let server = try NghttpdServer()
+      let probe = ConnectionProbe(try endpoint(server.port, host: host))
+      await probe.wait { !$0.limits.isEmpty }
+      #expect(probe.limits == [100])
+      probe.request(["/index.html", "/missing"])
+      await probe.wait { $0.ended.count == 2 }
+      #expect(probe.kind(0) == "200")
+      #expect(probe.kind(1) == "404")
+      #expect(probe.ended[0]?.sentAt != nil)
+      probe.perform { $0.drain() }
+      await probe.wait { $0.isClosed }
+      #expect(probe.error == nil)
+      probe.stop()
+    }
+
+    @Test func aThousandRequestsShareTheStreamsTheServerAllows() async throws {
+      let server = try NghttpdServer("-m", "3")
+      let probe = ConnectionProbe(try endpoint(server.port))
+      await probe.wait { !$0.limits.isEmpty }
+      #expect(probe.limits == [3])
+      probe.request([String](repeating: "/index.html", count: 1000))
+      await probe.wait { $0.ended.count == 1000 }
+      #expect(probe.statuses == [UInt16](repeating: 200, count: 1000))
+      #expect(probe.endings == 1000)
+      probe.stop()
+    }
+
+    @Test func aLargeBodyPassesNarrowWindowsBothWays() async throws {
+      let server = try NghttpdServer("--echo-upload", "-w", "10", "-W", "16")
+      let body = (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
+      let probe = ConnectionProbe(try endpoint(server.port)) {
+        $0.session.bodyBytesMax = 2_000_000
+        $0.session.streamWindowBytes = 20_000
+        $0.outputBytesMax = 10_000
+      }
+      await probe.wait { !$0.limits.isEmpty }
+      probe.request(["/a", "/b", "/c"], body: body)
+      await probe.wait { $0.ended.count == 3 }
+      for tag in 0..<3 {
+        guard case .response(let message) = probe.ended[tag]?.result else {
+          Issue.record("\(probe.kind(tag))")
+          continue
+        }
+        #expect(message.body == body)
+      }
+      probe.stop()
+    }
+
+    @Test func aServerWhoseCANobodyVouchesForIsNotTrusted() async throws {
+      let server = try NghttpdServer()
+      let probe = ConnectionProbe(try endpoint(server.port, tls: TLSContext.client()))
+      await probe.wait { $0.isClosed }
+      let error = try #require(probe.error).description
+      #expect(error.contains("the certificate of localhost is not accepted"))
+      #expect(error.contains("self-signed certificate in certificate chain") || error.contains("unable to get"))
+      probe.stop()
+    }
+
+    @Test func aCertificateForAnotherNameIsNotTrusted() async throws {
+      let server = try NghttpdServer()
+      let probe = ConnectionProbe(try endpoint(server.port, host: "localhost.localdomain"))
+      await probe.wait { $0.isClosed }
+      let error = try #require(probe.error).description
+      // Where the name does not resolve there is nothing to verify; both must end in an error that names the host.
+      #expect(error.contains("localhost.localdomain"))
+      probe.stop()
+    }
+
+    @Test func aCertificateForAnotherAddressIsNotTrusted() async throws {
+      let server = try HTTP2TestServer { $0.respond(200) }
+      let probe = ConnectionProbe(try endpoint(server.port, host: "127.0.0.1", tls: TestCertificates.stranger.client()))
+      await probe.wait { $0.isClosed }
+      #expect(try #require(probe.error).description.contains("the certificate of 127.0.0.1 is not accepted"))
+      probe.stop()
+    }
+
+    @Test func nobodyListeningIsAClearError() async throws {
+      let port = try NghttpdServer.freePort()
+      let probe = ConnectionProbe(try endpoint(port, host: "127.0.0.1"))
+      await probe.wait { $0.isClosed }
+      let error = try #require(probe.error).description
+      #expect(error.contains("127.0.0.1:\(port)"))
+      #expect(error.lowercased().contains("connection refused"))
+      probe.stop()
+    }
+  }
+
+  @Test func aNameThatDoesNotResolveIsAClearError() async throws {
+    let probe = ConnectionProbe(try endpoint(443, host: "no-such-host.invalid"))
+    await probe.wait { $0.isClosed }
+    #expect(try #require(probe.error).description.contains("no-such-host.invalid cannot be resolved"))
+    probe.stop()
+  }
+
+  @Test func aServerWithoutSettingsIsGivenUp() async throws {
+    let server = try HTTP2TestServer { $0.respond(200) }
+    _ = await server.perform { $0.isMute = true }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.connectTimeout = .milliseconds(50) }
+    await probe.wait { $0.isClosed }
+    #expect(probe.limits.isEmpty)
+    #expect(try #require(probe.error).description.contains("no SETTINGS"))
+    probe.stop()
+  }
+
+  @Test func goAwayEndsWhatIsInFlightBelowAndRefusesTheRest() async throws {
+    var held: [HTTP2TestServer.Exchange] = []
+    let server = try HTTP2TestServer { exchange in
+      held.append(exchange)
+      guard held.count == 3 else { return }
+      let session = exchange.connection.session
+      session.goAway(lastStream: held[1].stream, debugData: Array(#"{"reason":"Shutdown"}"#.utf8))
+      for exchange in held[0...1] { exchange.respond(200) }
+    }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/0", "/1", "/2"])
+    await probe.wait { $0.isClosed }
+    #expect((0..<3).map(probe.kind) == ["200", "200", "refused"])
+    #expect(probe.goingAway.count == 1)
+    #expect(probe.goingAway[0].contains("Shutdown"))
+    #expect(probe.error == nil)
+    probe.stop()
+  }
+
+  @Test func aLostConnectionLeavesRequestsThatLeftInDoubt() async throws {
+    let server = try HTTP2TestServer { exchange in
+      if exchange.message.headers.text(":path") == "/drop" { exchange.connection.drop() }
+    }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/hold", "/drop"])
+    await probe.wait { $0.isClosed }
+    #expect((0..<2).map(probe.kind) == ["lost", "lost"])
+    #expect(probe.ended.values.allSatisfy { $0.sentAt != nil })
+    #expect(probe.error != nil)
+    probe.stop()
+  }
+
+  @Test func aRequestQueuedBehindTheServersLimitIsRefusedWhenTheConnectionIsLost() async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamsMax = 1
+    let server = try HTTP2TestServer(settings: settings) { $0.connection.drop() }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/0", "/1"])
+    await probe.wait { $0.isClosed }
+    #expect((0..<2).map(probe.kind) == ["lost", "refused"])
+    #expect(probe.ended[1]?.sentAt == nil)
+    probe.stop()
+  }
+
+  @Test func aRequestWithoutAnAnswerTimesOutAndIsCancelled() async throws {
+    let server = try HTTP2TestServer { exchange in
+      if exchange.message.headers.text(":path") == "/answer" { exchange.respond(200) }
+    }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/hold"], timeout: .milliseconds(30))
+    await probe.wait { $0.ended.count == 1 }
+    #expect(probe.kind(0) == "timedOut")
+    #expect(probe.ended[0]?.sentAt != nil)
+    // The connection goes on, and the stream's number is free again.
+    probe.request(["/answer"])
+    await probe.wait { $0.kind(0) == "200" }
+    #expect(probe.endings == 2)
+    probe.stop()
+  }
+
+  @Test func theServersStreamLimitMayFallAtRunTime() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.session.limitStreams(to: 7)
+      exchange.respond(200)
+    }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.streamsMax = 50 }
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/"])
+    await probe.wait { $0.limits.count == 2 }
+    #expect(probe.limits == [50, 7])
+    probe.stop()
+  }
+
+  @Test func aSilentServerIsFoundOutByPing() async throws {
+    let server = try HTTP2TestServer { $0.connection.mute() }
+    let probe = ConnectionProbe(try server.endpoint()) {
+      $0.pingInterval = .milliseconds(20)
+      $0.pingTimeout = .milliseconds(20)
+    }
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/"])
+    await probe.wait { $0.isClosed }
+    #expect(probe.kind(0) == "lost")
+    #expect(try #require(probe.error).description.contains("PING"))
+    probe.stop()
+  }
+
+  @Test func aSlowAnswerSurvivesPings() async throws {
+    let server = try HTTP2TestServer { exchange in
+      let loop = exchange.connection.loop
+      loop.schedule(at: loop.now + .milliseconds(100)) { exchange.respond(200) }
+    }
+    let probe = ConnectionProbe(try server.endpoint()) {
+      $0.pingInterval = .milliseconds(10)
+      $0.pingTimeout = .milliseconds(500)
+    }
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/"])
+    await probe.wait { $0.ended.count == 1 }
+    #expect(probe.kind(0) == "200")
+    #expect(!probe.isClosed)
+    probe.stop()
+  }
+
+  @Test func aRefusedStreamIsCertainlyUnprocessed() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.session.reset(exchange.stream, .refusedStream)
+      exchange.connection.flushLater()
+    }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/"])
+    await probe.wait { $0.ended.count == 1 }
+    #expect(probe.kind(0) == "refused")
+    probe.stop()
+  }
+
+  @Test func closingLeavesNothingUnreported() async throws {
+    let server = try HTTP2TestServer { _ in }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/0", "/1"])
+    await probe.wait { _ in true }
+    probe.perform { $0.close("enough") }
+    await probe.wait { $0.isClosed }
+    #expect((0..<2).map(probe.kind) == ["lost", "lost"])
+    #expect(probe.endings == 2)
+    #expect(probe.error == nil)
+    probe.stop()
+  }
+}
+
+@Suite struct HTTP2EndpointTests {
+  @Test func urlsAreReadAndFaultsNamed() throws {
+    let tls = try TLSContext.client()
+    #expect(try HTTP2Endpoint(url: "https://api.push.apple.com", tls: tls).authority == "api.push.apple.com")
+    #expect(try HTTP2Endpoint(url: "https://api.push.apple.com:2197/", tls: tls).authority == "api.push.apple.com:2197")
+    let v6 = try HTTP2Endpoint(url: "https://[::1]:8443", tls: tls)
+    #expect(v6.host == "::1")
+    #expect(v6.authority == "[::1]:8443")
+    for url in ["http://a", "https://", "https://a/b", "https://a:0", "https://a:x", "https://u@a", "a"] {
+      #expect(throws: HTTP2Error.self) { try HTTP2Endpoint(url: url, tls: tls) }
+    }
+  }
+
+  @Test func filesThatCannotBeUsedAreNamed() throws {
+    let missing = "/no/such/file.pem"
+    #expect { try TLSContext.client(caFile: missing) } throws: { "\($0)".contains(missing) }
+    #expect { try TLSContext.server(certificateFile: missing, keyFile: missing) } throws: { "\($0)".contains(missing) }
+    let shared = TestCertificates.shared
+    let stranger = TestCertificates.stranger
+    #expect { try TLSContext.server(certificateFile: shared.certificateFile, keyFile: stranger.keyFile) } throws: {
+      "\($0)".contains(stranger.keyFile)
+    }
+  }
+}

@@ -1,0 +1,261 @@
+// The HTTP/2 session: client against server, in memory.
+
+import Runtime
+import Testing
+
+/// A client and a server whose bytes are carried to and fro.
+private final class SessionPair {
+  let client: HTTP2Session
+  let server: HTTP2Session
+  var clientEvents: [HTTP2Event] = []
+  var serverEvents: [HTTP2Event] = []
+
+  init(client: HTTP2SessionSettings = HTTP2SessionSettings(), server: HTTP2SessionSettings = HTTP2SessionSettings()) {
+    self.client = HTTP2Session(.client, settings: client)
+    self.server = HTTP2Session(.server, settings: server)
+  }
+
+  /// Carries bytes until neither side has any.
+  func settle() throws {
+    while true {
+      let moved = try carry(from: client, to: server, &serverEvents) + carry(from: server, to: client, &clientEvents)
+      if moved == 0 { return }
+    }
+  }
+
+  @discardableResult
+  func carry(from sender: HTTP2Session, to receiver: HTTP2Session, _ events: inout [HTTP2Event]) throws -> Int {
+    var bytes: [UInt8] = []
+    try sender.send(into: &bytes, upTo: .max)
+    try bytes.withUnsafeBytes { try receiver.receive($0) }
+    var batch: [HTTP2Event] = []
+    receiver.takeEvents(into: &batch)
+    events += batch
+    return bytes.count
+  }
+
+  /// The requests the server got since the last call.
+  func takeRequests() -> [(stream: Int32, message: HTTP2Message)] {
+    defer { serverEvents = [] }
+    return serverEvents.compactMap { if case .request(let stream, let message) = $0 { (stream, message) } else { nil } }
+  }
+
+  struct Closed {
+    var tag: Int
+    var code: HTTP2ErrorCode
+    var response: HTTP2Message?
+  }
+
+  /// The streams that ended for the client since the last call.
+  func takeClosed() -> [Closed] {
+    defer { clientEvents = [] }
+    return clientEvents.compactMap {
+      if case .streamClosed(_, let tag, let code, let response) = $0 {
+        Closed(tag: tag, code: code, response: response)
+      } else {
+        nil
+      }
+    }
+  }
+}
+
+private func head(_ path: String = "/3/device/00") -> HTTP2HeaderBlock {
+  var headers = HTTP2HeaderBlock()
+  headers.add(":method", "POST")
+  headers.add(":scheme", "https")
+  headers.add(":path", path, isIndexed: false)
+  headers.add(":authority", "localhost")
+  return headers
+}
+
+private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
+  var headers = HTTP2HeaderBlock()
+  headers.add(":status", status)
+  headers.add("apns-id", "8a04")
+  return headers
+}
+
+@Suite struct HTTP2SessionTests {
+  @Test func aRequestArrivesWholeAndItsAnswerComesBackUnderItsTag() throws {
+    let pair = SessionPair()
+    try pair.settle()
+    try pair.client.request(head("/a"), body: Array("hello".utf8), tag: 7)
+    try pair.settle()
+    let request = try #require(pair.takeRequests().first)
+    #expect(request.message.headers.text(":path") == "/a")
+    #expect(request.message.headers.count(of: ":authority") == 1)
+    #expect(request.message.body == Array("hello".utf8))
+    pair.server.respond(to: request.stream, answer("410"), body: Array("{}".utf8))
+    try pair.settle()
+    let closed = pair.takeClosed()
+    #expect(closed.map(\.tag) == [7])
+    #expect(closed[0].code == .noError)
+    #expect(closed[0].response?.status == 410)
+    #expect(closed[0].response?.headers.text("apns-id") == "8a04")
+    #expect(closed[0].response?.body == Array("{}".utf8))
+  }
+
+  @Test func aBodyLargerThanTheWindowIsSentInParts() throws {
+    var small = HTTP2SessionSettings()
+    small.streamWindowBytes = 1000
+    small.bodyBytesMax = 1 << 20
+    let pair = SessionPair(server: small)
+    try pair.settle()
+    let body = (0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+    try pair.client.request(head(), body: body, tag: 0)
+    try pair.settle()
+    #expect(pair.takeRequests().first?.message.body == body)
+  }
+
+  @Test func aBodyOverTheLimitIsCutAndSaysSo() throws {
+    var settings = HTTP2SessionSettings()
+    settings.bodyBytesMax = 10
+    let pair = SessionPair(server: settings)
+    try pair.settle()
+    try pair.client.request(head(), body: [UInt8](repeating: 1, count: 100), tag: 0)
+    try pair.settle()
+    let message = try #require(pair.takeRequests().first?.message)
+    #expect(message.body.count == 10)
+    #expect(message.isTruncated)
+  }
+
+  @Test func onlyOneStreamLeavesBeforeTheServersSettings() throws {
+    let pair = SessionPair()
+    for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
+    try pair.carry(from: pair.client, to: pair.server, &pair.serverEvents)
+    #expect(pair.client.departedTags == [0])
+    #expect(pair.takeRequests().count == 1)
+  }
+
+  @Test func theServersStreamLimitIsKnownAndMayFall() throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamsMax = 2
+    let pair = SessionPair(server: settings)
+    #expect(pair.client.peerStreamsMax == 1)
+    try pair.settle()
+    #expect(pair.client.peerStreamsMax == 2)
+    for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
+    try pair.settle()
+    #expect(pair.takeRequests().count == 2)
+    pair.server.limitStreams(to: 1)
+    try pair.settle()
+    #expect(pair.client.peerStreamsMax == 1)
+  }
+
+  @Test func goAwayRefusesStreamsAboveTheLastAndLeavesTheOthersAlive() throws {
+    let pair = SessionPair(server: HTTP2SessionSettings())
+    try pair.settle()
+    for tag in 0..<4 { try pair.client.request(head(), body: [], tag: tag) }
+    try pair.settle()
+    let requests = pair.takeRequests()
+    pair.server.goAway(lastStream: requests[1].stream, debugData: Array(#"{"reason":"Shutdown"}"#.utf8))
+    try pair.settle()
+    let reason = pair.clientEvents.compactMap {
+      if case .goAway(let last, _, let data) = $0 { "\(last) \(String(decoding: data, as: UTF8.self))" } else { nil }
+    }
+    #expect(reason == [#"3 {"reason":"Shutdown"}"#])
+    let refused = pair.takeClosed()
+    #expect(refused.map(\.tag).sorted() == [2, 3])
+    #expect(refused.allSatisfy { $0.code == .refusedStream && $0.response == nil })
+    pair.server.respond(to: requests[0].stream, answer())
+    pair.server.respond(to: requests[1].stream, answer())
+    try pair.settle()
+    #expect(pair.takeClosed().map { $0.response?.status } == [200, 200])
+    #expect(pair.client.isGoingAway)
+    try pair.client.request(head(), body: [], tag: 9)
+    try pair.settle()
+    #expect(pair.takeClosed().map(\.code) == [.refusedStream])
+  }
+
+  @Test func requestsQueuedBehindTheLimitAreRefusedByGoAway() throws {
+    let pair = SessionPair()
+    for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
+    try pair.carry(from: pair.client, to: pair.server, &pair.serverEvents)
+    pair.server.goAway(lastStream: 1)
+    try pair.settle()
+    let closed = pair.takeClosed()
+    #expect(closed.map(\.tag).sorted() == [1, 2])
+    #expect(closed.allSatisfy { $0.code == .refusedStream })
+  }
+
+  @Test func aResetStreamHasNoResponseEvenIfPartOfItCame() throws {
+    let pair = SessionPair()
+    try pair.settle()
+    try pair.client.request(head(), body: [1], tag: 3)
+    try pair.settle()
+    let stream = try #require(pair.takeRequests().first?.stream)
+    pair.server.respond(to: stream, answer(), body: Array("{\"rea".utf8), ends: false)
+    try pair.settle()
+    #expect(pair.takeClosed().isEmpty)
+    pair.server.reset(stream, .internalError)
+    try pair.settle()
+    let closed = pair.takeClosed()
+    #expect(closed.map(\.code) == [.internalError])
+    #expect(closed[0].response == nil)
+  }
+
+  @Test func aCancelledRequestEndsOnBothSides() throws {
+    let pair = SessionPair()
+    try pair.settle()
+    let stream = try pair.client.request(head(), body: [1], tag: 5)
+    try pair.settle()
+    pair.client.reset(stream, .cancel)
+    try pair.settle()
+    #expect(pair.takeClosed().map(\.code) == [.cancel])
+    pair.server.respond(to: stream, answer())  // too late, and harmless
+    try pair.settle()
+  }
+
+  @Test func anInterimResponseIsPassedOver() throws {
+    let pair = SessionPair()
+    try pair.settle()
+    try pair.client.request(head(), body: [], tag: 1)
+    try pair.settle()
+    let stream = try #require(pair.takeRequests().first?.stream)
+    // :status 100, then 200, as HPACK literals; the session's server side has no call for an interim response.
+    var bytes: [UInt8] = [0, 0, 5, 1, 4, 0, 0, 0, UInt8(stream), 0x08, 3] + Array("103".utf8)
+    bytes += [0, 0, 1, 1, 5, 0, 0, 0, UInt8(stream), 0x88]
+    try bytes.withUnsafeBytes { try pair.client.receive($0) }
+    pair.client.takeEvents(into: &pair.clientEvents)
+    #expect(pair.takeClosed().map { $0.response?.status } == [200])
+  }
+
+  @Test func aPingIsAnsweredWithItsNumber() throws {
+    let pair = SessionPair()
+    try pair.settle()
+    pair.client.ping(0x0102_0304_0506_0708)
+    try pair.settle()
+    let numbers = pair.clientEvents.compactMap { if case .pong(let number) = $0 { number } else { nil } }
+    #expect(numbers == [0x0102_0304_0506_0708])
+  }
+
+  @Test func whatIsNotHTTP2FinishesTheSession() throws {
+    let client = HTTP2Session(.client)
+    let text = Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8)
+    try text.withUnsafeBytes { try client.receive($0) }
+    var farewell: [UInt8] = []
+    try client.send(into: &farewell)
+    #expect(client.isFinished)
+  }
+
+  @Test func manyStreamsReuseTheirSlotsWithoutMixingAnswers() throws {
+    let pair = SessionPair()
+    try pair.settle()
+    for round in 0..<20 {
+      for tag in 0..<50 { try pair.client.request(head("/\(round)/\(tag)"), body: [UInt8(tag)], tag: tag) }
+      try pair.settle()
+      for (stream, message) in pair.takeRequests().reversed() {
+        var headers = answer()
+        headers.add("path", try #require(message.headers.text(":path")))
+        pair.server.respond(to: stream, headers, body: message.body)
+      }
+      try pair.settle()
+      let closed = pair.takeClosed()
+      #expect(closed.count == 50)
+      for end in closed {
+        #expect(end.response?.headers.text("path") == "/\(round)/\(end.tag)")
+        #expect(end.response?.body == [UInt8(end.tag)])
+      }
+    }
+  }
+}
