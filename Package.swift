@@ -69,7 +69,7 @@ let package = Package(
       swiftSettings: strict),
     .target(
       name: "Simulators",
-      dependencies: ["Runtime", "CZlib", "CShims", logging],
+      dependencies: ["Runtime", "COpenSSL", "CZlib", "CShims", logging],
       swiftSettings: strict),
     .executableTarget(
       name: "Gateway",
@@ -86,16 +86,21 @@ let package = Package(
     .target(
       name: "TestSupport", dependencies: ["Queue", "Runtime"], path: "Tests/TestSupport",
       swiftSettings: strictTests),
-    .testTarget(name: "RuntimeTests", dependencies: ["Runtime"], swiftSettings: strictTests),
+    .target(
+      name: "HTTP2TestSupport", dependencies: ["Runtime"], path: "Tests/HTTP2TestSupport", swiftSettings: strictTests),
+    .testTarget(
+      name: "RuntimeTests", dependencies: ["Runtime", "HTTP2TestSupport"], swiftSettings: strictTests),
     .testTarget(name: "QueueTests", dependencies: ["Queue", "Runtime", "TestSupport", logging], swiftSettings: strictTests),
     .testTarget(
-      name: "ProvidersTests", dependencies: ["Providers", "Runtime", "Simulators"],
+      name: "ProvidersTests", dependencies: ["Providers", "Runtime", "Simulators", "HTTP2TestSupport", logging],
       swiftSettings: strictTests),
     .testTarget(
       name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
     .testTarget(
       name: "GatewayTests",
-      dependencies: ["Gateway", "Queue", "Providers", "Simulators", "Runtime", "TestSupport"],
+      dependencies: ["Gateway", "Queue", "Providers", "Simulators", "Runtime", "TestSupport", logging,
+        .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+      ],
       swiftSettings: strictTests),
   ]
 )

@@ -9,7 +9,8 @@ enum CurlAddress {
     case http
   }
 
-  /// The scheme, or nil when the URL may not be called: no URL, another scheme, http to another machine, a user name in it.
+  /// The scheme, or nil when the URL may not be called: no URL, another scheme, http to another machine, a user name in
+  /// it.
   static func allowedScheme(of url: String) -> Scheme? {
     guard let parsed = unsafe curl_url() else { return nil }
     defer { unsafe curl_url_cleanup(parsed) }

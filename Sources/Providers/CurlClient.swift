@@ -1,16 +1,19 @@
-// HTTP/1.1 over libcurl's multi interface, driven by an event loop: for what is batched or rare (Expo, OAuth, webhooks).
+// HTTP/1.1 over libcurl's multi interface, driven by an event loop: for what is batched or rare (Expo, OAuth,
+// webhooks).
 //
-// libcurl owns its sockets. It tells which readiness and which timer it wants, the loop tells it when either is there, and
-// finished transfers are picked up after each step. No callback of libcurl calls back into it: completions run afterwards.
+// libcurl owns its sockets. It tells which readiness and which timer it wants, the loop tells it when either is there,
+// and finished transfers are picked up after each step. No callback of libcurl calls back into it: completions run
+// afterwards.
 
 internal import CCurl
 internal import CShims
-#if canImport(Glibc)
-internal import Glibc
-#elseif canImport(Darwin)
-internal import Darwin
-#endif
 public import Runtime
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Darwin)
+  internal import Darwin
+#endif
 
 /// An HTTP client that lives on one event loop and belongs to an actor there.
 ///
@@ -67,6 +70,9 @@ public final class CurlClient {
     guard unsafe multi != nil else { return fail(.closed, completion) }
     guard left > .zero else { return fail(.deadlinePassed, completion) }
     guard let scheme = CurlAddress.allowedScheme(of: request.url) else { return fail(.addressNotAllowed, completion) }
+    guard request.headers.allSatisfy({ Self.isPlain($0.name) && Self.isPlain($0.value) }) else {
+      return fail(.malformedRequest, completion)
+    }
     guard let transfer = idle.popLast() ?? CurlTransfer(configuration, roots: roots) else {
       return fail(.other, completion)
     }
@@ -107,6 +113,11 @@ public final class CurlClient {
 
   private func fail(_ reason: CurlFailure.Reason, _ completion: @escaping Completion) {
     loop.atEndOfTurn { completion(.failure(CurlFailure(reason))) }
+  }
+
+  /// Whether a text may go into a header: a line end would begin another one.
+  private static func isPlain(_ text: String) -> Bool {
+    text.utf8.allSatisfy { ($0 >= 0x20 && $0 != 0x7F) || $0 == 0x09 }
   }
 
   // MARK: - Called by libcurl
@@ -167,8 +178,8 @@ public final class CurlClient {
     }
   }
 
-  /// libcurl is set up once, before the first handle. Writing to a connection whose peer has gone must be an error here, not
-  /// a signal that ends the process; libcurl leaves that to us when it is told to use no signals.
+  /// libcurl is set up once, before the first handle. Writing to a connection whose peer has gone must be an error
+  /// here, not a signal that ends the process; libcurl leaves that to us when it is told to use no signals.
   private static let isLibraryReady: Bool = {
     _ = signal(SIGPIPE, SIG_IGN)
     return curl_global_init(Int(CURL_GLOBAL_ALL)) == CURLE_OK

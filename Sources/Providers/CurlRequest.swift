@@ -61,6 +61,8 @@ public struct CurlFailure: Error, Sendable, Equatable, CustomStringConvertible {
   public enum Reason: String, CaseIterable, Sendable {
     /// The URL is neither https nor http on a loopback address.
     case addressNotAllowed = "AddressNotAllowed"
+    /// A header has a line end or another control character in it.
+    case malformedRequest = "MalformedRequest"
     /// The deadline had passed before the request could leave.
     case deadlinePassed = "DeadlinePassed"
     /// The host's name could not be resolved.

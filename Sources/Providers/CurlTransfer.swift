@@ -1,4 +1,5 @@
-// One libcurl easy handle and the request it is carrying. Handles are used again: they keep what all requests have in common.
+// One libcurl easy handle and the request it is carrying. Handles are used again: they keep what all requests have in
+// common.
 
 internal import CCurl
 internal import CShims
@@ -180,8 +181,7 @@ final class CurlTransfer {
   }
 
   private func append(header line: String) {
-    let safe = line.utf8.allSatisfy { $0 >= 0x20 || $0 == 0x09 }
-    guard safe, let extended = unsafe curl_slist_append(requestHeaders, line) else { return }
+    guard let extended = unsafe curl_slist_append(requestHeaders, line) else { return }
     unsafe requestHeaders = extended
   }
 }

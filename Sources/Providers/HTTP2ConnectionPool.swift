@@ -91,6 +91,17 @@ public final class HTTP2ConnectionPool {
     handle(.submitted(request, deadline: deadline))
   }
 
+  /// Lets nothing leave until `resume`: for the time in which there are no credentials that the server would accept. What
+  /// waits gives up as it always does.
+  public func pause() {
+    handle(.paused)
+  }
+
+  /// Ends a `pause`.
+  public func resume() {
+    handle(.resumed)
+  }
+
   /// Refuses what waits, finishes what is in flight, says goodbye to the server and closes.
   ///
   /// - Parameters:

@@ -27,6 +27,9 @@ struct HTTP2ConnectionPoolMachine {
     /// The connection takes no new requests and will close.
     case goingAway(ConnectionID)
     case closed(ConnectionID)
+    /// Nothing leaves until `resumed`.
+    case paused
+    case resumed
     /// The time asked for by `wake`.
     case woken
     case shutDown
@@ -93,6 +96,7 @@ struct HTTP2ConnectionPoolMachine {
   private var wakeAt = Instant.distantFuture
   private var reportedCapacity = 0
   private var isStarted = false
+  private var isPaused = false
   private var isShuttingDown = false
 
   /// - Parameter seed: where the jitter starts.
@@ -128,6 +132,8 @@ struct HTTP2ConnectionPoolMachine {
     case .failed(_, let id): update(id) { $0.inFlight -= 1 }
     case .goingAway(let id): update(id) { $0.state = .draining }
     case .closed(let id): closed(id, now)
+    case .paused: isPaused = true
+    case .resumed: isPaused = false
     case .woken:
       if wakeAt <= now { wakeAt = .distantFuture }
     case .shutDown: shutDown(&actions)
@@ -218,7 +224,7 @@ struct HTTP2ConnectionPoolMachine {
     dispatch(now, &actions)
     openIfNeeded(now, &actions)
     askToBeWoken(now, &actions)
-    let capacity = isShuttingDown ? 0 : connections.reduce(0) { sum, connection in
+    let capacity = isShuttingDown || isPaused ? 0 : connections.reduce(0) { sum, connection in
       connection.state == .ready ? sum + connection.limit(probes: settings.probes) : sum
     }
     if capacity != reportedCapacity {
@@ -253,6 +259,7 @@ struct HTTP2ConnectionPoolMachine {
   }
 
   private mutating func dispatch(_ now: Instant, _ actions: inout [Action]) {
+    guard !isPaused else { return }
     while !waiting.isEmpty, let index = roomiest() {
       guard let request = waiting.popFirst() else { return }
       connections[index].inFlight += 1

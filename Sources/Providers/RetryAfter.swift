@@ -64,7 +64,8 @@ enum HTTPDate {
     return ((daysSince1970(year: year, month: Int64(monthIndex) + 1, day: day) * 24 + hour) * 60 + minute) * 60 + second
   }
 
-  /// Days from 1970-01-01 in the Gregorian calendar, counted in years that begin in March so that the leap day is the last.
+  /// Days from 1970-01-01 in the Gregorian calendar, counted in years that begin in March so that the leap day is the
+  /// last.
   private static func daysSince1970(year: Int64, month: Int64, day: Int64) -> Int64 {
     let shifted = month > 2 ? year : year - 1
     let era = shifted / 400

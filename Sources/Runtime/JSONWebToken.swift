@@ -1,4 +1,5 @@
-// JSON Web Tokens in the compact form (RFC 7515, 7519): signed for the providers, taken apart and verified by the simulators.
+// JSON Web Tokens in the compact form (RFC 7515, 7519): signed for the providers, taken apart and verified by the
+// simulators.
 
 /// A token taken apart. Nothing in it is to be believed before `isSigned(by:)` said yes.
 public struct JSONWebToken: Sendable {

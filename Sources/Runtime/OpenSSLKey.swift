@@ -3,7 +3,8 @@
 internal import COpenSSL
 
 /// A private or public key inside OpenSSL, freed with its owner.
-// @unchecked: OpenSSL allows one EVP_PKEY to be used by several threads as long as none changes it, and nothing here does.
+// @unchecked: OpenSSL allows one EVP_PKEY to be used by several threads as long as none changes it, and nothing here
+// does.
 @safe
 struct OpenSSLKey: ~Copyable, @unchecked Sendable {
   private let key: OpaquePointer

@@ -10,7 +10,8 @@ public final class SigningKey: Sendable {
   /// Reads a PEM file: PKCS#8 (Apple's .p8), SEC1 or PKCS#1.
   ///
   /// - Throws: `SigningKeyError`, which names the path and what is wrong with the file.
-  public static func load(pemFile path: String, for algorithm: SignatureAlgorithm) throws(SigningKeyError) -> SigningKey {
+  public static func load(pemFile path: String, for algorithm: SignatureAlgorithm) throws(SigningKeyError) -> SigningKey
+  {
     try SigningKey(pem: SigningKeyError.read(path), for: algorithm, source: path)
   }
 

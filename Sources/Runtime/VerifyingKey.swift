@@ -8,7 +8,9 @@ public final class VerifyingKey: Sendable {
   /// Reads a PEM file that holds a public key (`-----BEGIN PUBLIC KEY-----`).
   ///
   /// - Throws: `SigningKeyError`, which names the path and what is wrong with the file.
-  public static func load(pemFile path: String, for algorithm: SignatureAlgorithm) throws(SigningKeyError) -> VerifyingKey {
+  public static func load(pemFile path: String, for algorithm: SignatureAlgorithm) throws(SigningKeyError)
+    -> VerifyingKey
+  {
     try VerifyingKey(pem: SigningKeyError.read(path), for: algorithm, source: path)
   }
 

@@ -4,6 +4,7 @@ import ArgumentParser
 import Foundation
 import Queue
 import Runtime
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -69,8 +70,8 @@ import Testing
   }
 
   @Test func `a batch is enqueued once, and again it is only duplicates`() async throws {
-    try await TestDatabase.with { url in
-      let connection = try await TestDatabase.connect(url)
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
       try await Migrator().migrate(connection)
       let enqueuer = CallEnqueuer(connection: connection)
       let lines = try (1...20).map { try line($0, "c\($0)") }
@@ -83,8 +84,8 @@ import Testing
   }
 
   @Test func `of a batch with faults nothing is enqueued, and every faulty line is named`() async throws {
-    try await TestDatabase.with { url in
-      let connection = try await TestDatabase.connect(url)
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
       try await Migrator().migrate(connection)
       let lines = try [
         line(11, "a"), line(12, "b", from: "7"), line(13, "c"), line(14, "", from: #""d""#),

@@ -196,7 +196,7 @@ private final class ConfigurationFolder {
     (with("log: { level: debg }"), "gateway.yaml:5: log.level: there is no debg; did you mean debug?"),
     (app("expo: {}\n    dialect: intercon"), "gateway.yaml:5: apps.a.dialect: there is no intercon; did you mean intercom?"),
     (app("expo: {}\n    dialect: telnyx"), "gateway.yaml:4: apps.a.expo: the dialect telnyx has no calls over expo"),
-    ("database: postgres://db/x\napps: { -a: { expo: } }", "gateway.yaml:2: apps.-a: an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores\ngateway.yaml:2: apps: must hold at least one app"),
+    ("database: postgres://db/x\napps: { -a: { expo: } }", "gateway.yaml:2: apps.-a: an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores"),
     // addresses
     ("database: mysql://x\napps: { a: { expo: } }", "gateway.yaml:1: database: must be a URL that begins with postgres:// or postgresql://"),
     (app("expo: { url: \"http://exp.host\" }"), "gateway.yaml:4: apps.a.expo.url: must begin with https://: tokens and keys never travel in the clear"),
@@ -215,7 +215,7 @@ private final class ConfigurationFolder {
     (with("tls: { ca_file: . }"), "gateway.yaml:5: tls.ca_file: . is a directory, not a file"),
     (app("apns: { team_id: \"\", key_id: \"a b\", key_file: key.p8, topic: t.voip }"), "gateway.yaml:4: apps.a.apns.topic: must be the bundle id; .voip is added where it belongs\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"),
     // no YAML at all
-    ("a: [", "gateway.yaml:1: is not YAML: did not find expected node content"),
+    ("a: [", "gateway.yaml:2: is not YAML: did not find expected node content"),
     ("database: a\ndatabase: b", "gateway.yaml:1: is not YAML: the key database stands twice in the section that begins here"),
   ]
 

@@ -3,6 +3,7 @@
 import Foundation
 import Queue
 import Runtime
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -63,8 +64,8 @@ import Testing
   // MARK: Against Postgres
 
   @Test func `the shipped schema applies to an empty database, and then there is nothing to do`() async throws {
-    try await TestDatabase.with { url in
-      let connection = try await TestDatabase.connect(url)
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
       let migrator = Migrator()
       #expect(try await migrator.pending(on: connection) == Migration.embedded)
       var titles: [String] = []
@@ -84,11 +85,11 @@ import Testing
   }
 
   @Test func `several replicas at once apply each migration exactly once`() async throws {
-    try await TestDatabase.with { url in
+    try await TestDatabase.with(isMigrated: false) { database in
       let titles = try await withThrowingTaskGroup(of: [String].self) { group in
         for _ in 0..<6 {
           group.addTask {
-            let connection = try await TestDatabase.connect(url)
+            let connection = try await database.connect()
             var titles: [String] = []
             try await Migrator().migrate(connection) { titles.append($0.title) }
             await connection.close()
@@ -102,8 +103,8 @@ import Testing
   }
 
   @Test func `a migration that fails leaves nothing, and what came before it stays`() async throws {
-    try await TestDatabase.with { url in
-      let connection = try await TestDatabase.connect(url)
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
       let broken = Migration(version: 2, name: "two", sql: "create table push.two (id int); select 1 / 0;")
       let error = await #expect(throws: MigrationError.self) {
         try await Migrator(migrations: [Self.one, broken]).migrate(connection)
@@ -115,7 +116,7 @@ import Testing
           sql: "select to_regclass('push.one') is not null, to_regclass('push.two') is null, count(*) from push.schema_migration"))
       #expect(rows.bool(0, 0) && rows.bool(0, 1) && rows.int64(0, 2) == 1)
       // The lock was given back: another connection gets through, and mends it.
-      let other = try await TestDatabase.connect(url)
+      let other = try await database.connect()
       try await Migrator(migrations: [Self.one, Self.two]).migrate(other)
       #expect(try await Migrator(migrations: [Self.one, Self.two]).pending(on: other) == [])
       await other.close()
@@ -124,8 +125,8 @@ import Testing
   }
 
   @Test func `a database that was migrated with other content is refused and left alone`() async throws {
-    try await TestDatabase.with { url in
-      let connection = try await TestDatabase.connect(url)
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
       try await Migrator(migrations: [Self.one, Self.two]).migrate(connection)
       var edited = Self.one
       edited.sql += "\n"

@@ -25,7 +25,7 @@ public final class HTTP2TestServer: @unchecked Sendable {
     public let session: HTTP2Session
     public let number: Int
     let stream: TLSStream
-    unowned let server: HTTP2TestServer
+    private weak var server: HTTP2TestServer?  // a test's server may go before its clients
     private var events: [HTTP2Event] = []
 
     init(_ stream: TLSStream, number: Int, server: HTTP2TestServer) {
@@ -37,21 +37,25 @@ public final class HTTP2TestServer: @unchecked Sendable {
 
     public func flushLater() {
       stream.loop.atEndOfTurn { [self] in
-        guard !server.isMute else { return }
+        guard server?.isMute != true else { return }
         try? session.send(into: &stream.output)
         stream.flush()
       }
     }
 
     public var loop: EventLoop { stream.loop }
+    /// Keeps an exchange in the server's `held`.
+    public func hold(_ exchange: Exchange) { server?.held.append(exchange) }
+    /// The counts of the connection's server.
+    public func note(_ name: String, _ count: Int = 1) { server?.notes[name, default: 0] += count }
 
     /// Makes the whole server say nothing any more.
-    public func mute() { server.isMute = true }
+    public func mute() { server?.isMute = true }
 
     /// Closes without GOAWAY.
     public func drop() {
       stream.close()
-      server.connections.removeAll { $0 === self }
+      server?.connections.removeAll { $0 === self }
     }
 
     public func streamDidOpen(_ stream: TLSStream) { flushLater() }
@@ -62,14 +66,14 @@ public final class HTTP2TestServer: @unchecked Sendable {
       session.takeEvents(into: &events)
       for event in events {
         if case .request(let id, let message) = event {
-          server.requestCount += 1
-          server.handler(Exchange(connection: self, stream: id, message: message))
+          server?.requestCount += 1
+          server?.handler(Exchange(connection: self, stream: id, message: message))
         }
       }
       flushLater()
     }
     public func stream(_ stream: TLSStream, didCloseWith error: TLSError?) {
-      server.connections.removeAll { $0 === self }
+      server?.connections.removeAll { $0 === self }
     }
   }
 
@@ -80,6 +84,10 @@ public final class HTTP2TestServer: @unchecked Sendable {
   public var connections: [Connection] = []
   public var connectionCount = 0
   public var requestCount = 0
+  /// Exchanges a test keeps for later.
+  public var held: [Exchange] = []
+  /// For a test's own counts.
+  public var notes: [String: Int] = [:]
   /// Takes everything in and says nothing, not even SETTINGS or the answer to a PING.
   public var isMute = false
   private let listener: TCPListener
@@ -93,7 +101,7 @@ public final class HTTP2TestServer: @unchecked Sendable {
     listener = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
     port = listener.port
     loop.execute { [self] in
-      listener.start { [unowned self] socket in accept(socket) }
+      listener.start { [weak self] socket in self?.accept(socket) }
     }
   }
 

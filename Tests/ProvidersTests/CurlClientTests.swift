@@ -75,7 +75,8 @@ private struct Echo: Decodable {
       let before = SystemClock().now()
       let result = await caller.send(
         CurlRequest(
-          url: "https://localhost:\(server.port)/echo", headers: [("Authorization", "Bearer abc"), ("Content-Type", "a/b")],
+          url: "https://localhost:\(server.port)/echo",
+          headers: [("Authorization", "Bearer abc"), ("Content-Type", "a/b")],
           body: Array("héllo".utf8)))
       let echo = try Self.decode(result)
       #expect(echo.method == "POST")
@@ -210,6 +211,16 @@ private struct Echo: Decodable {
       Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/hang")))
     }
     #expect(failure?.reason == .timedOut)
+  }
+
+  @Test(arguments: [("X-A", "a\r\nX-B: b"), ("X-A\n", "a"), ("X-A", "\0")])
+  func aHeaderWithALineEndIsNotSent(name: String, value: String) async throws {
+    let server = try CurlTestServer.shared.get()
+    let failure = await Self.with(server) { caller, _ in
+      Self.failure(
+        await caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo", headers: [(name, value)])))
+    }
+    #expect(failure == CurlFailure(.malformedRequest))
   }
 
   @Test func aRequestWhoseDeadlineHasPassedNeverLeaves() async throws {

@@ -2,7 +2,7 @@
 
 import Foundation
 
-/// A server process; it ends when this object or the test process goes, because its standard input does.
+/// A server process; it ends when this object or the test process goes.
 // @unchecked: nothing changes after `init`.
 final class CurlTestServer: @unchecked Sendable {
   /// One with TLS for all tests that do not mind company.
@@ -12,7 +12,6 @@ final class CurlTestServer: @unchecked Sendable {
   /// The CA its certificate is signed by.
   let caFile: String
   private let process = Process()
-  private let input = Pipe()
 
   struct NotStarted: Error {}
 
@@ -25,7 +24,7 @@ final class CurlTestServer: @unchecked Sendable {
       ["python3", tests.appending(path: "servers/http_server.py").path()]
       + (isTLS ? [certificates + "/server.pem", certificates + "/server.key"] : [])
     let output = Pipe()
-    process.standardInput = input
+    process.standardInput = FileHandle.nullDevice
     process.standardOutput = output
     try process.run()
     let line = String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
@@ -34,7 +33,7 @@ final class CurlTestServer: @unchecked Sendable {
   }
 
   deinit {
-    try? input.fileHandleForWriting.close()
+    process.terminate()
     process.waitUntilExit()
   }
 

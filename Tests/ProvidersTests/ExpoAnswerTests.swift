@@ -22,22 +22,25 @@ import Testing
     #expect(
       answer(body, count: 3)
         == .tickets([
-          .accepted(messageID: "A"), .tokenInvalid(reason: "DeviceNotRegistered", since: nil), .accepted(messageID: "C"),
+          .accepted(messageID: "A"), .tokenInvalid(reason: "DeviceNotRegistered", since: nil),
+          .accepted(messageID: "C"),
         ]))
   }
 
-  @Test("Every ticket error", arguments: [
-    ("DeviceNotRegistered", PushOutcome.tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
-    ("MessageTooBig", .rejected(reason: "MessageTooBig")),
-    ("MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false)),
-    ("MismatchSenderId", .unauthorized(reason: "MismatchSenderId")),
-    ("InvalidCredentials", .unauthorized(reason: "InvalidCredentials")),
-    ("DeveloperError", .rejected(reason: "DeveloperError")),
-    ("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
-    ("ProviderError", .unavailable(reason: "ProviderError", after: nil)),
-    ("SomethingNew", .unavailable(reason: "SomethingNew", after: nil)),
-    ("no identifier: ExponentPushToken[x]", .rejected(reason: "TicketErrorWithoutCode")),
-  ])
+  @Test(
+    "Every ticket error",
+    arguments: [
+      ("DeviceNotRegistered", PushOutcome.tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
+      ("MessageTooBig", .rejected(reason: "MessageTooBig")),
+      ("MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false)),
+      ("MismatchSenderId", .unauthorized(reason: "MismatchSenderId")),
+      ("InvalidCredentials", .unauthorized(reason: "InvalidCredentials")),
+      ("DeveloperError", .rejected(reason: "DeveloperError")),
+      ("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
+      ("ProviderError", .unavailable(reason: "ProviderError", after: nil)),
+      ("SomethingNew", .unavailable(reason: "SomethingNew", after: nil)),
+      ("no identifier: ExponentPushToken[x]", .rejected(reason: "TicketErrorWithoutCode")),
+    ])
   func ticketErrors(code: String, outcome: PushOutcome) {
     #expect(answer(#"{"data":[{"status":"error","details":{"error":"\#(code)"}}]}"#) == .tickets([outcome]))
   }
@@ -48,15 +51,20 @@ import Testing
     for row in ExpoReasonTable.tickets + ExpoReasonTable.requests { #expect(!row.source.isEmpty) }
   }
 
-  @Test("Every whole-request error", arguments: [
-    (429, "TOO_MANY_REQUESTS", PushOutcome.throttled(reason: "TOO_MANY_REQUESTS", after: .seconds(3), isLaneWide: true)),
-    (400, "PUSH_TOO_MANY_NOTIFICATIONS", .rejected(reason: "PUSH_TOO_MANY_NOTIFICATIONS")),
-    (400, "PUSH_TOO_MANY_RECEIPTS", .rejected(reason: "PUSH_TOO_MANY_RECEIPTS")),
-    (401, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
-    (400, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
-    (400, "VALIDATION_ERROR", .rejected(reason: "VALIDATION_ERROR")),
-    (500, "INTERNAL_SERVER_ERROR", .unavailable(reason: "INTERNAL_SERVER_ERROR", after: .seconds(3))),
-  ] as [(UInt16, String, PushOutcome)])
+  @Test(
+    "Every whole-request error",
+    arguments: [
+      (
+        429, "TOO_MANY_REQUESTS",
+        PushOutcome.throttled(reason: "TOO_MANY_REQUESTS", after: .seconds(3), isLaneWide: true)
+      ),
+      (400, "PUSH_TOO_MANY_NOTIFICATIONS", .rejected(reason: "PUSH_TOO_MANY_NOTIFICATIONS")),
+      (400, "PUSH_TOO_MANY_RECEIPTS", .rejected(reason: "PUSH_TOO_MANY_RECEIPTS")),
+      (401, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
+      (400, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
+      (400, "VALIDATION_ERROR", .rejected(reason: "VALIDATION_ERROR")),
+      (500, "INTERNAL_SERVER_ERROR", .unavailable(reason: "INTERNAL_SERVER_ERROR", after: .seconds(3))),
+    ] as [(UInt16, String, PushOutcome)])
   func requestErrors(status: UInt16, code: String, outcome: PushOutcome) {
     let body = #"{"errors":[{"code":"\#(code)","message":"m"}]}"#
     #expect(answer(body, status: status, count: 2, retryAfter: "3") == .all(outcome))
@@ -72,27 +80,31 @@ import Testing
       answer(#"{"errors":[{"code":"PUSH_TOO_MANY_EXPERIENCE_IDS"}]}"#, status: 400, count: 3) == .splitByProject([]))
   }
 
-  @Test("Statuses whose body says nothing", arguments: [
-    (401, PushOutcome.unauthorized(reason: "HTTP401")), (403, .unauthorized(reason: "HTTP403")),
-    (302, .unauthorized(reason: "HTTP302")), (404, .unauthorized(reason: "HTTP404")),
-    (400, .rejected(reason: "HTTP400")), (413, .rejected(reason: "HTTP413")),
-    (408, .unavailable(reason: "HTTP408", after: nil)),
-    (429, .throttled(reason: "HTTP429", after: nil, isLaneWide: true)),
-    (500, .unavailable(reason: "HTTP500", after: nil)), (502, .unavailable(reason: "HTTP502", after: nil)),
-    (503, .unavailable(reason: "HTTP503", after: nil)), (504, .unavailable(reason: "HTTP504", after: nil)),
-  ] as [(UInt16, PushOutcome)])
+  @Test(
+    "Statuses whose body says nothing",
+    arguments: [
+      (401, PushOutcome.unauthorized(reason: "HTTP401")), (403, .unauthorized(reason: "HTTP403")),
+      (302, .unauthorized(reason: "HTTP302")), (404, .unauthorized(reason: "HTTP404")),
+      (400, .rejected(reason: "HTTP400")), (413, .rejected(reason: "HTTP413")),
+      (408, .unavailable(reason: "HTTP408", after: nil)),
+      (429, .throttled(reason: "HTTP429", after: nil, isLaneWide: true)),
+      (500, .unavailable(reason: "HTTP500", after: nil)), (502, .unavailable(reason: "HTTP502", after: nil)),
+      (503, .unavailable(reason: "HTTP503", after: nil)), (504, .unavailable(reason: "HTTP504", after: nil)),
+    ] as [(UInt16, PushOutcome)])
   func statuses(status: UInt16, outcome: PushOutcome) {
     for body in ["", "<html><body>Bad Gateway</body></html>", #"{"errors":["#, "[]", "null", #"{"errors":[]}"#] {
       #expect(answer(body, status: status) == .all(outcome))
     }
   }
 
-  @Test("200 that cannot be believed may have been sent", arguments: [
-    ("", "MalformedAnswer"), ("<html></html>", "MalformedAnswer"), ("{}", "MalformedAnswer"),
-    (#"{"data":{"status":"ok"}}"#, "MalformedAnswer"), (#"{"data":[{"status":"ok","id":"A"}"#, "MalformedAnswer"),
-    (#"{"data":[]}"#, "TicketCountMismatch"), (#"{"data":[{"status":"ok","id":"A"}]}"#, "TicketCountMismatch"),
-    (#"{"data":[{"status":"ok"},{"status":"ok"},{"status":"ok"}]}"#, "TicketCountMismatch"),
-  ])
+  @Test(
+    "200 that cannot be believed may have been sent",
+    arguments: [
+      ("", "MalformedAnswer"), ("<html></html>", "MalformedAnswer"), ("{}", "MalformedAnswer"),
+      (#"{"data":{"status":"ok"}}"#, "MalformedAnswer"), (#"{"data":[{"status":"ok","id":"A"}"#, "MalformedAnswer"),
+      (#"{"data":[]}"#, "TicketCountMismatch"), (#"{"data":[{"status":"ok","id":"A"}]}"#, "TicketCountMismatch"),
+      (#"{"data":[{"status":"ok"},{"status":"ok"},{"status":"ok"}]}"#, "TicketCountMismatch"),
+    ])
   func unbelievable(body: String, reason: String) {
     #expect(answer(body, count: 2) == .all(.unknown(reason: reason)))
   }
@@ -106,13 +118,16 @@ import Testing
     #expect(answer(#"{"data":[{"status":"ok"}]}"#) == .tickets([.accepted(messageID: nil)]))
   }
 
-  @Test("No answer: what certainly did not leave may be sent again, the rest is unknown", arguments: CurlFailure.Reason.allCases)
+  @Test(
+    "No answer: what certainly did not leave may be sent again, the rest is unknown",
+    arguments: CurlFailure.Reason.allCases)
   func failures(reason: CurlFailure.Reason) {
     let unsent = ExpoAnswer(CurlFailure(reason))
     let sent = ExpoAnswer(CurlFailure(reason, sentAt: Instant(nanoseconds: 1)))
     switch reason {
     case .deadlinePassed: #expect(unsent == .all(.expired))
-    case .addressNotAllowed, .rootsUnusable: #expect(unsent == .all(.unauthorized(reason: reason.rawValue)))
+    case .addressNotAllowed, .malformedRequest, .rootsUnusable:
+      #expect(unsent == .all(.unauthorized(reason: reason.rawValue)))
     case .closed: #expect(unsent == .all(.refused(reason: reason.rawValue)))
     default: #expect(unsent == .all(.unavailable(reason: reason.rawValue, after: nil)))
     }

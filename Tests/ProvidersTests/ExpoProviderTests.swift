@@ -127,6 +127,16 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
+  @Test func theAccessTokenAndTheCompressionAreInTheHead() async throws {
+    let fixture = try Fixture(accessToken: "abc")
+    await fixture.start()
+    await fixture.provider.send([request(1, "head-1")])
+    #expect(await fixture.reports.results(1)[1]?.outcome == .accepted(messageID: "Bearer abc|application/json|None"))
+    await fixture.provider.send((2...20).map { request($0, "head-\($0)") })
+    #expect(await fixture.reports.results(20)[2]?.outcome == .accepted(messageID: "Bearer abc|application/json|gzip"))
+    await fixture.stop()
+  }
+
   @Test func manyPushesFillRequestsOfAHundredOverSixConnections() async throws {
     let fixture = try Fixture()
     await fixture.start()

@@ -11,8 +11,10 @@ import Testing
   ) -> PushRequest {
     PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 0, low: UInt64(tag)), kind: .invite, environment: .production,
-      token: Array((token ?? "token-\(tag)").utf8), body: Array(body.utf8), collapseID: collapseID.map { Array($0.utf8) },
-      deadline: Instant(nanoseconds: deadline * 1_000_000_000), expiresAtMilliseconds: 1_700_000_000_000 + deadline * 1000)
+      token: Array((token ?? "token-\(tag)").utf8), body: Array(body.utf8),
+      collapseID: collapseID.map { Array($0.utf8) },
+      deadline: Instant(nanoseconds: deadline * 1_000_000_000),
+      expiresAtMilliseconds: 1_700_000_000_000 + deadline * 1000)
   }
 
   private func tags(_ batch: ExpoSendQueue.Batch?) -> [Int]? { batch?.requests.map { Int($0.tag) } }
@@ -78,7 +80,8 @@ import Testing
         switch Int.random(in: 0..<5, using: &random) {
         case 0, 1:
           let count = Int.random(in: 0...9, using: &random)
-          queue.append((next..<next + count).map { Self.request($0, deadline: Int64.random(in: 0...60, using: &random)) })
+          queue.append(
+            (next..<next + count).map { Self.request($0, deadline: Int64.random(in: 0...60, using: &random)) })
           next += count
         case 2:
           while let batch = queue.next() {

@@ -24,7 +24,8 @@ import Testing
     }
     if let field {
       details.append(
-        #"{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[{"field":"\#(field)","description":"d"}]}"#)
+        #"{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[{"field":"\#(field)","description":"d"}]}"#
+      )
     }
     return #"{"error":{"code":0,"message":"m","status":"\#(status)","details":[\#(details.joined(separator: ","))]}}"#
   }
@@ -35,30 +36,46 @@ import Testing
         == .settle(.accepted(messageID: "projects/p/messages/0:17%abc")))
   }
 
-  @Test("Every row", arguments: [
-    (400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.token"),
-      .settle(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil))),
-    (400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.data"),
-      .settle(.rejected(reason: "INVALID_ARGUMENT"))),
-    (400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT"), .settle(.rejected(reason: "INVALID_ARGUMENT"))),
-    (400, error("INVALID_ARGUMENT"), .settle(.rejected(reason: "INVALID_ARGUMENT"))),
-    (400, error("INVALID_ARGUMENT", field: "message.token"),
-      .settle(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil))),
-    (401, error("UNAUTHENTICATED", fcm: "THIRD_PARTY_AUTH_ERROR"),
-      .settle(.unauthorized(reason: "THIRD_PARTY_AUTH_ERROR"))),
-    (401, error("UNAUTHENTICATED"), .renewToken),
-    (403, error("PERMISSION_DENIED", fcm: "SENDER_ID_MISMATCH"),
-      .settle(.tokenInvalid(reason: "SENDER_ID_MISMATCH", since: nil))),
-    (403, error("PERMISSION_DENIED"), .settle(.unauthorized(reason: "PERMISSION_DENIED"))),
-    (404, error("NOT_FOUND", fcm: "UNREGISTERED"), .settle(.tokenInvalid(reason: "UNREGISTERED", since: nil))),
-    (404, error("NOT_FOUND"), .settle(.unauthorized(reason: "NOT_FOUND"))),
-    (429, error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED"),
-      .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(60), isLaneWide: true))),
-    (429, error("RESOURCE_EXHAUSTED"),
-      .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: .seconds(60), isLaneWide: true))),
-    (500, error("INTERNAL", fcm: "INTERNAL"), .settle(.unavailable(reason: "INTERNAL", after: nil))),
-    (503, error("UNAVAILABLE", fcm: "UNAVAILABLE"), .settle(.unavailable(reason: "UNAVAILABLE", after: nil))),
-  ] as [(UInt16, String, FCMDisposition)])
+  @Test(
+    "Every row",
+    arguments: [
+      (
+        400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.token"),
+        .settle(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil))
+      ),
+      (
+        400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.data"),
+        .settle(.rejected(reason: "INVALID_ARGUMENT"))
+      ),
+      (400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT"), .settle(.rejected(reason: "INVALID_ARGUMENT"))),
+      (400, error("INVALID_ARGUMENT"), .settle(.rejected(reason: "INVALID_ARGUMENT"))),
+      (
+        400, error("INVALID_ARGUMENT", field: "message.token"),
+        .settle(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil))
+      ),
+      (
+        401, error("UNAUTHENTICATED", fcm: "THIRD_PARTY_AUTH_ERROR"),
+        .settle(.unauthorized(reason: "THIRD_PARTY_AUTH_ERROR"))
+      ),
+      (401, error("UNAUTHENTICATED"), .renewToken),
+      (
+        403, error("PERMISSION_DENIED", fcm: "SENDER_ID_MISMATCH"),
+        .settle(.tokenInvalid(reason: "SENDER_ID_MISMATCH", since: nil))
+      ),
+      (403, error("PERMISSION_DENIED"), .settle(.unauthorized(reason: "PERMISSION_DENIED"))),
+      (404, error("NOT_FOUND", fcm: "UNREGISTERED"), .settle(.tokenInvalid(reason: "UNREGISTERED", since: nil))),
+      (404, error("NOT_FOUND"), .settle(.unauthorized(reason: "NOT_FOUND"))),
+      (
+        429, error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED"),
+        .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(60), isLaneWide: true))
+      ),
+      (
+        429, error("RESOURCE_EXHAUSTED"),
+        .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: .seconds(60), isLaneWide: true))
+      ),
+      (500, error("INTERNAL", fcm: "INTERNAL"), .settle(.unavailable(reason: "INTERNAL", after: nil))),
+      (503, error("UNAVAILABLE", fcm: "UNAVAILABLE"), .settle(.unavailable(reason: "UNAVAILABLE", after: nil))),
+    ] as [(UInt16, String, FCMDisposition)])
   func rows(status: UInt16, body: String, disposition: FCMDisposition) {
     #expect(read(status, body) == disposition)
   }
@@ -71,7 +88,8 @@ import Testing
   @Test func retryAfterIsObeyedInSecondsAndAsADate() {
     let body = Self.error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED")
     #expect(
-      read(429, body, retryAfter: "7") == .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(7), isLaneWide: true)))
+      read(429, body, retryAfter: "7")
+        == .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(7), isLaneWide: true)))
     #expect(
       read(503, Self.error("UNAVAILABLE", fcm: "UNAVAILABLE"), retryAfter: "Sun, 06 Nov 1994 08:49:57 GMT")
         == .settle(.unavailable(reason: "UNAVAILABLE", after: .seconds(20))))
@@ -80,15 +98,19 @@ import Testing
         == .settle(.unavailable(reason: "HTTP502", after: .seconds(10))))
   }
 
-  @Test("A body that is none of FCM's kills no token", arguments: [
-    (400, FCMDisposition.settle(.rejected(reason: "HTTP400"))), (401, .renewToken),
-    (302, .settle(.unauthorized(reason: "HTTP302"))), (403, .settle(.unauthorized(reason: "HTTP403"))),
-    (404, .settle(.unauthorized(reason: "HTTP404"))), (408, .settle(.unavailable(reason: "HTTP408", after: nil))),
-    (413, .settle(.rejected(reason: "HTTP413"))),
-    (429, .settle(.throttled(reason: "HTTP429", after: .seconds(60), isLaneWide: true))),
-    (500, .settle(.unavailable(reason: "HTTP500", after: nil))), (502, .settle(.unavailable(reason: "HTTP502", after: nil))),
-    (503, .settle(.unavailable(reason: "HTTP503", after: nil))), (504, .settle(.unavailable(reason: "HTTP504", after: nil))),
-  ] as [(UInt16, FCMDisposition)])
+  @Test(
+    "A body that is none of FCM's kills no token",
+    arguments: [
+      (400, FCMDisposition.settle(.rejected(reason: "HTTP400"))), (401, .renewToken),
+      (302, .settle(.unauthorized(reason: "HTTP302"))), (403, .settle(.unauthorized(reason: "HTTP403"))),
+      (404, .settle(.unauthorized(reason: "HTTP404"))), (408, .settle(.unavailable(reason: "HTTP408", after: nil))),
+      (413, .settle(.rejected(reason: "HTTP413"))),
+      (429, .settle(.throttled(reason: "HTTP429", after: .seconds(60), isLaneWide: true))),
+      (500, .settle(.unavailable(reason: "HTTP500", after: nil))),
+      (502, .settle(.unavailable(reason: "HTTP502", after: nil))),
+      (503, .settle(.unavailable(reason: "HTTP503", after: nil))),
+      (504, .settle(.unavailable(reason: "HTTP504", after: nil))),
+    ] as [(UInt16, FCMDisposition)])
   func foreignBodies(status: UInt16, disposition: FCMDisposition) {
     let bodies = [
       "", "<!DOCTYPE html><title>Error 502 (Server Error)!!1</title>", "null", "[]", #"{"error":"#, #"{"error":7}"#,
@@ -126,7 +148,8 @@ import Testing
   }
 
   @Test func aCollapseKeyIsWrittenWhereThereIsOne() {
-    let body = FCMRequestWriter.body(request(deadline: 5_000_000_000, collapseID: "call-1"), now: Instant(nanoseconds: 0))
+    let body = FCMRequestWriter.body(
+      request(deadline: 5_000_000_000, collapseID: "call-1"), now: Instant(nanoseconds: 0))
     #expect(
       String(decoding: body, as: UTF8.self).hasSuffix(
         #""android":{"priority":"HIGH","ttl":"5s","collapse_key":"call-1","direct_boot_ok":true}}}"#))
@@ -140,7 +163,8 @@ import Testing
 
   @Test func theHeadIsAsTheProtocolWantsIt() {
     var headers = HTTP2HeaderBlock()
-    FCMRequestWriter(authority: "localhost:8443", projectID: "p-1").write(bearer: Array("Bearer T".utf8), into: &headers)
+    FCMRequestWriter(authority: "localhost:8443", projectID: "p-1").write(
+      bearer: Array("Bearer T".utf8), into: &headers)
     var fields: [String] = []
     headers.forEach { name, value in
       fields.append("\(String(decoding: name, as: UTF8.self)): \(String(decoding: value, as: UTF8.self))")

@@ -12,7 +12,6 @@ import Testing
 private final class ScriptedTokens: ProviderTokenSource {
   private struct State {
     var count = 0
-    var renewals = 0
     var failing = false
   }
 
@@ -39,13 +38,35 @@ private final class ScriptedTokens: ProviderTokenSource {
   }
 }
 
+/// Gives one token, and keeps who wants another waiting until the end.
+private final class StallingTokens: ProviderTokenSource {
+  private let waiting = Mutex<[CheckedContinuation<Void, Never>]>([])
+
+  func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
+    if refused != nil {
+      await withCheckedContinuation { continuation in waiting.withLock { $0.append(continuation) } }
+      throw ProviderTokenError("the test is over")
+    }
+    return ProviderToken(value: Array("token".utf8), issuedAtMilliseconds: 0, renewAtMilliseconds: .max / 2)
+  }
+
+  func end() {
+    waiting.withLock { waiting in
+      for continuation in waiting { continuation.resume() }
+      waiting = []
+    }
+  }
+}
+
 @Suite struct FCMProviderTests {
   private struct Fixture {
     let server: HTTP2TestServer
     let provider: FCMProvider
     let reports = ProviderReports()
 
-    init(tokens: ScriptedTokens = ScriptedTokens(), handler: @escaping (HTTP2TestServer.Exchange) -> Void) throws {
+    init(
+      tokens: any ProviderTokenSource = ScriptedTokens(), handler: @escaping (HTTP2TestServer.Exchange) -> Void
+    ) throws {
       server = try HTTP2TestServer(handler: handler)
       provider = FCMProvider(
         FCMConfiguration(projectID: "p", endpoint: try server.endpoint()), tokens: tokens,
@@ -140,13 +161,27 @@ private final class ScriptedTokens: ProviderTokenSource {
     await fixture.stop()
   }
 
+  @Test func whoWaitsForAnAccessTokenWaitsNoLongerThanItsDeadline() async throws {
+    let tokens = StallingTokens()
+    let fixture = try Fixture(tokens: tokens) { exchange in exchange.respond(401, body: Self.unauthenticated) }
+    await fixture.start()
+    await fixture.reports.capacity { $0 > 0 }
+    await fixture.provider.send([request(1, in: .milliseconds(400))])
+    let results = await fixture.reports.results(1)
+    #expect(results[1]?.outcome == .expired)
+    tokens.end()
+    await fixture.stop()
+  }
+
   @Test func outcomesAreThoseOfTheTable() async throws {
     let fixture = try Fixture { exchange in
       switch Self.device(exchange) {
       case "device-1":
         exchange.respond(
           404,
-          body: #"{"error":{"status":"NOT_FOUND","details":[{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"UNREGISTERED"}]}}"#
+          body:
+            #"{"error":{"status":"NOT_FOUND","details":[{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","#
+            + #""errorCode":"UNREGISTERED"}]}}"#
         )
       case "device-2": exchange.respond(502, body: "<html>")
       case "device-3": exchange.respond(503, [("retry-after", "3")])

@@ -59,17 +59,20 @@ enum FCMTestAccount {
     #expect(try verifier.verify() == "")
   }
 
-  @Test("A field that is missing or wrong is named", arguments: [
-    ("type", nil, .missing(field: "type")), ("type", #""authorized_user""#, .otherType),
-    ("project_id", nil, .missing(field: "project_id")), ("project_id", "7", .notText(field: "project_id")),
-    ("project_id", #""""#, .notText(field: "project_id")),
-    ("project_id", #""a/../b""#, .malformed(field: "project_id", expected: "letters, digits, '-', '.' and ':'")),
-    ("client_email", nil, .missing(field: "client_email")), ("private_key_id", "null", .notText(field: "private_key_id")),
-    ("token_uri", nil, .missing(field: "token_uri")),
-    ("token_uri", #""http://example.com/token""#, .malformed(field: "token_uri", expected: "an https URL")),
-    ("private_key", nil, .missing(field: "private_key")),
-    ("private_key", #""secret""#, .key(SigningKeyError(.notAPrivateKey, source: "sa.json (private_key)"))),
-  ] as [(String, String?, FCMServiceAccountError.Reason)])
+  @Test(
+    "A field that is missing or wrong is named",
+    arguments: [
+      ("type", nil, .missing(field: "type")), ("type", #""authorized_user""#, .otherType),
+      ("project_id", nil, .missing(field: "project_id")), ("project_id", "7", .notText(field: "project_id")),
+      ("project_id", #""""#, .notText(field: "project_id")),
+      ("project_id", #""a/../b""#, .malformed(field: "project_id", expected: "letters, digits, '-', '.' and ':'")),
+      ("client_email", nil, .missing(field: "client_email")),
+      ("private_key_id", "null", .notText(field: "private_key_id")),
+      ("token_uri", nil, .missing(field: "token_uri")),
+      ("token_uri", #""http://example.com/token""#, .malformed(field: "token_uri", expected: "an https URL")),
+      ("private_key", nil, .missing(field: "private_key")),
+      ("private_key", #""secret""#, .key(SigningKeyError(.notAPrivateKey, source: "sa.json (private_key)"))),
+    ] as [(String, String?, FCMServiceAccountError.Reason)])
   func faults(field: String, json: String?, reason: FCMServiceAccountError.Reason) throws {
     let error = try #require(throws: FCMServiceAccountError.self) {
       _ = try FCMServiceAccount(json: FCMTestAccount.json(replacing: field, with: json), path: "sa.json")

@@ -36,15 +36,18 @@ private final class StandingClock: GatewayClock {
     #expect(try read(200, #"{"access_token":"x","expires_in":999999999}"#).lifetimeSeconds == 86_400)
   }
 
-  @Test("What is no grant says why and quotes no token", arguments: [
-    (400, #"{"error":"invalid_grant","error_description":"Invalid JWT Signature."}"#, "clock"),
-    (401, #"{"error":"invalid_client"}"#, "invalid_client"), (404, "<html>not found</html>", "token_uri"),
-    (503, "", "503"), (400, #"{"error":"x\ny"}"#, "unreadable"), (200, "", "usable"), (200, "{}", "usable"),
-    (200, #"{"access_token":"secret"}"#, "usable"), (200, #"{"access_token":"secret","expires_in":"3600"}"#, "usable"),
-    (200, #"{"access_token":"secret\r\nx: y","expires_in":3600}"#, "usable"),
-    (200, #"{"access_token":"secret","expires_in":0}"#, "usable"),
-    (200, #"{"access_token":"secret","expires_in":3600,"token_type":"mac"}"#, "bearer"),
-  ] as [(UInt16, String, String)])
+  @Test(
+    "What is no grant says why and quotes no token",
+    arguments: [
+      (400, #"{"error":"invalid_grant","error_description":"Invalid JWT Signature."}"#, "clock"),
+      (401, #"{"error":"invalid_client"}"#, "invalid_client"), (404, "<html>not found</html>", "token_uri"),
+      (503, "", "503"), (400, #"{"error":"x\ny"}"#, "unreadable"), (200, "", "usable"), (200, "{}", "usable"),
+      (200, #"{"access_token":"secret"}"#, "usable"),
+      (200, #"{"access_token":"secret","expires_in":"3600"}"#, "usable"),
+      (200, #"{"access_token":"secret\r\nx: y","expires_in":3600}"#, "usable"),
+      (200, #"{"access_token":"secret","expires_in":0}"#, "usable"),
+      (200, #"{"access_token":"secret","expires_in":3600,"token_type":"mac"}"#, "bearer"),
+    ] as [(UInt16, String, String)])
   func noGrant(status: UInt16, body: String, mentions: String) throws {
     let error = try #require(throws: ProviderTokenError.self) { _ = try read(status, body) }
     #expect(error.description.contains(mentions))

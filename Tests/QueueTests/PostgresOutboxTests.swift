@@ -46,7 +46,6 @@ struct PostgresOutboxTests {
       let events = EventStream()
       await outbox.open { events.report($0) }
       await events.available()
-      await events.bell()  // the one that comes with being available
       let lane = try await outbox.register(lane: "apns", app: "porteiro")
       try await body(database, outbox, events, lane)
       await outbox.close()
@@ -59,11 +58,23 @@ struct PostgresOutboxTests {
       providerMessageID: "id", sentAt: outbox.loop.now, answeredAt: outbox.loop.now)
   }
 
-  @Test("a committed call rings the bell, is claimed once with all that is needed to send it, and is settled once")
-  func lifeOfADelivery() async throws {
-    try await withOutbox { database, outbox, events, lane in
-      #expect(try await database.value(Self.enqueue("call-1", devices: 3)) == "3")
+  @Test("a commit rings the bell")
+  func bell() async throws {
+    try await withOutbox { database, _, events, _ in
+      let listeners = "select count(*) from pg_stat_activity where application_name = 'push-gateway control' and query like 'listen%'"
+      while try await database.value(listeners) == "0" {}
+      // Two bells come with the start: one for being available, one for listening from now on.
       await events.bell()
+      await events.bell()
+      _ = try await database.value(Self.enqueue("call-0"))
+      await events.bell()
+    }
+  }
+
+  @Test("a committed call once, with all that is needed to send it, and is settled once")
+  func lifeOfADelivery() async throws {
+    try await withOutbox { database, outbox, _, lane in
+      #expect(try await database.value(Self.enqueue("call-1", devices: 3)) == "3")
       let allowance = [LaneAllowance(lane: lane, limit: 10)]
       let deliveries = try await outbox.claim(allowance)
       #expect(deliveries.count == 3)

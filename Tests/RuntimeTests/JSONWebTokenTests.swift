@@ -75,10 +75,12 @@ import Testing
     #expect(try !token.isSigned(by: SigningKey.generate(for: .es256).verifyingKey()))
   }
 
-  @Test("A header cannot choose another way to be verified", arguments: [
-    #"{"alg":"none"}"#, #"{"alg":"RS256"}"#, #"{"alg":"es256"}"#, #"{}"#, #"[]"#, #"{"alg":1}"#, "x",
-    #"{"alg":"ES256","crit":["exp"]}"#, #"{"alg":"ES256","alg":"none"}"#,
-  ])
+  @Test(
+    "A header cannot choose another way to be verified",
+    arguments: [
+      #"{"alg":"none"}"#, #"{"alg":"RS256"}"#, #"{"alg":"es256"}"#, #"{}"#, #"[]"#, #"{"alg":1}"#, "x",
+      #"{"alg":"ES256","crit":["exp"]}"#, #"{"alg":"ES256","alg":"none"}"#,
+    ])
   func foreignHeaders(header: String) throws {
     let key = try SigningKey.generate(for: .es256)
     let compact = try JSONWebToken.sign(header: Array(header.utf8), claims: Array("{}".utf8), with: key)
@@ -86,10 +88,12 @@ import Testing
     #expect(try !token.isSigned(by: key.verifyingKey()))
   }
 
-  @Test("What is no compact token is refused", arguments: [
-    "", ".", "..", "...", "a", "a.b", "e30.e30", "e30.e30.", ".e30.e30", "e30..e30", "e30.e30.e30.e30", "e30.e30.e3=",
-    "e30.e30.e30 ", "{}.{}.{}", "\0\0.\0\0.\0\0", "é.é.é",
-  ])
+  @Test(
+    "What is no compact token is refused",
+    arguments: [
+      "", ".", "..", "...", "a", "a.b", "e30.e30", "e30.e30.", ".e30.e30", "e30..e30", "e30.e30.e30.e30", "e30.e30.e3=",
+      "e30.e30.e30 ", "{}.{}.{}", "\0\0.\0\0.\0\0", "é.é.é",
+    ])
   func noTokens(text: String) {
     #expect(JSONWebToken(compact: Array(text.utf8)) == nil)
   }

@@ -71,7 +71,9 @@ import Testing
       changed[index] ^= 1
       #expect(!verifier.verify(changed, of: Self.message))
     }
-    for hostile in [[], [0], [UInt8](repeating: 0, count: 64), [UInt8](repeating: 0xFF, count: 64), Array(signature.dropLast())] {
+    for hostile in [
+      [], [0], [UInt8](repeating: 0, count: 64), [UInt8](repeating: 0xFF, count: 64), Array(signature.dropLast()),
+    ] {
       #expect(!verifier.verify(hostile, of: Self.message))
     }
     #expect(try !SigningKey.generate(for: algorithm).verifyingKey().verify(signature, of: Self.message))

@@ -2,7 +2,7 @@
 
 usage: http_server.py [CERTIFICATE_CHAIN KEY]     with both: TLS; without: plain. Listens on 127.0.0.1, a free port.
 
-Prints the port as its first line, then serves until standard input ends, so it never outlives the test that started it.
+Prints the port as its first line, then serves until it is terminated or the process that started it is gone.
 
   /echo         200, JSON about the request as it arrived; `connection` numbers connections, `body` is decompressed
   /busy         429, Retry-After: 7
@@ -15,8 +15,9 @@ Prints the port as its first line, then serves until standard input ends, so it 
                 short (good for 400 s), fail (400, invalid_grant), fail2 (so for the first two), once (so after the
                 first), odd (200, no token)
   /--/api/v2/push/send
-                Expo: a ticket a message, its id "{connection}-{messages in the request}-{to}"; what `to` begins with may
-                ask for more: dead (ticket error), slow (0.2 s), hang (no answer), html (502), short (a ticket missing),
+                Expo: a ticket a message, its id "{connection}-{messages in the request}-{to}"; what `to` begins with
+                may ask for more: head (the id is made of three headers), dead (ticket error), slow (0.2 s), hang (no
+                answer), html (502), short (a ticket missing),
                 mixed-X (refused with others than mixed-X in one request)
 """
 
@@ -25,6 +26,7 @@ import gzip
 import http.server
 import itertools
 import json
+import os
 import ssl
 import sys
 import threading
@@ -143,12 +145,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         tickets = [
             {"status": "error", "message": "…", "details": {"error": "DeviceNotRegistered"}}
             if token.startswith("dead")
-            else {"status": "ok", "id": f"{self.connection_number}-{len(tokens)}-{token}"}
+            else {"status": "ok", "id": self.expo_id(token, len(tokens))}
             for token in tokens
         ]
         if "short" in kinds:
             tickets.pop()
         self.answer(200, json.dumps({"data": tickets}).encode())
+
+    def expo_id(self, token, count):
+        if token.startswith("head"):
+            names = ("Authorization", "Content-Type", "Content-Encoding")
+            return "|".join(str(self.headers.get(name)) for name in names)
+        return f"{self.connection_number}-{count}-{token}"
 
     do_GET = do_POST = handle_request
 
@@ -167,10 +175,11 @@ def main():
         context.load_cert_chain(sys.argv[1], sys.argv[2])
         # The handshake belongs to the connection's own thread, or one client that stalls would stop all others.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    parent = os.getppid()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
-    sys.stdin.read()
-    stopping.set()
+    while os.getppid() == parent:
+        time.sleep(1)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,12 @@ struct CredentialCheck {
           })
       }
       if let fcm = app.fcm {
-        checks.append(check("\(path).fcm") { try serviceAccount(fcm) })
+        checks.append(
+          check("\(path).fcm") {
+            let account = try FCMServiceAccount.load(file: fcm.serviceAccountFile)
+            _ = try account.assertion(issuedAtSeconds: SystemClock().wallMilliseconds() / 1000)
+            return "signed an RS256 assertion for project \(account.projectID) from \(fcm.serviceAccountFile), for \(fcm.url)"
+          })
       }
       if let expo = app.expo {
         checks.append(
@@ -43,10 +48,6 @@ struct CredentialCheck {
       }
     }
     return checks
-  }
-
-  private static func serviceAccount(_ fcm: GatewayConfiguration.FCM) throws -> String {
-    ""
   }
 
   private static func check(_ subject: String, _ body: () throws -> String) -> CredentialCheck {

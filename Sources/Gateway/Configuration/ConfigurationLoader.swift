@@ -55,7 +55,7 @@ extension GatewayConfiguration {
 
   private static func apps(_ reader: inout ConfigurationReader) -> [App] {
     let names = reader.source.names(below: ["apps"])
-    if names.isEmpty { reader.note(["apps"], "must hold at least one app") }
+    if names.isEmpty, !reader.hasProblems(below: ["apps"]) { reader.note(["apps"], "must hold at least one app") }
     return names.compactMap { app($0, &reader) }
   }
 
@@ -69,7 +69,7 @@ extension GatewayConfiguration {
     let app = App(
       name: name, dialect: dialect, ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
       apns: apns(path + ["apns"], &reader), fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
-    if app.providers.isEmpty { reader.note(path, "must hold at least one of apns, fcm and expo") }
+    if app.providers.isEmpty, !reader.hasProblems(below: path) { reader.note(path, "must hold at least one of apns, fcm and expo") }
     for provider in app.providers where !dialect.speaks(provider) {
       reader.note(path + [provider.rawValue], "the dialect \(dialect.name) has no calls over \(provider.rawValue)")
     }

@@ -18,6 +18,11 @@ struct ConfigurationReader {
     problems = source.problems
   }
 
+  /// Whether something in a section was refused already, so that it only seems to be empty.
+  func hasProblems(below section: [String]) -> Bool {
+    problems.contains { $0.path.hasPrefix(section.joined(separator: ".") + ".") }
+  }
+
   /// Notes a problem with a value that is there, or with the place where one is missing.
   mutating func note(_ path: [String], _ message: String) {
     let origin = source.settings[path]?.origin ?? source.sections[path] ?? .file(line: nil)

@@ -81,7 +81,7 @@ public actor APNsProvider: PushProvider {
       sender.tokenArrived(try await tokens.token(replacing: refused))
     } catch {
       logger.error("no APNs provider token", metadata: ["error": "\(error)"])
-      sender.tokenFailed(error)
+      sender.tokenFailed()
     }
   }
 }

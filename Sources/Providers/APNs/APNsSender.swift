@@ -38,8 +38,10 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
   private var token: ProviderToken?
   private var bearer: [UInt8] = []
   private var isFetchingToken = false
-  /// Requests answered with ExpiredProviderToken, until there is another token.
-  private var awaitingToken: [Int] = []
+  /// The token in use, from the moment APNs refused it until the source gave its answer.
+  private var refusedToken: ProviderToken?
+  /// A token that APNs refused as expired and that is too young to be replaced: clocks differ, or keys.
+  private var hopelessToken: ProviderToken?
   private var renewalTimer: EventLoop.Timer?
   private var isShuttingDown = false
 
@@ -57,7 +59,7 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
 
   /// Fetches a token; the pools connect when it is there.
   func start() {
-    requestToken(refused: nil)
+    requestToken()
   }
 
   func send(_ batch: [PushRequest]) {
@@ -77,7 +79,6 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
   func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
     isShuttingDown = true
     renewalTimer?.cancel()
-    endAwaiting(.refused(reason: "shutting down"))
     production.shutDown(by: deadline) { [self] in
       sandbox.shutDown(by: deadline) { [self] in
         deliverReport()
@@ -91,50 +92,41 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
   func tokenArrived(_ token: ProviderToken) {
     isFetchingToken = false
     guard !isShuttingDown else { return }
-    let isNew = token != self.token
     let isFirst = self.token == nil
+    if token == refusedToken { hopelessToken = token }
+    refusedToken = nil
     self.token = token
     bearer = Array("bearer ".utf8) + token.value
     scheduleRenewal(after: Nanoseconds.milliseconds(token.renewAtMilliseconds - clock.wallMilliseconds()))
     if isFirst { startPools() }
-    guard isNew else {
-      // The token is too young to be replaced, so its age is not what Apple objects to: clocks differ, or keys.
-      return endAwaiting(.unauthorized(reason: "ExpiredProviderToken"))
-    }
-    let slots = awaitingToken
-    awaitingToken = []
-    for slot in slots {
-      guard let request = flights[slot]?.request else { continue }
-      pool(request.environment).submit(slot, deadline: request.deadline)
-    }
+    production.resume()
+    sandbox.resume()
   }
 
-  func tokenFailed(_ error: ProviderTokenError) {
+  /// What waits in the pools gives up by itself, if the next try should be too late for it.
+  func tokenFailed() {
     isFetchingToken = false
-    endAwaiting(.unauthorized(reason: "no provider token"))
     if !isShuttingDown { scheduleRenewal(after: Self.tokenRetryDelay) }
   }
 
-  private func requestToken(refused: ProviderToken?) {
+  private func requestToken() {
     guard !isFetchingToken else { return }
     isFetchingToken = true
-    fetchToken?(refused)
+    fetchToken?(refusedToken)
+  }
+
+  /// APNs refused the token in use: nothing leaves before there is another.
+  private func replaceToken() {
+    guard refusedToken == nil else { return }
+    refusedToken = token
+    production.pause()
+    sandbox.pause()
+    requestToken()
   }
 
   private func scheduleRenewal(after delay: Nanoseconds) {
     renewalTimer?.cancel()
-    renewalTimer = loop.schedule(at: loop.now + max(delay, .seconds(1))) { [weak self] in
-      self?.requestToken(refused: nil)
-    }
-  }
-
-  private func endAwaiting(_ outcome: PushOutcome) {
-    let slots = awaitingToken
-    awaitingToken = []
-    for slot in slots {
-      guard let flight = flights.remove(slot) else { continue }
-      finish(flight.request, outcome, status: 403, sentAt: nil)
-    }
+    renewalTimer = loop.schedule(at: loop.now + max(delay, .seconds(1))) { [weak self] in self?.requestToken() }
   }
 
   // MARK: - Pools
@@ -190,13 +182,12 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
       return .init(.worn, resends: true)
     case .settle(let outcome): finish(slot, outcome, status: response.status, sentAt: sentAt)
     case .renewToken:
-      guard mayResend(slot) else {
+      guard let sentWith = flights[slot]?.token, sentWith != hopelessToken, mayResend(slot) else {
         finish(slot, .unauthorized(reason: "ExpiredProviderToken"), status: response.status, sentAt: sentAt)
         break
       }
-      if flights[slot]?.token != token { return .init(.worn, resends: true) }  // renewed meanwhile
-      awaitingToken.append(slot)
-      requestToken(refused: token)
+      if sentWith == token { replaceToken() }
+      return .init(.worn, resends: true)
     case .reconnect, .resend:
       if mayResend(slot) { return .init(connection, resends: true) }
       finish(slot, .unavailable(reason: "refused again and again", after: nil), status: response.status, sentAt: sentAt)

@@ -1,4 +1,5 @@
-// Reads what Expo answered to a send request. Pure, and ready for anything: HTML, cut-off JSON, tickets that do not add up.
+// Reads what Expo answered to a send request. Pure, and ready for anything: HTML, cut-off JSON, tickets that do not add
+// up.
 
 internal import Runtime
 
@@ -38,7 +39,7 @@ enum ExpoAnswer: Equatable {
     let reason = failure.reason.rawValue
     switch failure.reason {
     case .deadlinePassed: self = .all(.expired)
-    case .addressNotAllowed, .rootsUnusable: self = .all(.unauthorized(reason: reason))
+    case .addressNotAllowed, .malformedRequest, .rootsUnusable: self = .all(.unauthorized(reason: reason))
     case _ where failure.sentAt != nil: self = .all(.unknown(reason: reason))
     case .closed: self = .all(.refused(reason: reason))
     default: self = .all(.unavailable(reason: reason, after: nil))

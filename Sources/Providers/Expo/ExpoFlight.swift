@@ -2,8 +2,8 @@
 
 internal import Runtime
 
-/// The messages of a request between its leaving and its answer. Each gets one result: at the latest at its own deadline,
-/// although the request goes on for the others.
+/// The messages of a request between its leaving and its answer. Each gets one result: at the latest at its own
+/// deadline, although the request goes on for the others.
 final class ExpoFlight {
   let batch: ExpoSendQueue.Batch
   let startedAt: Instant

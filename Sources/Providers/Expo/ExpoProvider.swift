@@ -4,8 +4,8 @@ public import Runtime
 
 /// Sends through one Expo project.
 ///
-/// What `send` takes in one turn of the loop leaves in one request, at once if one may be made, else together with whatever
-/// else piles up until then (`ExpoSendQueue`). Answers are read by `ExpoAnswer`.
+/// What `send` takes in one turn of the loop leaves in one request, at once if one may be made, else together with
+/// whatever else piles up until then (`ExpoSendQueue`). Answers are read by `ExpoAnswer`.
 public actor ExpoProvider: PushProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }

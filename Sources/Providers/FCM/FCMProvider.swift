@@ -19,8 +19,9 @@ public struct FCMConfiguration: Sendable {
     self.pool = pool
   }
 
-  /// A hundred streams a connection, as many as FCM was seen to allow; eight such connections carry the default quota of
-  /// 10,000 messages a second at a round trip of 80 ms. PINGs go out with requests in flight only: FCM counts others as abuse.
+  /// A hundred streams a connection, as many as FCM was seen to allow; eight such connections carry the default quota
+  /// of 10,000 messages a second at a round trip of 80 ms. PINGs go out with requests in flight only: FCM counts others
+  /// as abuse.
   public static var defaultPool: HTTP2ConnectionPoolSettings {
     var settings = HTTP2ConnectionPoolSettings()
     settings.connectionsMax = 8

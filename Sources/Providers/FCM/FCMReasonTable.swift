@@ -32,8 +32,8 @@ enum FCMReasonTable {
   struct Row: Sendable {
     let status: UInt16
     let code: String
-    /// Whether `code` is FcmError's `errorCode`; otherwise it is the `status` of an error without FcmError, which says nothing
-    /// about the token.
+    /// Whether `code` is FcmError's `errorCode`; otherwise it is the `status` of an error without FcmError, which says
+    /// nothing about the token.
     let isFCMError: Bool
     let meaning: Meaning
     let source: String
@@ -41,7 +41,8 @@ enum FCMReasonTable {
 
   static let rows = [
     Row(status: 400, code: "INVALID_ARGUMENT", isFCMError: true, meaning: .invalidArgument, source: "[codes]"),
-    Row(status: 400, code: "INVALID_ARGUMENT", isFCMError: false, meaning: .invalidArgument, source: "[errors] too large"),
+    Row(
+      status: 400, code: "INVALID_ARGUMENT", isFCMError: false, meaning: .invalidArgument, source: "[errors] size"),
     Row(status: 401, code: "THIRD_PARTY_AUTH_ERROR", isFCMError: true, meaning: .unauthorized, source: "[codes]"),
     Row(status: 401, code: "UNAUTHENTICATED", isFCMError: false, meaning: .accessTokenRefused, source: "[aip]"),
     Row(status: 403, code: "SENDER_ID_MISMATCH", isFCMError: true, meaning: .deadToken, source: "[codes]"),
@@ -86,8 +87,8 @@ enum FCMReasonTable {
     }
   }
 
-  /// A code that is not in the table, or a body that is none of FCM's (a front end's HTML): the status decides, and no token
-  /// dies.
+  /// A code that is not in the table, or a body that is none of FCM's (a front end's HTML): the status decides, and no
+  /// token dies.
   private static func unlisted(_ status: UInt16, _ after: Nanoseconds?) -> FCMDisposition {
     let reason = "HTTP\(status)"
     switch status {

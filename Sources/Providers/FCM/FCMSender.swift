@@ -121,6 +121,13 @@ final class FCMSender: HTTP2ConnectionPoolDelegate {
     for slot in slots { finish(slot, outcome, status: 401, sentAt: nil) }
   }
 
+  /// The token may come too late; the slot may be another request's by now.
+  private func expireAwaiting(_ slot: Int, tag: UInt64) {
+    guard flights[slot]?.request.tag == tag, let index = awaitingToken.firstIndex(of: slot) else { return }
+    awaitingToken.remove(at: index)
+    finish(slot, .expired, status: 401, sentAt: nil)
+  }
+
   // MARK: - HTTP2ConnectionPoolDelegate
 
   func pool(_ pool: HTTP2ConnectionPool, write slot: Int, into headers: inout HTTP2HeaderBlock) -> [UInt8] {
@@ -159,6 +166,7 @@ final class FCMSender: HTTP2ConnectionPoolDelegate {
       flights[slot]?.hasBeenResent = true
       if flight.token != token { return .init(.unproven, resends: true) }  // renewed while this one was on its way
       awaitingToken.append(slot)
+      loop.schedule(at: flight.request.deadline) { [weak self] in self?.expireAwaiting(slot, tag: flight.request.tag) }
       requestToken(refused: token)
       return .init(.unproven)
     }

@@ -56,7 +56,8 @@ public struct FCMServiceAccount: Sendable {
     guard try field("type") == "service_account" else { throw FCMServiceAccountError(.otherType, path: path) }
     projectID = try field("project_id")
     guard projectID.utf8.allSatisfy(Self.isProjectIDByte) else {
-      throw FCMServiceAccountError(.malformed(field: "project_id", expected: "letters, digits, '-', '.' and ':'"), path: path)
+      throw FCMServiceAccountError(
+        .malformed(field: "project_id", expected: "letters, digits, '-', '.' and ':'"), path: path)
     }
     clientEmail = try field("client_email")
     privateKeyID = try field("private_key_id")
@@ -140,7 +141,8 @@ public struct FCMServiceAccountError: Error, Equatable, CustomStringConvertible,
     case .notJSON(let error): "service account file \(path): \(error)"
     case .notAnObject: "service account file \(path): expected a JSON object"
     case .otherType:
-      "service account file \(path): field type is not \"service_account\": create a key for a service account in the Google Cloud console"
+      "service account file \(path): field type is not \"service_account\": "
+        + "create a key for a service account in the Google Cloud console"
     case .missing(let field): "service account file \(path): field \(field) is missing"
     case .notText(let field): "service account file \(path): field \(field) must be a string that is not empty"
     case .malformed(let field, let expected): "service account file \(path): field \(field): expected \(expected)"

@@ -14,7 +14,9 @@ enum FCMTokenExchange {
   /// Longer ones do not fit into a header.
   static let tokenLengthMax = 8 * 1024
 
-  static let headers = [(name: "Content-Type", value: "application/x-www-form-urlencoded"), (name: "Accept", value: "application/json")]
+  static let headers = [
+    (name: "Content-Type", value: "application/x-www-form-urlencoded"), (name: "Accept", value: "application/json"),
+  ]
 
   /// The form; an assertion is base64url and dots, which need no escaping.
   static func body(assertion: [UInt8]) -> [UInt8] {

@@ -4,8 +4,8 @@ public import Runtime
 
 /// Exchanges assertions for access tokens in this process.
 ///
-/// While one exchange is under way everybody waits for it; after a failure nobody tries again before the backoff allows, and a
-/// token that is due for renewal but still good is used on.
+/// While one exchange is under way everybody waits for it; after a failure nobody tries again before the backoff
+/// allows, and a token that is due for renewal but still good is used on.
 public actor FCMTokenSource: ProviderTokenSource {
   /// How long before its end a token is renewed.
   static let renewalMargin = Nanoseconds.seconds(300)

@@ -1,8 +1,10 @@
 // The outbox in Postgres: three connections, our identity, and the batches between.
 //
-//   claims       push.claim                                one statement for all lanes
-//   settlements  push.settle, park, release, maintenance
-//   control      LISTEN, heartbeat, the leader's lock      never inside a transaction, always drained
+//   claims       push.claim                                            one statement for all lanes
+//   settlements  push.settle, park, release, heartbeat, maintenance
+//   control      LISTEN, the leader's lock                             never inside a transaction, always drained
+//
+// The first two are needed to work. Without the third there is no bell, and polling finds what is due.
 //
 // All that belongs to one database is in this object, so that a gateway can serve several of them.
 
@@ -65,10 +67,12 @@ public actor PostgresOutbox: OutboxStore {
   /// Connects and keeps connected; what happens is told through `report`, on the store's loop.
   public func open(report: @escaping @Sendable (OutboxEvent) -> Void) {
     self.report = report
-    for link in [claims, settlements, control] {
+    for link in [claims, settlements] {
       link.onUp = { self.linkIsUp() }
       link.onDown = { self.linkIsDown($0) }
     }
+    control.onUp = { report(.bell) }  // whatever was enqueued while we did not listen
+    control.onDown = { self.controlIsDown($0) }
     control.onNotification = { _, _ in report(.bell) }
     for link in [claims, settlements, control] { link.open() }
   }
@@ -86,13 +90,17 @@ public actor PostgresOutbox: OutboxStore {
   }
 
   private func linkIsUp() {
-    guard claims.isUp, settlements.isUp, control.isUp, !isClosed else { return }
+    guard claims.isUp, settlements.isUp, !isClosed else { return }
     Task { await becomeAvailable() }
+  }
+
+  private func controlIsDown(_ error: PostgresError) {
+    maintenance.isLeader = false
+    logger.warning("The connection that listens is lost; polling until it is back", metadata: ["reason": "\(error)"])
   }
 
   private func linkIsDown(_ error: PostgresError) {
     beat?.cancel()
-    maintenance.isLeader = false
     if isAvailable {
       logger.warning("The connection to the database is lost; reconnecting", metadata: ["reason": "\(error)"])
     } else {
@@ -116,10 +124,10 @@ public actor PostgresOutbox: OutboxStore {
       }
       return
     }
-    guard !isAvailable, !isClosed, claims.isUp, settlements.isUp, control.isUp else { return }
+    guard !isAvailable, !isClosed, claims.isUp, settlements.isUp else { return }
     isAvailable = true
     report?(.available)
-    report?(.bell)  // whatever was enqueued while we did not listen
+    report?(.bell)
     scheduleBeat(after: .zero)
   }
 
@@ -129,7 +137,7 @@ public actor PostgresOutbox: OutboxStore {
     if let gatewayID {
       var parameters = PostgresParameters()
       parameters.append(gatewayID)
-      let result = try await control.query(OutboxStatements.heartbeat, parameters, isolation: self)
+      let result = try await settlements.query(OutboxStatements.heartbeat, parameters, isolation: self)
       if result.bool(0, 0) { return }
       self.gatewayID = nil
       logger.warning("This replica was declared dead; its claims were taken over, and it registers anew")
@@ -137,7 +145,7 @@ public actor PostgresOutbox: OutboxStore {
     var parameters = PostgresParameters()
     parameters.append(options.name)
     parameters.append(options.version)
-    let result = try await control.query(OutboxStatements.registerGateway, parameters, isolation: self)
+    let result = try await settlements.query(OutboxStatements.registerGateway, parameters, isolation: self)
     gatewayID = result.int32(0, 0)
     if former != nil { report?(.fenced) }
   }
@@ -160,7 +168,7 @@ public actor PostgresOutbox: OutboxStore {
     do throws(PostgresError) {
       if maintenance.isHeartbeatDue(now, every: options.heartbeat) {
         try await confirmIdentity()
-        if !maintenance.isLeader {
+        if !maintenance.isLeader, control.isUp {
           maintenance.isLeader = try await control.query(OutboxStatements.tryLead, isolation: self).bool(0, 0)
         }
       }

@@ -106,8 +106,8 @@ public struct OAuthSimulator: Sendable {
       expiresAt > issuedAt, expiresAt - issuedAt <= 3_600, issuedAt <= now + 60, expiresAt > now
     else {
       throw invalid(
-        "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. Check your iat and exp "
-          + "values in the JWT claim.")
+        "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. "
+          + "Check your iat and exp values in the JWT claim.")
     }
     guard let scope = claims.member("scope").flatMap(claims.text),
       scope.split(separator: " ").contains(Substring(Self.scope))

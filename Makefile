@@ -1,0 +1,46 @@
+# push-gateway: everything a developer runs. `make help` lists the targets.
+
+SWIFT ?= swift
+.DEFAULT_GOAL := help
+.PHONY: help setup build release test test-swift test-sql demo bench lint format migrations clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install the Debian packages that are missing (sudo when not root)
+	@scripts/setup.sh
+
+build: setup ## debug build
+	$(SWIFT) build
+
+release: setup ## release build: .build/release/push-gateway
+	$(SWIFT) build -c release --product push-gateway
+
+test: setup ## all tests, against a private Postgres in .local/
+	@scripts/test.sh
+
+test-swift: setup ## the Swift tests alone: make test-swift FILTER=JSON
+	@scripts/test.sh --swift $(FILTER)
+
+test-sql: setup ## the SQL tests alone
+	@scripts/test.sh --sql
+
+demo: setup ## ring three simulated phones and print the timeline
+	@scripts/demo.sh
+
+bench: setup ## 100,000 deliveries through the whole pipeline
+	@scripts/bench.sh
+
+lint: ## format and stale generated files, without changing anything
+	@scripts/embed-migrations.sh --check
+	$(SWIFT) format lint --strict --recursive Package.swift Sources Tests
+
+format: ## format the sources
+	$(SWIFT) format --in-place --recursive Package.swift Sources Tests
+
+migrations: ## put migrations/ into the binary's source
+	@scripts/embed-migrations.sh
+
+clean: ## remove build and .local/ (stops the private Postgres)
+	@for cluster in .local/*/data; do [ ! -d "$$cluster" ] || scripts/postgres.sh stop "$${cluster%/data}"; done
+	rm -rf .build .local

@@ -1,0 +1,153 @@
+// From a commit in Postgres to the providers and back, over real TLS.
+
+import Foundation
+import Queue
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite("End to end", .serialized)
+struct EndToEndTests {
+  @Test("one committed call rings an iPhone, an Android phone and an Expo phone, and Postgres says so")
+  func oneCall() async throws {
+    try await GatewayHarness.with { gateway in
+      try await gateway.enqueue("call-1")
+      let voip = try #require(await gateway.simulators.apnsProduction.waitForAccepted(1).first)
+      let fcm = try #require(await gateway.simulators.fcm.waitForAccepted(1).first)
+      let expo = try #require(await gateway.simulators.expo.waitForAccepted(1).first)
+      try await gateway.settled()
+      #expect(try await gateway.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
+      #expect(voip.topic == "com.example.app.voip")
+      #expect(voip.kind == "voip")
+      #expect(fcm.token == "cQ7mZl2pR0uX:APA91bHexample-token")
+      #expect(expo.token == "ExponentPushToken[aBcDeFgHiJkLmNoPqRsTuV]")
+      #expect(await gateway.refusals() == [:])
+
+      let events = try await gateway.database.value(
+        "select string_agg(concat_ws(' ', event, provider, status), ',' order by provider, at) from push.timeline('call-1') where provider is not null")
+      #expect(events == "sent apns,delivered apns 200,sent expo,delivered expo 200,sent fcm,delivered fcm 200")
+      let times = try await gateway.database.value(
+        """
+        select bool_and(created_at <= sent_at and sent_at <= answered_at and answered_at <= finished_at + interval '1 ms')
+        from push.delivery_history
+        """)
+      #expect(times == "true")
+    }
+  }
+
+  @Test("a thousand calls of three devices in one statement are all delivered, each exactly once")
+  func bulk() async throws {
+    try await GatewayHarness.with { gateway in
+      try await gateway.database.execute(GatewayHarness.bulk(1000))
+      try await gateway.settled()
+      #expect(try await gateway.outcomes() == "apns delivered 1000,expo delivered 1000,fcm delivered 1000")
+      let counts = await gateway.pushesByToken()
+      #expect(counts.count == 3000)
+      #expect(counts.values.allSatisfy { $0 == 1 })
+      #expect(await gateway.refusals() == [:])
+    }
+  }
+
+  @Test("what a provider refuses for good ends as dead with the provider's reason; the others still ring")
+  func plainFailure() async throws {
+    try await GatewayHarness.with { gateway in
+      _ = try await gateway.database.value(
+        """
+        select deliveries from push.enqueue_call('{"callId": "call-2", "from": "doorman"}',
+          '[{"userId": "a", "voipPushToken": "dead4100\(String(repeating: "0", count: 56))"},
+            {"userId": "b", "fcmToken": "fault-UNREGISTERED-0123456789"},
+            {"userId": "c", "voipPushToken": "\(String(repeating: "cd", count: 32))"}]', 'porteiro')
+        """)
+      try await gateway.settled()
+      let rows = try await gateway.database.value(
+        "select string_agg(concat_ws(' ', user_id, outcome, reason, attempts), ',' order by user_id) from push.delivery_history")
+      #expect(rows == "a dead Unregistered 1,b dead UNREGISTERED 1,c delivered 1")
+    }
+  }
+
+  @Test("a provider in trouble is tried again inside the ring window, and the call gets through")
+  func retry() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([
+      FaultRule(provider: .apns, fault: .reason("ServiceUnavailable"), count: 2)
+    ])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      try await gateway.enqueue("call-3")
+      try await gateway.settled()
+      let row = try await gateway.database.value(
+        "select concat_ws(' ', outcome, attempts) from push.delivery_history where provider = 'apns'")
+      #expect(row == "delivered 3")
+    }
+  }
+
+  @Test("when the database cuts every connection of the gateway, no call is lost")
+  func cutConnections() async throws {
+    try await GatewayHarness.with { gateway in
+      let cut = """
+        select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name like 'push-gateway%'
+        """
+      for round in 1...5 {
+        try await gateway.enqueue("before-\(round)")
+        try await gateway.database.execute(cut)
+        try await gateway.enqueue("after-\(round)")
+      }
+      try await gateway.settled()
+      let outcomes = try await gateway.database.value(
+        "select concat_ws(' ', count(*), count(*) filter (where outcome = 'delivered'), count(distinct call_id)) from push.delivery_history")
+      #expect(outcomes == "30 30 10")
+    }
+  }
+
+  @Test("a call enqueued in the instant the listener's connection is killed is found by polling")
+  func cutListener() async throws {
+    try await GatewayHarness.with { gateway in
+      // One transaction kills the listener and enqueues, so that nobody listens when its bell rings.
+      try await gateway.database.execute(
+        """
+        begin;
+        select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name = 'push-gateway control';
+        select push.enqueue_call('\(GatewayHarness.baseCallData("unheard"))', '\(GatewayHarness.residents)', 'porteiro');
+        commit;
+        """)
+      try await gateway.settled()
+      #expect(try await gateway.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
+    }
+  }
+
+  @Test("a shutdown in mid-burst ends well: nothing lost, nothing counted as failed, the rest still to be delivered")
+  func shutdown() async throws {
+    try await GatewayHarness.with { gateway in
+      try await gateway.database.execute(GatewayHarness.bulk(2000))
+      _ = await gateway.simulators.apnsProduction.waitForAccepted(100)
+      try await gateway.stop()
+      let account = try await gateway.database.value(
+        """
+        select concat_ws(' ',
+          (select count(*) from push.delivery_history) + (select count(*) from push.deliveries),
+          (select count(*) from push.delivery_history where outcome <> 'delivered'),
+          (select count(*) from push.deliveries where state <> 'ready' or attempt <> 0),
+          (select count(*) from push.gateways where alive))
+        """)
+      #expect(account == "6000 0 0 0")
+      let delivered = try await gateway.database.value("select count(*) from push.delivery_history")
+      #expect(await gateway.pushesByToken().count == Int(delivered))
+    }
+  }
+
+  @Test("an unreachable provider leaves its deliveries in the outbox, uncounted, and the other lanes alone")
+  func unreachable() async throws {
+    try await GatewayHarness.with { gateway in
+      await gateway.simulators.apnsProduction.stop()
+      try await gateway.enqueue("call-4")
+      _ = await gateway.simulators.fcm.waitForAccepted(1)
+      _ = await gateway.simulators.expo.waitForAccepted(1)
+      while try await gateway.database.value("select count(*) from push.delivery_history") != "2" {}
+      #expect(try await gateway.outcomes() == "expo delivered 1,fcm delivered 1")
+      #expect(try await gateway.database.value("select count(*) from push.deliveries where provider = 'apns'") == "1")
+    }
+  }
+}

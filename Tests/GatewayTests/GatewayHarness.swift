@@ -1,0 +1,125 @@
+// A whole gateway for a test: its own database, simulators of its own, and `serve` as a process or in this one.
+
+import Foundation
+import Logging
+import Queue
+import Runtime
+import ServiceLifecycle
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// Everything a call passes through.
+struct GatewayHarness {
+  let database: TestDatabase
+  let simulators: SimulatorSuite
+  private let group: ServiceGroup
+  private let running: Task<Void, any Error>
+
+  /// Starts it all, runs `body`, and stops it all; the gateway must end well.
+  static func with(
+    simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(), drainSeconds: Int = 10,
+    _ body: (GatewayHarness) async throws -> Void
+  ) async throws {
+    try await TestDatabase.with { database in
+      var configuration = configuration
+      configuration.database = database.url
+      configuration.http = "127.0.0.1:0"
+      configuration.requiresExpoAccessToken = true
+      let simulators = try await SimulatorSuite.start(configuration, material: SimulatorMaterial())
+      var settings = try GatewayConfiguration.load(file: simulators.material.configurationFile, environment: [:])
+      settings.drainSeconds = drainSeconds
+      var logger = Logger(label: "gateway", factory: { StreamLogHandler.standardError(label: $0) })
+      logger.logLevel = .error
+      let service = GatewayService(configuration: settings, logger: logger)
+      let group = ServiceGroup(services: [service], logger: logger)
+      let harness = GatewayHarness(
+        database: database, simulators: simulators, group: group, running: Task { try await group.run() })
+      do {
+        while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(2)) }
+        try await body(harness)
+      } catch {
+        _ = try? await harness.stop()
+        await simulators.stop()
+        throw error
+      }
+      try await harness.stop()
+      await simulators.stop()
+    }
+  }
+
+  /// Shuts the gateway down gracefully; throws what it ended with.
+  func stop() async throws {
+    await group.triggerGracefulShutdown()
+    try await running.value
+  }
+
+  /// Waits until no delivery is owed any more.
+  func settled() async throws {
+    let connection = try await database.connect()
+    let left = PostgresStatement(name: "left", sql: "select exists (select from push.delivery)")
+    while try await connection.query(left).bool(0, 0) { try await Task.sleep(for: .milliseconds(5)) }
+    await connection.close()
+  }
+
+  /// `outcome count` a line, in the order of the names.
+  func outcomes() async throws -> String {
+    try await database.value(
+      """
+      select coalesce(string_agg(line, ',' order by line), '') from (
+        select concat_ws(' ', provider, outcome, count(*)) as line from push.delivery_history group by provider, outcome) t
+      """)
+  }
+
+  /// The example call of the Porteiro backend: a resident on each provider.
+  static let residents = """
+    [{"userId": "ios", "voipPushToken": "\(String(repeating: "ab", count: 32))", "platform": "ios", "notificationEnabled": true},
+     {"userId": "android", "fcmToken": "cQ7mZl2pR0uX:APA91bHexample-token", "platform": "android"},
+     {"userId": "expo", "pushToken": "ExponentPushToken[aBcDeFgHiJkLmNoPqRsTuV]", "platform": "android"}]
+    """
+
+  static func baseCallData(_ callID: String) -> String {
+    """
+    {"callId": "\(callID)", "from": "8d0b1a52-5c1f-4d7c-9b7a-0f9f6d2f4c11", "fromName": "Portaria", "apartmentNumber": "42",
+     "buildingName": "Torre Norte", "channelName": "call-\(callID)", "metadata": {"schemaVersion": 1, "clientVersion": null}}
+    """
+  }
+
+  func enqueue(_ callID: String) async throws {
+    _ = try await database.value(
+      "select deliveries from push.enqueue_call('\(Self.baseCallData(callID))', '\(Self.residents)', 'porteiro')")
+  }
+
+  /// SQL that inserts `count` calls of three devices each in one statement, every device with a token of its own.
+  static func bulk(_ count: Int) -> String {
+    """
+    insert into push.outbox (app, payload, recipients)
+    select 'porteiro', jsonb_build_object('callId', 'bulk-' || i, 'from', 'doorman', 'fromName', 'Portaria'),
+      jsonb_build_array(
+        jsonb_build_object('userId', 'ios-' || i, 'voipPushToken', lpad(to_hex(i), 64, '0')),
+        jsonb_build_object('userId', 'android-' || i, 'fcmToken', 'android-token-of-device-' || i),
+        jsonb_build_object('userId', 'expo-' || i, 'pushToken', 'ExponentPushToken[' || lpad(i::text, 22, '0') || ']'))
+    from generate_series(1, \(count)) i;
+    """
+  }
+
+  /// How often each token was pushed to, over all providers.
+  func pushesByToken() async -> [String: Int] {
+    var counts: [String: Int] = [:]
+    for server in [simulators.apnsProduction, simulators.apnsSandbox, simulators.fcm, simulators.expo] {
+      for push in await server.accepted { counts[push.token, default: 0] += 1 }
+    }
+    return counts
+  }
+
+  /// Requests the simulators found fault with, by reason.
+  func refusals() async -> [String: Int] {
+    var refusals: [String: Int] = [:]
+    for server in [simulators.apnsProduction, simulators.apnsSandbox, simulators.fcm, simulators.expo] {
+      refusals.merge(await server.counters.refused) { $0 + $1 }
+    }
+    return refusals
+  }
+}

@@ -1,0 +1,123 @@
+// Every reason Apple documents, and answers nobody documents.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+private typealias Connection = HTTP2ConnectionPool.Verdict.Connection
+
+private func read(
+  _ status: Int, _ body: String, _ fields: [(String, String)] = []
+) -> (disposition: APNsDisposition, connection: Connection) {
+  var message = HTTP2Message()
+  message.headers.add(":status", String(status))
+  for (name, value) in fields { message.headers.add(name: Array(name.utf8), value: Array(value.utf8)) }
+  message.body = Array(body.utf8)
+  let (disposition, connection) = APNsReasonTable.read(message)
+  return (disposition, connection)
+}
+
+/// docs/protocols.md §1, written out again: the table must not be able to agree with itself only.
+private let expected: [(Int, String, APNsDisposition, Connection)] = [
+  (400, "BadDeviceToken", .settle(.tokenInvalid(reason: "BadDeviceToken", since: nil)), .proven),
+  (400, "DeviceTokenNotForTopic", .settle(.rejected(reason: "DeviceTokenNotForTopic")), .proven),
+  (400, "BadCollapseId", .settle(.rejected(reason: "BadCollapseId")), .proven),
+  (400, "BadExpirationDate", .settle(.rejected(reason: "BadExpirationDate")), .proven),
+  (400, "BadMessageId", .settle(.rejected(reason: "BadMessageId")), .proven),
+  (400, "BadPriority", .settle(.rejected(reason: "BadPriority")), .proven),
+  (400, "BadTopic", .settle(.rejected(reason: "BadTopic")), .proven),
+  (400, "DuplicateHeaders", .settle(.rejected(reason: "DuplicateHeaders")), .proven),
+  (400, "InvalidPushType", .settle(.rejected(reason: "InvalidPushType")), .proven),
+  (400, "MissingDeviceToken", .settle(.rejected(reason: "MissingDeviceToken")), .proven),
+  (400, "MissingTopic", .settle(.rejected(reason: "MissingTopic")), .proven),
+  (400, "PayloadEmpty", .settle(.rejected(reason: "PayloadEmpty")), .proven),
+  (400, "TopicDisallowed", .settle(.rejected(reason: "TopicDisallowed")), .proven),
+  (400, "IdleTimeout", .reconnect, .worn),
+  (403, "ExpiredProviderToken", .renewToken, .worn),
+  (403, "InvalidProviderToken", .settle(.unauthorized(reason: "InvalidProviderToken")), .unproven),
+  (403, "MissingProviderToken", .settle(.unauthorized(reason: "MissingProviderToken")), .unproven),
+  (403, "UnrelatedKeyIdInToken", .settle(.unauthorized(reason: "UnrelatedKeyIdInToken")), .worn),
+  (403, "BadEnvironmentKeyInToken", .settle(.unauthorized(reason: "BadEnvironmentKeyInToken")), .unproven),
+  (403, "BadEnvironmentKeyIdInToken", .settle(.unauthorized(reason: "BadEnvironmentKeyIdInToken")), .unproven),
+  (403, "BadCertificate", .settle(.unauthorized(reason: "BadCertificate")), .unproven),
+  (403, "BadCertificateEnvironment", .settle(.unauthorized(reason: "BadCertificateEnvironment")), .unproven),
+  (403, "Forbidden", .settle(.unauthorized(reason: "Forbidden")), .unproven),
+  (404, "BadPath", .settle(.rejected(reason: "BadPath")), .proven),
+  (405, "MethodNotAllowed", .settle(.rejected(reason: "MethodNotAllowed")), .proven),
+  (410, "Unregistered", .settle(.tokenInvalid(reason: "Unregistered", since: nil)), .proven),
+  (410, "ExpiredToken", .settle(.tokenInvalid(reason: "ExpiredToken", since: nil)), .proven),
+  (413, "PayloadTooLarge", .settle(.rejected(reason: "PayloadTooLarge")), .proven),
+  (
+    429, "TooManyRequests", .settle(.throttled(reason: "TooManyRequests", after: nil, isLaneWide: false)), .proven
+  ),
+  (429, "TooManyProviderTokenUpdates", .resend, .unproven),
+  (500, "InternalServerError", .settle(.unavailable(reason: "InternalServerError", after: nil)), .unproven),
+  (503, "ServiceUnavailable", .settle(.unavailable(reason: "ServiceUnavailable", after: nil)), .unproven),
+  (503, "Shutdown", .settle(.unavailable(reason: "Shutdown", after: nil)), .worn),
+]
+
+@Suite struct APNsReasonTableTests {
+  @Test(arguments: expected.indices)
+  func everyDocumentedReason(index: Int) {
+    let (status, reason, disposition, connection) = expected[index]
+    let found = read(status, #"{"reason":"\#(reason)"}"#)
+    #expect(found.disposition == disposition)
+    #expect(found.connection == connection)
+  }
+
+  @Test func theTableHoldsExactlyTheseRows() {
+    #expect(APNsReasonTable.rows.map { "\($0.status) \($0.reason)" } == expected.map { "\($0.0) \($0.1)" })
+  }
+
+  @Test func successGivesTheMessageID() {
+    let found = read(200, "", [("apns-id", "8a04-e1")])
+    #expect(found.disposition == .settle(.accepted(messageID: "8a04-e1")))
+    #expect(found.connection == .proven)
+    #expect(read(200, "").disposition == .settle(.accepted(messageID: nil)))
+  }
+
+  @Test func aDeadTokenSaysSinceWhen() {
+    let found = read(410, #"{"reason":"Unregistered","timestamp":1700000000123}"#)
+    #expect(found.disposition == .settle(.tokenInvalid(reason: "Unregistered", since: 1_700_000_000_123)))
+  }
+
+  @Test func retryAfterIsPassedOn() {
+    let found = read(503, #"{"reason":"ServiceUnavailable"}"#, [("retry-after", "7")])
+    #expect(found.disposition == .settle(.unavailable(reason: "ServiceUnavailable", after: .seconds(7))))
+    let throttled = read(429, #"{"reason":"TooManyRequests"}"#, [("retry-after", "Wed, 21 Oct")])
+    #expect(throttled.disposition == .settle(.throttled(reason: "TooManyRequests", after: nil, isLaneWide: false)))
+  }
+
+  @Test(arguments: ["", "<html><body>502 Bad Gateway</body></html>", #"{"reason":"Unregis"#, "[]", #"{"reason":7}"#])
+  func bodiesWithoutAReasonAreReadByTheirStatus(body: String) {
+    func text(_ status: Int) -> String { "status \(status) without a readable reason" }
+    for status in [400, 404, 405, 410, 413] {
+      #expect(read(status, body).disposition == .settle(.rejected(reason: text(status))))
+    }
+    for status in [401, 403] {
+      #expect(read(status, body).disposition == .settle(.unauthorized(reason: text(status))))
+    }
+    for status in [408, 500, 502, 503, 504] {
+      #expect(read(status, body).disposition == .settle(.unavailable(reason: text(status), after: nil)))
+    }
+    #expect(
+      read(429, body).disposition == .settle(.throttled(reason: text(429), after: nil, isLaneWide: false)))
+  }
+
+  @Test func anUnknownReasonKeepsItsNameUnderTheRuleOfItsStatus() {
+    #expect(read(400, #"{"reason":"BrandNew"}"#).disposition == .settle(.rejected(reason: "BrandNew")))
+    #expect(read(403, #"{"reason":"BrandNew"}"#).disposition == .settle(.unauthorized(reason: "BrandNew")))
+    #expect(
+      read(410, #"{"reason":"BrandNew"}"#).disposition == .settle(.tokenInvalid(reason: "BrandNew", since: nil)))
+    #expect(
+      read(500, #"{"reason":"BrandNew"}"#).disposition == .settle(.unavailable(reason: "BrandNew", after: nil)))
+  }
+
+  @Test func anOutageThatSpeaksOfTokensCostsNone() {
+    for reason in ["Unregistered", "BadDeviceToken", "ExpiredToken"] {
+      #expect(
+        read(503, #"{"reason":"\#(reason)"}"#).disposition == .settle(.unavailable(reason: reason, after: nil)))
+    }
+  }
+}

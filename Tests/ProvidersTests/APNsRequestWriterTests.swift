@@ -1,0 +1,87 @@
+// The head of an APNs request, field by field.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+private func request(
+  _ kind: PushKind, token: String = "00fcAB12", body: Int = 2, collapseID: String? = nil,
+  deliveryID: DeliveryID = DeliveryID(high: 0x0123_4567_89AB_CDEF, low: 0xFEDC_BA98_7654_3210)
+) -> PushRequest {
+  PushRequest(
+    tag: 1, deliveryID: deliveryID, kind: kind, environment: .production, token: Array(token.utf8),
+    body: [UInt8](repeating: 0x20, count: body), collapseID: collapseID.map { Array($0.utf8) },
+    deadline: Instant(nanoseconds: 0), expiresAtMilliseconds: 1_700_000_000_999)
+}
+
+private func written(_ request: PushRequest) -> [String] {
+  var headers = HTTP2HeaderBlock()
+  APNsRequestWriter(authority: "api.push.apple.com", topic: "com.example.app")
+    .write(request, bearer: Array("bearer a.b.c".utf8), into: &headers)
+  var lines: [String] = []
+  headers.forEach { name, value in
+    lines.append("\(String(decoding: name, as: UTF8.self)): \(String(decoding: value, as: UTF8.self))")
+  }
+  return lines
+}
+
+@Suite struct APNsRequestWriterTests {
+  @Test func anInviteIsAVoIPPushThatIsTriedOnce() {
+    #expect(
+      written(request(.invite, collapseID: "call-1")) == [
+        ":method: POST",
+        ":scheme: https",
+        ":path: /3/device/00fcAB12",
+        ":authority: api.push.apple.com",
+        "authorization: bearer a.b.c",
+        "apns-topic: com.example.app.voip",
+        "apns-push-type: voip",
+        "apns-priority: 10",
+        "apns-expiration: 0",
+        "apns-id: 01234567-89ab-cdef-fedc-ba9876543210",
+      ])
+  }
+
+  @Test(arguments: [PushKind.missedCall, .notification])
+  func anythingElseIsAnAlertWithExpirationAndCollapseID(kind: PushKind) {
+    #expect(
+      written(request(kind, collapseID: "call-1")) == [
+        ":method: POST",
+        ":scheme: https",
+        ":path: /3/device/00fcAB12",
+        ":authority: api.push.apple.com",
+        "authorization: bearer a.b.c",
+        "apns-topic: com.example.app",
+        "apns-push-type: alert",
+        "apns-priority: 10",
+        "apns-expiration: 1700000000",
+        "apns-id: 01234567-89ab-cdef-fedc-ba9876543210",
+        "apns-collapse-id: call-1",
+      ])
+  }
+
+  @Test func aCollapseIDIsNeverLongerThan64Bytes() {
+    let line = written(request(.missedCall, collapseID: String(repeating: "x", count: 65))).last
+    #expect(line == "apns-collapse-id: " + String(repeating: "x", count: 64))
+  }
+
+  @Test func smallUUIDsKeepTheirZeros() {
+    let id = DeliveryID(high: 1, low: 2)
+    #expect(written(request(.invite, deliveryID: id)).last == "apns-id: 00000000-0000-0001-0000-000000000002")
+  }
+
+  @Test func whatMustNotLeaveIsRefusedBeforeItDoes() {
+    #expect(APNsRequestWriter.objection(to: request(.invite)) == nil)
+    #expect(APNsRequestWriter.objection(to: request(.cancel)) == .cancelNotAllowed)
+    #expect(APNsRequestWriter.objection(to: request(.invite, token: "")) == .malformedDeviceToken)
+    #expect(APNsRequestWriter.objection(to: request(.invite, token: "00/../x")) == .malformedDeviceToken)
+    #expect(
+      APNsRequestWriter.objection(to: request(.invite, token: String(repeating: "a", count: 201)))
+        == .malformedDeviceToken)
+    #expect(APNsRequestWriter.objection(to: request(.invite, body: 5120)) == nil)
+    #expect(APNsRequestWriter.objection(to: request(.invite, body: 5121)) == .payloadTooLarge)
+    #expect(APNsRequestWriter.objection(to: request(.missedCall, body: 4096)) == nil)
+    #expect(APNsRequestWriter.objection(to: request(.missedCall, body: 4097)) == .payloadTooLarge)
+  }
+}

@@ -1,0 +1,275 @@
+// The pool's decisions: events in, actions out.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+/// Feeds a machine and holds its clock.
+private struct MachineDriver {
+  var machine: HTTP2ConnectionPoolMachine
+  var now = Instant(nanoseconds: 1_000_000_000_000)
+
+  init(_ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }) {
+    var settings = HTTP2ConnectionPoolSettings()
+    change(&settings)
+    machine = HTTP2ConnectionPoolMachine(settings: settings, seed: 1)
+  }
+
+  mutating func feed(_ event: HTTP2ConnectionPoolMachine.Event) -> [HTTP2ConnectionPoolMachine.Action] {
+    var actions: [HTTP2ConnectionPoolMachine.Action] = []
+    machine.handle(event, now: now, &actions)
+    return actions
+  }
+
+  mutating func submit(_ request: Int, within time: Nanoseconds = .seconds(60)) -> [HTTP2ConnectionPoolMachine.Action] {
+    feed(.submitted(request, deadline: now + time))
+  }
+
+  /// Started, with connection 0 ready and proven.
+  mutating func connect(streamsMax: Int) {
+    _ = feed(.started)
+    _ = feed(.limited(0, streamsMax: streamsMax))
+  }
+}
+
+/// The wake-ups are only interesting where a test is about them.
+private func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2ConnectionPoolMachine.Action] {
+  actions.filter { if case .wake = $0 { false } else { true } }
+}
+
+@Suite struct HTTP2ConnectionPoolMachineTests {
+  @Test func startingOpensOneConnection() {
+    var pool = MachineDriver()
+    #expect(pool.feed(.started) == [.open(0)])
+    #expect(pool.feed(.limited(0, streamsMax: 100)) == [.reportCapacity(100)])
+  }
+
+  @Test func requestsBeforeTheStartWaitForIt() {
+    var pool = MachineDriver()
+    #expect(withoutWakes(pool.submit(0)) == [])
+    #expect(withoutWakes(pool.feed(.started)) == [.open(0)])
+    #expect(pool.feed(.limited(0, streamsMax: 1)).contains(.dispatch(0, 0)))
+  }
+
+  @Test func aRequestGoesToTheConnectionWithTheMostRoom() {
+    var pool = MachineDriver { $0.connectionsMax = 2 }
+    pool.connect(streamsMax: 4)
+    #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
+    for request in 1...2 { _ = pool.submit(request) }
+    #expect(withoutWakes(pool.submit(3)) == [.dispatch(3, 0), .open(1)])
+    #expect(withoutWakes(pool.feed(.limited(1, streamsMax: 4))) == [.reportCapacity(8)])
+    #expect(withoutWakes(pool.submit(4)) == [.dispatch(4, 1)])
+  }
+
+  @Test func noMoreRequestsAreInFlightThanTheServerAllowsAlsoWhenTheLimitFalls() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 2)
+    _ = pool.submit(0)
+    _ = pool.submit(1)
+    #expect(withoutWakes(pool.submit(2)) == [])
+    #expect(withoutWakes(pool.feed(.limited(0, streamsMax: 1))) == [.reportCapacity(1)])
+    #expect(withoutWakes(pool.feed(.answered(0, 0, .done))) == [])
+    #expect(withoutWakes(pool.feed(.answered(1, 0, .done))) == [.dispatch(2, 0)])
+  }
+
+  @Test func aProbingPoolUsesOneStreamUntilTheFirstAuthorisedAnswer() {
+    var pool = MachineDriver {
+      $0.probes = true
+      $0.connectionsMax = 1
+    }
+    _ = pool.feed(.started)
+    #expect(pool.feed(.limited(0, streamsMax: 1000)) == [.reportCapacity(1)])
+    #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
+    #expect(withoutWakes(pool.submit(1)) == [])
+    // An answer that says nothing about our credentials leaves one stream.
+    #expect(withoutWakes(pool.feed(.answered(0, 0, .init(.unproven)))) == [.dispatch(1, 0)])
+    _ = pool.submit(2)
+    _ = pool.submit(3)
+    #expect(
+      withoutWakes(pool.feed(.answered(1, 0, .done))) == [.dispatch(2, 0), .dispatch(3, 0), .reportCapacity(1000)])
+  }
+
+  @Test func goAwayOpensAnotherConnectionAndRefusedRequestsGoThereFirst() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 2)
+    for request in 0...2 { _ = pool.submit(request) }
+    #expect(withoutWakes(pool.feed(.goingAway(0))) == [.open(1), .reportCapacity(0)])
+    #expect(withoutWakes(pool.feed(.refused(1, 0))) == [])
+    #expect(
+      withoutWakes(pool.feed(.limited(1, streamsMax: 100))) == [.dispatch(1, 1), .dispatch(2, 1), .reportCapacity(100)])
+    // The old connection finishes request 0 and goes; nothing more is opened for it.
+    #expect(withoutWakes(pool.feed(.answered(0, 0, .done))) == [])
+    #expect(withoutWakes(pool.feed(.closed(0))) == [])
+  }
+
+  @Test func aConnectionThatRefusesAStreamWithoutGoAwayIsPassedOverForAMoment() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 10)
+    _ = pool.submit(0)
+    let actions = pool.feed(.refused(0, 0))
+    #expect(withoutWakes(actions) == [])
+    #expect(actions.contains(.wake(pool.now + .milliseconds(100))))
+    pool.now = pool.now + .milliseconds(100)
+    #expect(withoutWakes(pool.feed(.woken)) == [.dispatch(0, 0)])
+  }
+
+  @Test func aRequestThatNobodyTakesComesBackRefusedWhileItsDeadlineIsAhead() {
+    var pool = MachineDriver()
+    _ = pool.feed(.started)
+    #expect(pool.submit(0) == [.wake(pool.now + .seconds(2))])
+    pool.now = pool.now + .seconds(2)
+    #expect(pool.feed(.woken) == [.refuse(0, reason: "no connection took it in time")])
+  }
+
+  @Test func aRequestExpiresAtItsDeadlineAndNeverLeavesAfterIt() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 1)
+    _ = pool.submit(0)
+    #expect(pool.submit(1, within: .milliseconds(500)) == [.wake(pool.now + .milliseconds(500))])
+    pool.now = pool.now + .milliseconds(500)
+    #expect(withoutWakes(pool.feed(.answered(0, 0, .done))) == [.expire(1)])
+    #expect(pool.submit(2, within: .zero) == [.expire(2)])
+    // Refused by the server after its time is up.
+    _ = pool.submit(3, within: .milliseconds(1))
+    pool.now = pool.now + .milliseconds(1)
+    #expect(withoutWakes(pool.feed(.refused(3, 0))) == [.expire(3)])
+  }
+
+  @Test func aLineThatIsFullRefuses() {
+    var pool = MachineDriver { $0.waitingMax = 2 }
+    _ = pool.feed(.started)
+    _ = pool.submit(0)
+    _ = pool.submit(1)
+    #expect(withoutWakes(pool.submit(2)) == [.refuse(2, reason: "too many requests wait for a connection")])
+  }
+
+  @Test func failuresAreFollowedByLongerAndLongerWaits() {
+    var pool = MachineDriver()
+    #expect(pool.feed(.started) == [.open(0)])
+    var waits: [Int64] = []
+    for id in 0..<8 {
+      guard case .wake(let instant) = pool.feed(.closed(id)).last else { break }
+      waits.append((instant - pool.now).milliseconds)
+      pool.now = instant - Nanoseconds(1)
+      #expect(pool.feed(.woken).contains(.open(id + 1)) == false)
+      pool.now = instant
+      #expect(pool.feed(.woken) == [.open(id + 1)])
+    }
+    let bounds: [ClosedRange<Int64>] = [
+      125...250, 250...500, 500...1000, 1000...2000, 2000...4000, 4000...8000, 7500...15000, 7500...15000,
+    ]
+    #expect(waits.count == bounds.count)
+    for (wait, bound) in zip(waits, bounds) { #expect(bound.contains(wait)) }
+    // An answer ends the row.
+    _ = pool.feed(.limited(8, streamsMax: 10))
+    _ = pool.submit(0)
+    _ = pool.feed(.answered(0, 8, .done))
+    #expect(pool.feed(.closed(8)).contains(.open(9)))
+  }
+
+  @Test func aConnectionThatLivedLongIsReplacedAtOnceEvenIfItNeverAnswered() {
+    var pool = MachineDriver()
+    pool.connect(streamsMax: 10)
+    pool.now = pool.now + .seconds(10)
+    #expect(withoutWakes(pool.feed(.closed(0))) == [.open(1), .reportCapacity(0)])
+  }
+
+  @Test func aServerThatSaysGoAwayAtOnceIsNotHammered() {
+    var pool = MachineDriver()
+    pool.connect(streamsMax: 10)
+    #expect(pool.feed(.goingAway(0)) == [.open(1), .reportCapacity(0)])
+    _ = pool.feed(.closed(0))
+    #expect(!pool.feed(.closed(1)).contains(.open(2)))
+  }
+
+  @Test func aWornConnectionIsDrainedAndItsRequestSentOnAnother() {
+    var pool = MachineDriver()
+    pool.connect(streamsMax: 10)
+    _ = pool.submit(0)
+    _ = pool.feed(.answered(0, 0, .done))
+    _ = pool.submit(0)
+    _ = pool.submit(1)
+    #expect(
+      withoutWakes(pool.feed(.answered(0, 0, .init(.worn, resends: true)))) == [.drain(0), .open(1), .reportCapacity(0)])
+    #expect(withoutWakes(pool.feed(.answered(1, 0, .init(.worn, resends: true)))) == [])
+    #expect(withoutWakes(pool.feed(.limited(1, streamsMax: 10))).prefix(2) == [.dispatch(1, 1), .dispatch(0, 1)])
+  }
+
+  @Test func connectionsThatAreWornBeforeTheyProveThemselvesAreReplacedWithPauses() {
+    var pool = MachineDriver { $0.probes = true }
+    pool.connect(streamsMax: 10)
+    _ = pool.submit(0)
+    let actions = pool.feed(.answered(0, 0, .init(.worn, resends: true)))
+    #expect(withoutWakes(actions) == [.drain(0), .reportCapacity(0)])
+    #expect(actions.contains { if case .wake(let at) = $0 { at < pool.now + .milliseconds(251) } else { false } })
+  }
+
+  @Test func aPausedPoolLetsNothingLeave() {
+    var pool = MachineDriver()
+    pool.connect(streamsMax: 10)
+    #expect(pool.feed(.paused) == [.reportCapacity(0)])
+    #expect(withoutWakes(pool.submit(0)) == [])
+    #expect(withoutWakes(pool.feed(.resumed)) == [.dispatch(0, 0), .reportCapacity(10)])
+  }
+
+  @Test func shuttingDownRefusesWhatWaitsAndFinishesWhatIsInFlight() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 1)
+    _ = pool.submit(0)
+    _ = pool.submit(1)
+    #expect(
+      withoutWakes(pool.feed(.shutDown)) == [.refuse(1, reason: "shutting down"), .drain(0), .reportCapacity(0)])
+    #expect(withoutWakes(pool.submit(2)) == [.refuse(2, reason: "shutting down")])
+    #expect(withoutWakes(pool.feed(.answered(0, 0, .done))) == [])
+    #expect(withoutWakes(pool.feed(.closed(0))) == [.finish])
+  }
+
+  @Test func theShutDownDeadlineClosesWhatIsStillOpen() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 1)
+    _ = pool.submit(0)
+    _ = pool.feed(.shutDown)
+    #expect(withoutWakes(pool.feed(.shutDownDeadline)) == [.close(0)])
+    _ = pool.feed(.failed(0, 0))
+    #expect(withoutWakes(pool.feed(.closed(0))) == [.finish])
+  }
+
+  @Test func aPoolWithoutConnectionsShutsDownAtOnce() {
+    var pool = MachineDriver()
+    #expect(pool.feed(.shutDown) == [.finish])
+  }
+
+  @Test func aLongLineKeepsItsOrder() {
+    var pool = MachineDriver {
+      $0.connectionsMax = 1
+      $0.waitingMax = 10_000
+    }
+    pool.connect(streamsMax: 1)
+    for request in 0..<5000 { _ = pool.submit(request) }
+    var order: [Int] = []
+    for request in 0..<5000 {
+      for case .dispatch(let next, _) in pool.feed(.answered(request, 0, .done)) { order.append(next) }
+    }
+    #expect(order == Array(1..<5000))
+    #expect(pool.machine.waitingCount == 0)
+  }
+
+  @Test func theBackoffIsTheTableOfItsComment() {
+    let backoff = ReconnectBackoff()
+    func range(_ failures: Int) -> [Int64] {
+      let ceiling = backoff.delay(afterFailures: failures, random: 0).milliseconds
+      let floor = (1...10_000).map { random in
+        backoff.delay(afterFailures: failures, random: UInt64(random) &* 0x9E37_79B9_7F4A_7C15).milliseconds
+      }.min()!
+      return [floor, ceiling]
+    }
+    let ceilings: [Int64] = [0, 250, 500, 1000, 2000, 4000, 8000, 15_000, 15_000]
+    for (failures, ceiling) in ceilings.enumerated() {
+      let (floor, found) = (range(failures)[0], range(failures)[1])
+      #expect(found == ceiling)
+      #expect(floor >= ceiling / 2 && floor <= ceiling * 51 / 100 + 1)
+    }
+    #expect(backoff.delay(afterFailures: .max, random: 0) == .seconds(15))
+  }
+}

@@ -1,0 +1,94 @@
+#!/bin/sh
+# One call rings three phones: a private Postgres, simulated providers, the gateway, all on this machine.
+#
+# Ends with 0 only if all three devices are delivered. Whatever it starts it stops, also when it fails.
+set -eu
+cd "$(dirname "$0")/.."
+
+local=.local/demo
+gateway=.build/release/push-gateway
+started=
+
+say() { printf '\n== %s\n' "$*"; }
+fail() { echo "demo.sh: $*" >&2; exit 1; }
+
+# The last one started goes first, so that the gateway drains while its database and providers are there.
+stop_all() {
+  status=$?
+  trap - EXIT INT TERM
+  for pid in $started; do
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  scripts/postgres.sh stop "$local/postgres" >/dev/null 2>&1 || true
+  exit "$status"
+}
+trap stop_all EXIT
+trap 'exit 130' INT TERM
+
+# Waits until a command succeeds; for at most 30 s, and not longer than the process behind it lives.
+await() {
+  what=$1 pid=$2 log=$3
+  shift 3
+  tries=0
+  until "$@" >/dev/null 2>&1; do
+    kill -0 "$pid" 2>/dev/null || { tail -n 20 "$log" >&2; fail "$what has ended, see $log"; }
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || { tail -n 20 "$log" >&2; fail "$what was not ready within 30 s, see $log"; }
+    sleep 0.1
+  done
+}
+
+say "Building (release)"
+swift build -c release --product push-gateway
+mkdir -p "$local"
+
+say "A private Postgres in $local/postgres"
+DATABASE_URL=$(scripts/postgres.sh start "$local/postgres")
+export DATABASE_URL
+echo "$DATABASE_URL"
+
+say "Simulators of APNs, FCM and Expo"
+simulators=$local/simulators
+rm -rf "$simulators"
+"$gateway" simulate --directory "$simulators" --log "$local/pushes.jsonl" >"$local/simulators.out" 2>"$local/simulators.log" &
+simulator_pid=$!
+started="$simulator_pid $started"
+await "the simulator" "$simulator_pid" "$local/simulators.log" grep -q '"ready":true' "$local/simulators.out"
+cat "$local/simulators.out"
+
+say "Schema and configuration"
+"$gateway" migrate
+"$gateway" check-config --config "$simulators/gateway.yaml"
+
+say "The gateway"
+ready_port=$(shuf -i 20000-31999 -n 1)
+PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$ready_port "$gateway" serve --config "$simulators/gateway.yaml" 2>"$local/gateway.log" &
+gateway_pid=$!
+started="$gateway_pid $started"
+await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$ready_port/readyz"
+echo "http://127.0.0.1:$ready_port/readyz: ready"
+
+say "The door rings: one resident with an iPhone, one with an Android phone, one with the app through Expo"
+call_id=$(cat /proc/sys/kernel/random/uuid)
+hex=c0ffee$(od -An -N29 -tx1 /dev/urandom | tr -d ' \n')  # no prefix that asks a simulator for a fault
+cat >"$local/call.jsonl" <<CALL
+{"app": "porteiro", "payload": {"callId": "$call_id", "from": "doorman-7", "fromName": "Portaria Sul", "apartmentNumber": "101", "buildingName": "Edifício Aurora", "channelName": "call-101", "metadata": {"schemaVersion": 1, "clientVersion": null}}, "recipients": [{"userId": "ana", "voipPushToken": "$hex", "platform": "ios", "environment": "production"}, {"userId": "bruno", "fcmToken": "demo_fcm_token_$hex:APA91b", "platform": "android"}, {"userId": "carla", "pushToken": "ExponentPushToken[demo$(echo "$hex" | cut -c1-18)]", "platform": "android"}], "ringSeconds": 60}
+CALL
+"$gateway" enqueue "$local/call.jsonl"
+
+delivered() { [ "$("$gateway" timeline "$call_id" --json | grep -c '"event":"delivered"')" -eq "$1" ]; }
+settled() {
+  "$gateway" timeline "$call_id" --json >"$local/timeline.json"
+  ! grep -Eq '"event":"(ready|claimed|waiting)"' "$local/timeline.json"
+}
+await "the gateway" "$gateway_pid" "$local/gateway.log" settled
+
+say "What became of it: milliseconds since the backend's commit"
+"$gateway" timeline "$call_id"
+delivered 3 || { tail -n 20 "$local/gateway.log" >&2; fail "not every phone was reached, see $local/gateway.log and $local/simulators.log"; }
+
+say "What the providers accepted"
+cat "$local/pushes.jsonl"
+
+say "All three phones ring. Logs and data are in $local."

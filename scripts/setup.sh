@@ -1,0 +1,56 @@
+#!/bin/sh
+# Installs what building, testing and the demo need and this machine lacks. Debian and Ubuntu; as root or with sudo.
+set -eu
+
+fail() { echo "setup.sh: $*" >&2; exit 1; }
+
+command -v swift >/dev/null 2>&1 \
+  || fail "there is no swift here: install Swift 6.2 or later from https://www.swift.org/install/linux/ and have it in PATH"
+
+if [ "$(uname)" != Linux ]; then
+  echo "setup.sh: not Linux, nothing is installed; with Homebrew: brew install libpq libnghttp2 curl openssl@3 zlib pkgconf nghttp2 postgresql"
+  exit 0
+fi
+command -v dpkg-query >/dev/null 2>&1 \
+  || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL and zlib, pkg-config, Postgres, nghttp2, curl"
+
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv"
+
+# What counts is what works here, however it was installed.
+provided() {
+  case $1 in
+    libpq-dev) pkg-config --exists libpq ;;
+    libnghttp2-dev) pkg-config --exists libnghttp2 ;;
+    libcurl4-openssl-dev) pkg-config --exists libcurl ;;
+    libssl-dev) pkg-config --exists openssl ;;
+    zlib1g-dev) pkg-config --exists zlib ;;
+    pkg-config) command -v pkg-config >/dev/null ;;
+    nghttp2-server) command -v nghttpd >/dev/null ;;
+    nghttp2-client) command -v h2load >/dev/null ;;
+    curl | openssl) command -v "$1" >/dev/null ;;
+    python3-venv) python3 -c 'import venv, ensurepip' ;;
+    postgresql) { command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/initdb" ]; } || ls /usr/lib/postgresql/*/bin/initdb ;;
+    *) false ;;
+  esac >/dev/null 2>&1
+}
+
+missing=
+for package in $packages postgresql; do
+  provided "$package" || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+echo "Installing:$missing"
+sudo=
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null 2>&1 || fail "neither root nor sudo: as root run: apt-get install$missing"
+  sudo=sudo
+fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # the packages are words
+install() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing >"$log" 2>&1; }
+install || { $sudo apt-get update >"$log" 2>&1 && install; } || {
+  tail -n 5 "$log" >&2
+  fail "apt-get could not install$missing: is there a network? With one, as root: apt-get update && apt-get install$missing"
+}
