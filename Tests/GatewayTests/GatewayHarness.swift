@@ -6,6 +6,7 @@ import Queue
 import Runtime
 import ServiceLifecycle
 import Simulators
+import Synchronization
 import TestSupport
 import Testing
 
@@ -35,10 +36,17 @@ struct GatewayHarness {
       logger.logLevel = .error
       let service = GatewayService(configuration: settings, logger: logger)
       let group = ServiceGroup(services: [service], logger: logger)
-      let harness = GatewayHarness(
-        database: database, simulators: simulators, group: group, running: Task { try await group.run() })
+      let hasEnded = Mutex(false)
+      let running = Task {
+        defer { hasEnded.withLock { $0 = true } }
+        try await group.run()
+      }
+      let harness = GatewayHarness(database: database, simulators: simulators, group: group, running: running)
       do {
-        while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(2)) }
+        while await service.readiness() != .ready {
+          if hasEnded.withLock({ $0 }) { try await running.value }  // throws why it did not start
+          try await Task.sleep(for: .milliseconds(2))
+        }
         try await body(harness)
       } catch {
         _ = try? await harness.stop()

@@ -10,6 +10,7 @@ public final class NghttpdServer: @unchecked Sendable {
   /// Holds `index.html`.
   public let folder: String
   private let process = Process()
+  private let input = Pipe()
   private let output = Pipe()
 
   struct NotStarted: Error {}
@@ -21,12 +22,14 @@ public final class NghttpdServer: @unchecked Sendable {
     folder = FileManager.default.temporaryDirectory.appending(path: "push-gateway-nghttpd-\(getpid())-\(port)").path()
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     try "ok".write(toFile: folder + "/index.html", atomically: true, encoding: .utf8)
-    process.executableURL = URL(filePath: "/usr/bin/env")
-    // -v for the line that says it listens.
+    process.executableURL = URL(filePath: "/bin/sh")
+    // The shell stops nghttpd when its standard input ends, which it does however this process ends. Not by SIGTERM: a child
+    // inherits the signal mask of a dispatch thread, in which that is blocked. -v for the line that says it listens.
     process.arguments =
-      ["nghttpd", "-v", "-a", "127.0.0.1", "-d", folder] + options
+      ["-c", "\"$@\" & read -r _; kill -9 $!", "sh", "nghttpd", "-v", "-a", "127.0.0.1", "-d", folder] + options
       + [String(port), certificates.keyFile, certificates.certificateFile]
     process.environment = ["PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/opt/homebrew/bin"]
+    process.standardInput = input
     process.standardOutput = output
     process.standardError = FileHandle.nullDevice
     try process.run()
@@ -40,8 +43,7 @@ public final class NghttpdServer: @unchecked Sendable {
   }
 
   deinit {
-    // Not SIGTERM: a child inherits the signal mask of a dispatch thread, in which SIGTERM is blocked.
-    kill(process.processIdentifier, SIGKILL)
+    try? input.fileHandleForWriting.close()
     process.waitUntilExit()
     output.fileHandleForReading.readabilityHandler = nil
     try? FileManager.default.removeItem(atPath: folder)

@@ -27,6 +27,7 @@ import http.server
 import itertools
 import json
 import os
+import signal
 import ssl
 import sys
 import threading
@@ -36,7 +37,6 @@ import urllib.parse
 connections = itertools.count(1)
 grants = collections.Counter()
 grants_lock = threading.Lock()
-stopping = threading.Event()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -93,8 +93,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"only this")
             self.close_connection = True
         elif path == "/hang":
-            stopping.wait()
-            self.close_connection = True
+            threading.Event().wait()
         elif path == "/token":
             self.answer_oauth(argument, urllib.parse.parse_qs(body.decode(), strict_parsing=True))
         elif path == "/--/api/v2/push/send":
@@ -126,9 +125,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer_expo(self, tokens):
         kinds = {token.split("-")[0] for token in tokens}
         if "hang" in kinds:
-            stopping.wait()
-            self.close_connection = True
-            return
+            threading.Event().wait()
         if "slow" in kinds:
             time.sleep(0.2)
         if "html" in kinds:
@@ -175,6 +172,8 @@ def main():
         context.load_cert_chain(sys.argv[1], sys.argv[2])
         # The handshake belongs to the connection's own thread, or one client that stalls would stop all others.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    # Started from a thread that blocks signals, a process has them blocked as well.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
     parent = os.getppid()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)

@@ -97,7 +97,9 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
     refusedToken = nil
     self.token = token
     bearer = Array("bearer ".utf8) + token.value
-    scheduleRenewal(after: Nanoseconds.milliseconds(token.renewAtMilliseconds - clock.wallMilliseconds()))
+    // Whatever the source says, the answer to when is between a second and an hour from now.
+    let (delay, overflow) = token.renewAtMilliseconds.subtractingReportingOverflow(clock.wallMilliseconds())
+    scheduleRenewal(after: .milliseconds(overflow ? 3_600_000 : min(max(delay, 1000), 3_600_000)))
     if isFirst { startPools() }
     production.resume()
     sandbox.resume()
@@ -126,7 +128,7 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
 
   private func scheduleRenewal(after delay: Nanoseconds) {
     renewalTimer?.cancel()
-    renewalTimer = loop.schedule(at: loop.now + max(delay, .seconds(1))) { [weak self] in self?.requestToken() }
+    renewalTimer = loop.schedule(at: loop.now + delay) { [weak self] in self?.requestToken() }
   }
 
   // MARK: - Pools
