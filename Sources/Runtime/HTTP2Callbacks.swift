@@ -33,42 +33,38 @@ enum HTTP2Callbacks {
   // MARK: - Receiving
 
   private static let beginHeaders: nghttp2_on_begin_headers_callback = { _, frame, context in
-    guard let frame = unsafe frame?.pointee else { return 0 }
+    guard let id = unsafe frame?.pointee.hd.stream_id else { return 0 }
     let session = unsafe session(context)
-    let stream = unsafe frame.hd.stream_id
-    guard let slot = session.slot(of: stream) else {
-      guard session.side == .server else { return 0 }
-      session.setSlot(session.streams.insert(HTTP2Session.Stream(id: stream, tag: -1)), of: stream)
+    guard let stream = session.stream(id) else {
+      if session.side == .server { session.accept(id) }
       return 0
     }
-    // A second block is the final response after an interim one, or trailers. Trailers are of no use to us.
-    guard session.streams[slot]?.incoming.headers.isEmpty == false else { return 0 }
-    if session.side == .client, session.streams[slot]?.incoming.status ?? 0 < 200 {
-      session.streams[slot]?.incoming.headers.removeAll()
+    if stream.incoming.headers.isEmpty { return 0 }
+    // A second block is the final response after an interim one, or trailers, which are of no use to us.
+    if session.side == .client, stream.incoming.status < 200 {
+      stream.incoming.headers.removeAll()
     } else {
-      session.streams[slot]?.skipsHeaders = true
+      stream.skipsHeaders = true
     }
     return 0
   }
 
   private static let header: nghttp2_on_header_callback = { _, frame, name, nameLength, value, valueLength, _, context in
-    guard let frame = unsafe frame else { return 0 }
-    let session = unsafe session(context)
-    guard let slot = unsafe session.slot(of: frame.pointee.hd.stream_id) else { return 0 }
-    guard session.streams[slot]?.skipsHeaders == false else { return 0 }
-    unsafe session.streams[slot]?.incoming.headers.add(
+    guard let id = unsafe frame?.pointee.hd.stream_id, let stream = unsafe session(context).stream(id),
+      !stream.skipsHeaders
+    else { return 0 }
+    unsafe stream.incoming.headers.add(
       name: UnsafeBufferPointer(start: name, count: nameLength),
       value: UnsafeBufferPointer(start: value, count: valueLength))
     return 0
   }
 
-  private static let bodyChunk: nghttp2_on_data_chunk_recv_callback = { _, _, stream, data, length, context in
+  private static let bodyChunk: nghttp2_on_data_chunk_recv_callback = { _, _, id, data, length, context in
     let session = unsafe session(context)
-    guard let slot = session.slot(of: stream), let held = session.streams[slot]?.incoming.body.count else { return 0 }
-    let room = max(session.settings.bodyBytesMax - held, 0)
-    if room < length { session.streams[slot]?.incoming.isTruncated = true }
-    unsafe session.streams[slot]?.incoming.body.append(
-      contentsOf: UnsafeBufferPointer(start: data, count: min(room, length)))
+    guard let stream = session.stream(id) else { return 0 }
+    let room = max(session.settings.bodyBytesMax - stream.incoming.body.count, 0)
+    if room < length { stream.incoming.isTruncated = true }
+    unsafe stream.incoming.body.append(contentsOf: UnsafeBufferPointer(start: data, count: min(room, length)))
     return 0
   }
 
@@ -100,64 +96,60 @@ enum HTTP2Callbacks {
     return 0
   }
 
-  private static func messageEnded(_ session: HTTP2Session, _ stream: Int32) {
-    guard let slot = session.slot(of: stream), let state = session.streams[slot] else { return }
-    session.streams[slot]?.isIncomingComplete = true
+  private static func messageEnded(_ session: HTTP2Session, _ id: Int32) {
+    guard let stream = session.stream(id) else { return }
+    stream.isIncomingComplete = true
     switch session.side {
     case .server:
-      session.streams[slot]?.incoming = HTTP2Message()
-      session.events.append(.request(stream: stream, state.incoming))
+      session.events.append(.request(stream: id, stream.incoming))
+      stream.incoming = HTTP2Message()
     case .client:
       // Answered before the request was sent to its end: the rest is not wanted (RFC 9113 §8.1).
-      if state.outgoingOffset < state.outgoing.count { session.reset(stream, .cancel) }
+      if stream.outgoingOffset < stream.outgoing.count { session.reset(id, .cancel) }
     }
   }
 
-  private static let streamClosed: nghttp2_on_stream_close_callback = { _, stream, code, context in
+  private static let streamClosed: nghttp2_on_stream_close_callback = { _, id, code, context in
     let session = unsafe session(context)
-    guard let slot = session.slot(of: stream), let state = session.streams.remove(slot) else { return 0 }
-    let response = session.side == .client && state.isIncomingComplete ? state.incoming : nil
+    guard let stream = session.stream(id) else { return 0 }
+    session.remove(stream)
+    let response = session.side == .client && stream.isIncomingComplete ? stream.incoming : nil
     session.events.append(
-      .streamClosed(stream: stream, tag: state.tag, HTTP2ErrorCode(rawValue: code), response: response))
+      .streamClosed(stream: id, tag: stream.tag, HTTP2ErrorCode(rawValue: code), response: response))
     return 0
   }
 
   // MARK: - Sending
 
   private static let frameSent: nghttp2_on_frame_send_callback = { _, frame, context in
-    guard let frame = unsafe frame?.pointee, unsafe frame.hd.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return 0 }
+    guard let header = unsafe frame?.pointee.hd, header.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return 0 }
     let session = unsafe session(context)
-    guard session.side == .client, let slot = unsafe session.slot(of: frame.hd.stream_id),
-      let tag = session.streams[slot]?.tag
-    else { return 0 }
-    session.departedTags.append(tag)
+    guard session.side == .client, let stream = session.stream(header.stream_id) else { return 0 }
+    session.departedTags.append(stream.tag)
     return 0
   }
 
   /// HEADERS that could not be sent (the peer is going away). The stream may not have been opened, so ask our table too.
   private static let frameNotSent: nghttp2_on_frame_not_send_callback = { _, frame, _, context in
-    guard let frame = unsafe frame?.pointee, unsafe frame.hd.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return 0 }
+    guard let header = unsafe frame?.pointee.hd, header.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return 0 }
     let session = unsafe session(context)
-    let stream = unsafe frame.hd.stream_id
-    let found = session.slot(of: stream) ?? session.streams.occupied.first { session.streams[$0]?.id == stream }
-    guard let slot = found, let state = session.streams.remove(slot) else { return 0 }
-    session.events.append(.streamClosed(stream: stream, tag: state.tag, .refusedStream, response: nil))
+    guard let stream = session.stream(header.stream_id) ?? session.unopenedStream(header.stream_id) else { return 0 }
+    session.remove(stream)
+    session.events.append(.streamClosed(stream: stream.id, tag: stream.tag, .refusedStream, response: nil))
     return 0
   }
 
-  static let readBody: nghttp2_data_source_read_callback = { _, _, buffer, length, flags, source, context in
-    let session = unsafe session(context)
-    guard let source = unsafe source, let buffer = unsafe buffer, let flags = unsafe flags else { return 0 }
-    let slot = unsafe Int(bitPattern: source.pointee.ptr) - 1
-    guard let stream = session.streams[slot] else { return 0 }
+  static let readBody: nghttp2_data_source_read_callback = { _, _, buffer, length, flags, source, _ in
+    guard let address = unsafe source?.pointee.ptr, let buffer = unsafe buffer, let flags = unsafe flags else { return 0 }
+    let stream = unsafe Unmanaged<HTTP2Session.Stream>.fromOpaque(address).takeUnretainedValue()
     let count = min(length, stream.outgoing.count - stream.outgoingOffset)
     if count == 0, !stream.endsAfterOutgoing { return Int(NGHTTP2_ERR_DEFERRED.rawValue) }
     unsafe stream.outgoing.withUnsafeBytes { bytes in
       guard let start = bytes.baseAddress, count > 0 else { return }
       unsafe UnsafeMutableRawPointer(buffer).copyMemory(from: start + stream.outgoingOffset, byteCount: count)
     }
-    session.streams[slot]?.outgoingOffset += count
-    if stream.outgoingOffset + count == stream.outgoing.count, stream.endsAfterOutgoing {
+    stream.outgoingOffset += count
+    if stream.outgoingOffset == stream.outgoing.count, stream.endsAfterOutgoing {
       unsafe flags.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)
     }
     return count

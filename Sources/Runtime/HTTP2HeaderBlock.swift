@@ -55,6 +55,7 @@ public struct HTTP2HeaderBlock: Sendable {
 
   /// Adds a field whose name is not known beforehand.
   public mutating func add(name: some Collection<UInt8>, value: some Collection<UInt8>, isIndexed: Bool = true) {
+    if fields.isEmpty { reserve() }
     fields.append(
       Field(
         nameStart: Int32(bytes.count), nameLength: Int32(name.count), valueLength: Int32(value.count),
@@ -98,6 +99,12 @@ public struct HTTP2HeaderBlock: Sendable {
   public var status: UInt16 {
     guard let value = self[":status"], value.count == 3 else { return 0 }
     return value.reduce(0) { $0 * 10 + UInt16($1 &- 48) % 10 }
+  }
+
+  /// Room for a usual head, so that a block that is used once grows once.
+  private mutating func reserve() {
+    bytes.reserveCapacity(256)
+    fields.reserveCapacity(12)
   }
 
   private mutating func begin(_ name: StaticString) {

@@ -2,8 +2,8 @@
 // come out with `send`, and what happened is collected as events for the owner to take when the call is over.
 //
 // The callbacks run inside `receive` and `send` and only note things down: they never call out, so nobody can free or re-enter
-// the session underneath nghttp2. Streams live in a slot table; nghttp2 keeps the slot's number (plus one, for NULL means none)
-// as the stream's user data, so that no lookup of ours is needed.
+// the session underneath nghttp2. A slot table owns the streams; nghttp2 keeps each one's address as the stream's user data, so
+// that no lookup of ours is needed.
 
 internal import CNghttp2
 
@@ -21,23 +21,32 @@ public final class HTTP2Session {
     case server
   }
 
-  struct Stream {
+  /// A stream that nghttp2 has not closed.
+  final class Stream {
     var id: Int32
     /// The client's number for the request; -1 on the server side.
-    var tag: Int
-    var outgoing: [UInt8] = []
+    let tag: Int
+    /// Where the session's table owns this object.
+    fileprivate(set) var slot = 0
+    var outgoing: [UInt8]
     var outgoingOffset = 0
     var endsAfterOutgoing = true
     var incoming = HTTP2Message()
     var isIncomingComplete = false
-    /// A header block is being received that is not the message's own: an interim response before it or trailers after.
+    /// A header block is being received that is not the message's own: trailers.
     var skipsHeaders = false
+
+    init(id: Int32, tag: Int, outgoing: [UInt8] = []) {
+      self.id = id
+      self.tag = tag
+      self.outgoing = outgoing
+    }
   }
 
   public let side: Side
   let settings: HTTP2SessionSettings
   private var handle: OpaquePointer?
-  var streams = SlotTable<Stream>()
+  private var streams = SlotTable<Stream>()
   var events: [HTTP2Event] = []
   /// Tags of the requests whose HEADERS were put out by the last `send`, in order.
   public internal(set) var departedTags: [Int] = []
@@ -125,19 +134,19 @@ public final class HTTP2Session {
     _ headers: borrowing HTTP2HeaderBlock, body: [UInt8], tag: Int
   ) throws(HTTP2Error) -> Int32 {
     let hasBody = !body.isEmpty
-    let slot = streams.insert(Stream(id: 0, tag: tag, outgoing: body))
+    let stream = add(Stream(id: 0, tag: tag, outgoing: body))
     let id = unsafe headers.withFields { fields in
-      var provider = unsafe dataProvider(slot)
+      var provider = unsafe dataProvider(stream)
       return unsafe withUnsafePointer(to: &provider) { provider in
         unsafe nghttp2_submit_request(
-          handle, nil, fields.baseAddress, fields.count, hasBody ? provider : nil, userData(slot))
+          handle, nil, fields.baseAddress, fields.count, hasBody ? provider : nil, address(stream))
       }
     }
     guard id > 0 else {
-      streams.remove(slot)
+      remove(stream)
       throw Self.error("no stream can be opened", id)
     }
-    streams[slot]?.id = id
+    stream.id = id
     return id
   }
 
@@ -147,17 +156,17 @@ public final class HTTP2Session {
   ///
   /// - Parameter ends: false leaves the stream open after the body, for faults on purpose (`reset` ends it).
   public func respond(
-    to stream: Int32, _ headers: borrowing HTTP2HeaderBlock, body: [UInt8] = [], ends: Bool = true
+    to id: Int32, _ headers: borrowing HTTP2HeaderBlock, body: [UInt8] = [], ends: Bool = true
   ) {
-    guard let slot = slot(of: stream) else { return }  // the client gave the stream up
+    guard let stream = stream(id) else { return }  // the client gave the stream up
     let hasBody = !body.isEmpty || !ends
-    streams[slot]?.outgoing = body
-    streams[slot]?.endsAfterOutgoing = ends
+    stream.outgoing = body
+    stream.endsAfterOutgoing = ends
     unsafe headers.withFields { fields in
-      var provider = unsafe dataProvider(slot)
+      var provider = unsafe dataProvider(stream)
       _ = unsafe withUnsafePointer(to: &provider) { provider in
         unsafe nghttp2_submit_response(
-          handle, stream, fields.baseAddress, fields.count, hasBody ? provider : nil)
+          handle, id, fields.baseAddress, fields.count, hasBody ? provider : nil)
       }
     }
   }
@@ -190,23 +199,43 @@ public final class HTTP2Session {
 
   // MARK: - For the callbacks
 
-  /// The slot of a stream of ours; nil for one that is gone or never was.
-  func slot(of stream: Int32) -> Int? {
-    let number = unsafe Int(bitPattern: nghttp2_session_get_stream_user_data(handle, stream))
-    return number > 0 && streams[number - 1]?.id == stream ? number - 1 : nil
+  /// The stream with this id; nil for one that is gone or never was.
+  func stream(_ id: Int32) -> Stream? {
+    guard let address = unsafe nghttp2_session_get_stream_user_data(handle, id) else { return nil }
+    return unsafe Unmanaged<Stream>.fromOpaque(address).takeUnretainedValue()
   }
 
-  func setSlot(_ slot: Int, of stream: Int32) {
-    unsafe nghttp2_session_set_stream_user_data(handle, stream, userData(slot))
+  /// The stream of a request whose HEADERS were not sent, which nghttp2 may not have opened.
+  func unopenedStream(_ id: Int32) -> Stream? {
+    streams.occupied.lazy.compactMap { self.streams[$0] }.first { $0.id == id }
   }
 
-  private func userData(_ slot: Int) -> UnsafeMutableRawPointer? {
-    unsafe UnsafeMutableRawPointer(bitPattern: slot + 1)
+  /// Takes a stream into the table.
+  @discardableResult
+  private func add(_ stream: Stream) -> Stream {
+    stream.slot = streams.insert(stream)
+    return stream
   }
 
-  private func dataProvider(_ slot: Int) -> nghttp2_data_provider {
+  /// Server side: the client opened a stream.
+  func accept(_ id: Int32) {
+    let stream = add(Stream(id: id, tag: -1))
+    unsafe nghttp2_session_set_stream_user_data(handle, id, address(stream))
+  }
+
+  /// Lets go of a stream that nghttp2 has closed or never opened.
+  func remove(_ stream: Stream) {
+    unsafe nghttp2_session_set_stream_user_data(handle, stream.id, nil)
+    streams.remove(stream.slot)
+  }
+
+  private func address(_ stream: Stream) -> UnsafeMutableRawPointer {
+    unsafe Unmanaged.passUnretained(stream).toOpaque()
+  }
+
+  private func dataProvider(_ stream: Stream) -> nghttp2_data_provider {
     var provider = unsafe nghttp2_data_provider()
-    unsafe provider.source.ptr = userData(slot)
+    unsafe provider.source.ptr = address(stream)
     unsafe provider.read_callback = HTTP2Callbacks.readBody
     return unsafe provider
   }

@@ -39,7 +39,8 @@ public struct JSONScanner: Sendable {
 
     /// The bytes between the quotes of a string, escapes as they stand; empty for any other value.
     public var contents: Range<Int> {
-      kind == .string && range.count >= 2 ? range.lowerBound + 1..<range.upperBound - 1 : range.lowerBound..<range.lowerBound
+      kind == .string && range.count >= 2
+        ? range.lowerBound + 1..<range.upperBound - 1 : range.lowerBound..<range.lowerBound
     }
   }
 

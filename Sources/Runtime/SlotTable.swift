@@ -1,6 +1,8 @@
 // Numbered places for things in flight: constant-time insert, look-up and removal without hashing.
 
 /// A table whose elements keep their number until they are removed; numbers of removed elements are used again.
+///
+/// An element that holds more than a few words or any reference is better a class: reading a slot copies it.
 public struct SlotTable<Element> {
   private var slots: [Element?] = []
   private var free: [Int] = []
@@ -32,9 +34,7 @@ public struct SlotTable<Element> {
 
   /// The element with this number, to be changed in place (`table[slot]?.field = …`); setting nil is not a removal.
   public subscript(slot: Int) -> Element? {
-    _read {
-      if slots.indices.contains(slot) { yield slots[slot] } else { yield nil }
-    }
+    get { slots.indices.contains(slot) ? slots[slot] : nil }
     _modify {
       precondition(slots.indices.contains(slot), "no such slot")
       yield &slots[slot]

@@ -140,8 +140,9 @@ struct EndToEndTests {
 
   @Test("an unreachable provider leaves its deliveries in the outbox, uncounted, and the other lanes alone")
   func unreachable() async throws {
-    try await GatewayHarness.with { gateway in
-      await gateway.simulators.apnsProduction.stop()
+    try await GatewayHarness.with { settings in
+      settings.apps[0].apns?.productionURL.port = 1  // nobody listens there
+    } _: { gateway in
       try await gateway.enqueue("call-4")
       _ = await gateway.simulators.fcm.waitForAccepted(1)
       _ = await gateway.simulators.expo.waitForAccepted(1)

@@ -21,17 +21,20 @@ struct GatewayHarness {
 
   /// Starts it all, runs `body`, and stops it all; the gateway must end well.
   static func with(
-    simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(), drainSeconds: Int = 10,
+    simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(), adjust: (inout GatewayConfiguration) -> Void = { _ in },
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
-    try await TestDatabase.with { database in
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await Migrator().migrate(connection)
+      await connection.close()
       var configuration = configuration
       configuration.database = database.url
       configuration.http = "127.0.0.1:0"
       configuration.requiresExpoAccessToken = true
       let simulators = try await SimulatorSuite.start(configuration, material: SimulatorMaterial())
       var settings = try GatewayConfiguration.load(file: simulators.material.configurationFile, environment: [:])
-      settings.drainSeconds = drainSeconds
+      adjust(&settings)
       var logger = Logger(label: "gateway", factory: { StreamLogHandler.standardError(label: $0) })
       logger.logLevel = .error
       let service = GatewayService(configuration: settings, logger: logger)

@@ -121,7 +121,7 @@ private struct Bench {
         exchange.respond(200, [("apns-id", "x")])
       }
     }
-    let bench = try Bench(server)
+    let bench = try Bench(server) { $0.waitTimeout = .seconds(30) }
     await bench.start()
     #expect(bench.collector.capacities == [1])
     await bench.provider.send((0..<500).map { bench.request($0) })
@@ -175,7 +175,10 @@ private struct Bench {
       exchange.respond(isExpired ? 403 : 200, body: isExpired ? #"{"reason":"ExpiredProviderToken"}"# : "")
     }
     let tokens = ScriptedTokens()
-    let bench = try Bench(server, tokens: tokens) { $0.backoff.base = .milliseconds(1) }
+    let bench = try Bench(server, tokens: tokens) {
+      $0.backoff.base = .milliseconds(1)
+      $0.waitTimeout = .seconds(30)
+    }
     await bench.start()
     await bench.provider.send((0..<20).map { bench.request($0) })
     await bench.collector.wait { count, _ in count == 20 }
@@ -188,7 +191,10 @@ private struct Bench {
 
   @Test func anExpiredProviderTokenTooYoungToBeReplacedIsAFaultOfTheCredentials() async throws {
     let server = try HTTP2TestServer { $0.respond(403, body: #"{"reason":"ExpiredProviderToken"}"#) }
-    let bench = try Bench(server, tokens: ScriptedTokens(areYoung: true))
+    let bench = try Bench(server, tokens: ScriptedTokens(areYoung: true)) {
+      $0.backoff.base = .milliseconds(1)
+      $0.waitTimeout = .seconds(30)
+    }
     await bench.start()
     await bench.provider.send([bench.request(0)])
     await bench.collector.wait { count, _ in count == 1 }
@@ -206,7 +212,7 @@ private struct Bench {
       exchange.respond(200)
       if exchange.stream == last { session.goAway(lastStream: last) }
     }
-    let bench = try Bench(server)
+    let bench = try Bench(server) { $0.waitTimeout = .seconds(30) }
     await bench.start()
     await bench.provider.send((0..<300).map { bench.request($0) })
     await bench.collector.wait { count, _ in count == 300 }
@@ -238,10 +244,12 @@ private struct Bench {
   @Test func aServerThatIsNotThereGivesRequestsBack() async throws {
     let gone = try HTTP2TestServer { _ in }
     let port = try NghttpdServer.freePort()
-    let bench = try Bench(gone) { $0.waitTimeout = .milliseconds(20) }
+    let bench = try Bench(gone)
+    var pool = APNsConfiguration.defaultPool
+    pool.waitTimeout = .milliseconds(20)
     let configuration = APNsConfiguration(
       topic: "t", production: HTTP2Endpoint(host: "127.0.0.1", port: port, tls: try TestCertificates.shared.client()),
-      sandbox: try gone.endpoint(), pool: { var pool = APNsConfiguration.defaultPool; pool.waitTimeout = .milliseconds(20); return pool }())
+      sandbox: try gone.endpoint(), pool: pool)
     let provider = APNsProvider(
       configuration, tokens: ScriptedTokens(), loop: bench.loop,
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })

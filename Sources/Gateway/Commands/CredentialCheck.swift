@@ -27,7 +27,8 @@ struct CredentialCheck {
           check("\(path).apns") {
             let credentials = try APNsCredentials(teamID: apns.teamID, keyID: apns.keyID, keyFile: apns.keyFile)
             _ = try credentials.mint(issuedAtSeconds: SystemClock().wallMilliseconds() / 1000)
-            return "signed an ES256 token with key \(apns.keyID) from \(apns.keyFile), for \(apns.productionURL) and \(apns.sandboxURL)"
+            return
+              "signed an ES256 token with key \(apns.keyID) from \(apns.keyFile), for \(apns.productionURL) and \(apns.sandboxURL)"
           })
       }
       if let fcm = app.fcm {
@@ -35,7 +36,8 @@ struct CredentialCheck {
           check("\(path).fcm") {
             let account = try FCMServiceAccount.load(file: fcm.serviceAccountFile)
             _ = try account.assertion(issuedAtSeconds: SystemClock().wallMilliseconds() / 1000)
-            return "signed an RS256 assertion for project \(account.projectID) from \(fcm.serviceAccountFile), for \(fcm.url)"
+            return
+              "signed an RS256 assertion for project \(account.projectID) from \(fcm.serviceAccountFile), for \(fcm.url)"
           })
       }
       if let expo = app.expo {

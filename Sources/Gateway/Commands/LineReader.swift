@@ -1,11 +1,12 @@
 // A file or standard input, line by line, whatever its size.
 
-#if canImport(Glibc)
-internal import Glibc
-#elseif canImport(Darwin)
-internal import Darwin
-#endif
 internal import Runtime
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Darwin)
+  internal import Darwin
+#endif
 
 /// Reads lines of a limited length.
 struct LineReader {

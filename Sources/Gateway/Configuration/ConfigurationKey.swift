@@ -17,7 +17,8 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("tls.ca_file", "PEM file of certificate authorities, added to the system's"),
     ConfigurationKey("log.level", "trace, debug, info, notice, warning, error or critical; info"),
     ConfigurationKey("shutdown.drain_seconds", "how long a stop waits for pushes in flight, 0 to 300; 10"),
-    ConfigurationKey("apps.*.dialect", "what the phones understand: \(ShippedDialects.names.joined(separator: ", ")); intercom"),
+    ConfigurationKey(
+      "apps.*.dialect", "what the phones understand: \(ShippedDialects.names.joined(separator: ", ")); intercom"),
     ConfigurationKey("apps.*.ring_seconds", "ring window of a call that names none, 1 to 600; 60"),
     ConfigurationKey("apps.*.apns.team_id", "Apple team id"),
     ConfigurationKey("apps.*.apns.key_id", "id of the .p8 key"),
@@ -26,7 +27,8 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("apps.*.apns.production_url", "https://api.push.apple.com"),
     ConfigurationKey("apps.*.apns.sandbox_url", "https://api.sandbox.push.apple.com"),
     ConfigurationKey("apps.*.apns.connections", "connections an environment, 1 to 64; 1"),
-    ConfigurationKey("apps.*.apns.streams_per_connection", "most requests in flight on one connection, 1 to 10000; 1000"),
+    ConfigurationKey(
+      "apps.*.apns.streams_per_connection", "most requests in flight on one connection, 1 to 10000; 1000"),
     ConfigurationKey("apps.*.fcm.service_account_file", "service account JSON; project_id and token_uri come from it"),
     ConfigurationKey("apps.*.fcm.url", "https://fcm.googleapis.com"),
     ConfigurationKey("apps.*.fcm.connections", "1 to 64; 4"),
@@ -64,7 +66,8 @@ struct ConfigurationKey: Equatable, Sendable {
   static func path(forVariable variable: String, apps: [String]) -> [String]? {
     guard variable.hasPrefix(variablePrefix) else { return nil }
     let name = String(variable.dropFirst(variablePrefix.count))
-    if let key = all.first(where: { !$0.path.contains("*") && $0.path.map(variablePart).joined(separator: "_") == name }) {
+    if let key = all.first(where: { !$0.path.contains("*") && $0.path.map(variablePart).joined(separator: "_") == name }
+    ) {
       return key.path
     }
     guard name.hasPrefix("APPS_") else { return nil }

@@ -13,7 +13,8 @@ extension GatewayConfiguration {
   static func load(file: String?, environment: [String: String]) throws(ConfigurationError) -> GatewayConfiguration {
     var reader = try reader(file, environment)
     let configuration = GatewayConfiguration(
-      databaseURL: databaseURL(&reader, environment), http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
+      databaseURL: databaseURL(&reader, environment),
+      http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
       caFile: reader.file(["tls", "ca_file"]),
       logLevel: reader.choice(
         ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
@@ -36,7 +37,8 @@ extension GatewayConfiguration {
   private static func databaseURL(_ reader: inout ConfigurationReader, _ environment: [String: String]) -> String {
     if let url = environment["DATABASE_URL"], !url.isEmpty {
       if !isPostgresURL(url) {
-        reader.note(environment: "DATABASE_URL", ["database"], "must be a URL that begins with postgres:// or postgresql://")
+        reader.note(
+          environment: "DATABASE_URL", ["database"], "must be a URL that begins with postgres:// or postgresql://")
       }
       return url
     }
@@ -69,7 +71,9 @@ extension GatewayConfiguration {
     let app = App(
       name: name, dialect: dialect, ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
       apns: apns(path + ["apns"], &reader), fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
-    if app.providers.isEmpty, !reader.hasProblems(below: path) { reader.note(path, "must hold at least one of apns, fcm and expo") }
+    if app.providers.isEmpty, !reader.hasProblems(below: path) {
+      reader.note(path, "must hold at least one of apns, fcm and expo")
+    }
     for provider in app.providers where !dialect.speaks(provider) {
       reader.note(path + [provider.rawValue], "the dialect \(dialect.name) has no calls over \(provider.rawValue)")
     }
@@ -79,7 +83,9 @@ extension GatewayConfiguration {
   private static func apns(_ path: [String], _ reader: inout ConfigurationReader) -> APNs? {
     guard reader.source.has(path) else { return nil }
     let topic = reader.requiredWord(path + ["topic"])
-    if topic.hasSuffix(".voip") { reader.note(path + ["topic"], "must be the bundle id; .voip is added where it belongs") }
+    if topic.hasSuffix(".voip") {
+      reader.note(path + ["topic"], "must be the bundle id; .voip is added where it belongs")
+    }
     return APNs(
       teamID: reader.requiredWord(path + ["team_id"]), keyID: reader.requiredWord(path + ["key_id"]),
       keyFile: reader.requiredFile(path + ["key_file"]), topic: topic,

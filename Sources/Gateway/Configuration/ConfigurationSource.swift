@@ -63,7 +63,9 @@ struct ConfigurationSource {
       let here = path + [name]
       if known == ["*"] {
         guard Self.isAppName(name) else {
-          problem(line, here, "an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores")
+          problem(
+            line, here,
+            "an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores")
           continue
         }
       } else if !known.contains(name) {
@@ -139,7 +141,8 @@ struct ConfigurationSource {
         problems.append(
           ConfigurationProblem(
             origin: .environment(variable: variable), path: "",
-            message: near.isEmpty ? "sets no key there is; push-gateway check-config --help lists them" : "sets no key there is\(near)"))
+            message: near.isEmpty
+              ? "sets no key there is; push-gateway check-config --help lists them" : "sets no key there is\(near)"))
       }
     }
   }

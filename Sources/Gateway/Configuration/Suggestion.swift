@@ -9,7 +9,8 @@ enum Suggestion {
   /// The candidate with the fewest edits away, if they are few enough for a slip of the finger.
   static func nearest(to word: String, among candidates: [String]) -> String? {
     let limit = max(1, word.count / 3)
-    return candidates
+    return
+      candidates
       .map { (name: $0, distance: distance(word.lowercased(), $0.lowercased())) }
       .filter { $0.distance <= limit }
       .min { $0.distance < $1.distance }?.name

@@ -31,7 +31,9 @@ struct Dialect: Sendable {
     guard json.root.kind == .object else { throw TemplateError(path: "", reason: .notAnObject) }
     for member in json.members(of: json.root) {
       let word = String(decoding: json.key(member), as: UTF8.self)
-      guard let provider = ProviderKind(rawValue: word) else { throw TemplateError(path: "", reason: .unknownSection(word)) }
+      guard let provider = ProviderKind(rawValue: word) else {
+        throw TemplateError(path: "", reason: .unknownSection(word))
+      }
       guard member.value.kind == .object else { throw TemplateError(path: word, reason: .notAnObject) }
       try compile(member.value, of: json, for: provider)
     }

@@ -6,11 +6,15 @@ internal import Runtime
 /// Sends pushes over a production and a sandbox pool and collects their outcomes, reported once a turn.
 final class APNsSender: HTTP2ConnectionPoolDelegate {
   /// A request that has no outcome yet.
-  private struct Flight {
-    var request: PushRequest
+  private final class Flight {
+    let request: PushRequest
     /// The token it was last written with.
     var token: ProviderToken?
     var resends = 0
+
+    init(_ request: PushRequest) {
+      self.request = request
+    }
   }
 
   /// How often a request is sent again on the provider's word alone, before that becomes an outcome.
@@ -69,7 +73,7 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
       } else if let objection = APNsRequestWriter.objection(to: request) {
         finish(request, .rejected(reason: objection.rawValue), status: 0, sentAt: nil)
       } else {
-        let slot = flights.insert(Flight(request: request))
+        let slot = flights.insert(Flight(request))
         pool(request.environment).submit(slot, deadline: request.deadline)
       }
     }
@@ -149,11 +153,11 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
   }
 
   func pool(_ pool: HTTP2ConnectionPool, write slot: Int, into headers: inout HTTP2HeaderBlock) -> [UInt8] {
-    flights[slot]?.token = token
-    guard let request = flights[slot]?.request else { preconditionFailure("a pool asked for a request that has ended") }
+    guard let flight = flights[slot] else { preconditionFailure("a pool asked for a request that has ended") }
+    flight.token = token
     let writer = pool === sandbox ? sandboxWriter : productionWriter
-    writer.write(request, bearer: bearer, into: &headers)
-    return request.body
+    writer.write(flight.request, bearer: bearer, into: &headers)
+    return flight.request.body
   }
 
   func pool(
@@ -199,8 +203,8 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
 
   /// Counts a resend, if the request may have another.
   private func mayResend(_ slot: Int) -> Bool {
-    guard !isShuttingDown, let resends = flights[slot]?.resends, resends < Self.resendsMax else { return false }
-    flights[slot]?.resends = resends + 1
+    guard !isShuttingDown, let flight = flights[slot], flight.resends < Self.resendsMax else { return false }
+    flight.resends += 1
     return true
   }
 
