@@ -28,8 +28,8 @@ test-sql: setup ## the SQL tests alone
 demo: setup ## ring three simulated phones and print the timeline
 	@scripts/demo.sh
 
-bench: setup ## 100,000 deliveries through the whole pipeline
-	@scripts/bench.sh
+bench: release ## 100,000 deliveries through the whole pipeline
+	@scripts/bench-pipeline.sh
 
 lint: ## format and stale generated files, without changing anything
 	@scripts/embed-migrations.sh --check

@@ -9,6 +9,7 @@ target=Sources/Gateway/Migrations/EmbeddedMigrations.swift
 
 generate() {
   echo '// The files of migrations/, made by scripts/embed-migrations.sh: edit those, not this.'
+  echo '// swift-format-ignore-file'
   echo
   echo 'extension Migration {'
   echo '  /// In order of their versions.'

@@ -1,7 +1,7 @@
 // A pool of HTTP/2 connections to one endpoint: what `HTTP2ConnectionPoolMachine` decides is done here.
 //
-// The same pool serves APNs (a thousand streams a connection, connections that live for days, one stream until the first
-// authorised answer) and FCM (a hundred streams, GOAWAY every hour); only the settings differ.
+// The same pool serves APNs (a thousand streams a connection, connections that live for days, one stream until the
+// first authorised answer) and FCM (a hundred streams, GOAWAY every hour); only the settings differ.
 
 public import Logging
 public import Runtime
@@ -10,8 +10,8 @@ public import Runtime
 public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   /// Writes the head of a request into an empty block and returns its body.
   ///
-  /// Called when a connection has room, and again each time the request is sent again: so it is written with the credentials
-  /// and the time left of that moment.
+  /// Called when a connection has room, and again each time the request is sent again: so it is written with the
+  /// credentials and the time left of that moment.
   func pool(_ pool: HTTP2ConnectionPool, write request: Int, into headers: inout HTTP2HeaderBlock) -> [UInt8]
   /// A request ended; called once for each `submit`, unless the verdict has it sent again.
   func pool(
@@ -91,8 +91,8 @@ public final class HTTP2ConnectionPool {
     handle(.submitted(request, deadline: deadline))
   }
 
-  /// Lets nothing leave until `resume`: for the time in which there are no credentials that the server would accept. What
-  /// waits gives up as it always does.
+  /// Lets nothing leave until `resume`: for the time in which there are no credentials that the server would accept.
+  /// What waits gives up as it always does.
   public func pause() {
     handle(.paused)
   }
@@ -118,7 +118,8 @@ public final class HTTP2ConnectionPool {
 
   private func handle(_ event: HTTP2ConnectionPoolMachine.Event) {
     machine.handle(event, now: loop.now, &actions)
-    guard !isPerforming else { return }  // an action brought the event about: its own actions come after those before it
+    // If an action brought the event about, its own actions come after those before it.
+    guard !isPerforming else { return }
     isPerforming = true
     var next = 0
     while next < actions.count {
@@ -207,7 +208,8 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
   public func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int) {
     guard let id = id(of: connection) else { return }
     logger.debug(
-      "http2 connection limit", metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "streams_max": "\(streamsMax)"])
+      "http2 connection limit",
+      metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "streams_max": "\(streamsMax)"])
     handle(.limited(id, streamsMax: streamsMax))
   }
 
@@ -237,7 +239,8 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     let id = connections.remove(at: index).id
     if let error {
       logger.warning(
-        "http2 connection failed", metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "error": "\(error)"])
+        "http2 connection failed",
+        metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "error": "\(error)"])
     } else {
       logger.debug("http2 connection closed", metadata: ["host": "\(endpoint.host)", "connection": "\(id)"])
     }

@@ -1,9 +1,10 @@
 // Every decision of a pool of HTTP/2 connections, and nothing else: events in, actions out, no clock, no socket.
 //
-// A request is waiting or in flight. It waits while no connection has room, goes to the connection with the most room, and
-// comes back to the front of the queue when the server certainly did not process it; that costs nothing but time, of which
-// every request has until `giveUpAt`. A connection is connecting, ready or draining. A new one is opened when none is left,
-// and when three quarters of the streams there are would be in use; after a failure not before the backoff allows.
+// A request is waiting or in flight. It waits while no connection has room, goes to the connection with the most room,
+// and comes back to the front of the queue when the server certainly did not process it; that costs nothing but time,
+// of which every request has until `giveUpAt`. A connection is connecting, ready or draining. A new one is opened when
+// none is left, and when three quarters of the streams there are would be in use; after a failure not before the
+// backoff allows.
 
 internal import Runtime
 
@@ -88,7 +89,7 @@ struct HTTP2ConnectionPoolMachine {
   private var connections: [Connection] = []
   private var nextConnection = 0
   private var requests: [Request] = []
-  private var waiting = WaitingLine()
+  private var waiting = HTTP2ConnectionPoolWaitingLine()
   /// No waiting request gives up earlier.
   private var earliestGiveUp = Instant.distantFuture
   private var failures = 0
@@ -224,14 +225,19 @@ struct HTTP2ConnectionPoolMachine {
     dispatch(now, &actions)
     openIfNeeded(now, &actions)
     askToBeWoken(now, &actions)
-    let capacity = isShuttingDown || isPaused ? 0 : connections.reduce(0) { sum, connection in
-      connection.state == .ready ? sum + connection.limit(probes: settings.probes) : sum
-    }
+    let capacity = self.capacity
     if capacity != reportedCapacity {
       reportedCapacity = capacity
       actions.append(.reportCapacity(capacity))
     }
     if isShuttingDown, connections.isEmpty { actions.append(.finish) }
+  }
+
+  private var capacity: Int {
+    if isShuttingDown || isPaused { return 0 }
+    return connections.reduce(0) { sum, connection in
+      connection.state == .ready ? sum + connection.limit(probes: settings.probes) : sum
+    }
   }
 
   private mutating func endPauses(_ now: Instant) {
@@ -242,7 +248,7 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func giveUpLate(_ now: Instant, _ actions: inout [Action]) {
     earliestGiveUp = .distantFuture
-    var kept = WaitingLine()
+    var kept = HTTP2ConnectionPoolWaitingLine()
     while let request = waiting.popFirst() {
       if giveUpIfLate(request, now, &actions) { continue }
       kept.append(request)
@@ -313,35 +319,6 @@ struct HTTP2ConnectionPoolMachine {
   private mutating func update(_ id: ConnectionID, _ change: (inout Connection) -> Void) {
     guard let index = connections.firstIndex(where: { $0.id == id }) else { return }
     change(&connections[index])
-  }
-}
-
-/// A line of requests to which both ends can be joined in constant time.
-private struct WaitingLine {
-  /// Those put back, the first of the line last.
-  private var front: [Int] = []
-  private var back: [Int] = []
-  private var backStart = 0
-
-  var count: Int { front.count + back.count - backStart }
-  var isEmpty: Bool { count == 0 }
-
-  mutating func append(_ request: Int) { back.append(request) }
-  mutating func prepend(_ request: Int) { front.append(request) }
-
-  mutating func popFirst() -> Int? {
-    if let request = front.popLast() { return request }
-    guard backStart < back.count else { return nil }
-    let request = back[backStart]
-    backStart += 1
-    if backStart == back.count {
-      back.removeAll(keepingCapacity: true)
-      backStart = 0
-    } else if backStart >= 1024, backStart * 2 > back.count {
-      back.removeFirst(backStart)
-      backStart = 0
-    }
-    return request
   }
 }
 

@@ -8,8 +8,8 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var connectionsMax = 4
   /// Requests that may wait for a stream; more come back as refused at once.
   public var waitingMax = 4096
-  /// How long a request may stay in the pool without having been processed, if its deadline is not sooner. Then it comes
-  /// back as refused, for its owner to put off or to send another way.
+  /// How long a request may stay in the pool without having been processed, if its deadline is not sooner. Then it
+  /// comes back as refused, for its owner to put off or to send another way.
   public var waitTimeout = Nanoseconds.seconds(2)
   /// One stream only until a connection has given its first authorised answer (APNs with token authentication).
   public var probes = false
@@ -30,8 +30,8 @@ public struct ReconnectBackoff: Sendable {
 
   public init() {}
 
-  /// The wait after so many failures in a row, doubled each time, of which jitter takes away up to half so that replicas do
-  /// not come back together. With the default values:
+  /// The wait after so many failures in a row, doubled each time, of which jitter takes away up to half so that
+  /// replicas do not come back together. With the default values:
   ///
   /// | failures | 0 | 1        | 2        | 3      | 4    | 5    | 6    | 7 and more |
   /// |----------|---|----------|----------|--------|------|------|------|------------|

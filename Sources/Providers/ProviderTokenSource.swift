@@ -22,11 +22,12 @@ public struct ProviderTokenError: Error, Sendable, CustomStringConvertible {
   public init(_ description: String) { self.description = description }
 }
 
-/// Gives the token that is to be used now. One source serves every connection of a key; a source that keeps its token in the
-/// database serves every replica.
+/// Gives the token that is to be used now. One source serves every connection of a key; a source that keeps its token
+/// in the database serves every replica.
 public protocol ProviderTokenSource: Sendable {
-  /// The current token; a new one if there is none, if it is due to be renewed, or if the provider refused `refused`, which is
-  /// still the current one, and its age allows another. May give `refused` again when it is too young to be replaced.
+  /// The current token; a new one if there is none, if it is due to be renewed, or if the provider refused `refused`,
+  /// which is still the current one, and its age allows another. May give `refused` again when it is too young to be
+  /// replaced.
   ///
   /// - Throws: `ProviderTokenError` when no token can be had.
   func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken

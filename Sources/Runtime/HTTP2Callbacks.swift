@@ -49,7 +49,8 @@ enum HTTP2Callbacks {
     return 0
   }
 
-  private static let header: nghttp2_on_header_callback = { _, frame, name, nameLength, value, valueLength, _, context in
+  private static let header: nghttp2_on_header_callback = {
+    _, frame, name, nameLength, value, valueLength, _, context in
     guard let id = unsafe frame?.pointee.hd.stream_id, let stream = unsafe session(context).stream(id),
       !stream.skipsHeaders
     else { return 0 }
@@ -129,18 +130,22 @@ enum HTTP2Callbacks {
     return 0
   }
 
-  /// HEADERS that could not be sent (the peer is going away). The stream may not have been opened, so ask our table too.
+  /// HEADERS that could not be sent (the peer is going away). The stream may not have been opened, so ask our table
+  /// too.
   private static let frameNotSent: nghttp2_on_frame_not_send_callback = { _, frame, _, context in
     guard let header = unsafe frame?.pointee.hd, header.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return 0 }
     let session = unsafe session(context)
-    guard let stream = session.stream(header.stream_id) ?? session.unopenedStream(header.stream_id) else { return 0 }
+    let id = header.stream_id
+    guard let stream = session.stream(id) ?? session.unopenedStream(id) else { return 0 }
     session.remove(stream)
     session.events.append(.streamClosed(stream: stream.id, tag: stream.tag, .refusedStream, response: nil))
     return 0
   }
 
   static let readBody: nghttp2_data_source_read_callback = { _, _, buffer, length, flags, source, _ in
-    guard let address = unsafe source?.pointee.ptr, let buffer = unsafe buffer, let flags = unsafe flags else { return 0 }
+    guard let address = unsafe source?.pointee.ptr, let buffer = unsafe buffer, let flags = unsafe flags else {
+      return 0
+    }
     let stream = unsafe Unmanaged<HTTP2Session.Stream>.fromOpaque(address).takeUnretainedValue()
     let count = min(length, stream.outgoing.count - stream.outgoingOffset)
     if count == 0, !stream.endsAfterOutgoing { return Int(NGHTTP2_ERR_DEFERRED.rawValue) }

@@ -1,63 +1,10 @@
 // A client's HTTP/2 connection: a TLS stream and a session, and the bookkeeping of the requests on them.
 //
-// Life: connecting → ready (the server's SETTINGS arrived) → draining (GOAWAY from either side: what is in flight is finished)
-// → closed. What is requested in a turn leaves at its end in one piece. Every request ends exactly once, in one of the ways of
-// `HTTP2Exchange.Result`; what matters there is whether the server can have seen the request. nghttp2 puts frames out in
-// order, so a request can only have been seen if the socket took bytes from behind the place where its HEADERS were put out.
-
-/// How a request ended.
-public struct HTTP2Exchange: Sendable {
-  public enum Result: Sendable {
-    /// The complete response.
-    case response(HTTP2Message)
-    /// Certainly not processed: it never left, or the server said so (REFUSED_STREAM, GOAWAY). May be sent again at once.
-    case refused(String)
-    /// No answer by the deadline. If it left (`sentAt`), it may have been processed.
-    case timedOut
-    /// It left, and the stream or connection broke before the answer was complete: may have been processed.
-    case lost(String)
-  }
-
-  public var result: Result
-  /// When the first byte of the request was handed to the socket; nil if none was.
-  public var sentAt: Instant?
-
-  public init(_ result: Result, sentAt: Instant?) {
-    self.result = result
-    self.sentAt = sentAt
-  }
-}
-
-/// What the owner of an `HTTP2Connection` is told, on the connection's loop.
-public protocol HTTP2ConnectionDelegate: AnyObject {
-  /// The connection is ready, or the server changed its limit: so many requests may be in flight.
-  func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int)
-  /// A request ended. `tag` is what `request` was given.
-  func connection(_ connection: HTTP2Connection, didEnd tag: Int, _ exchange: HTTP2Exchange)
-  /// The server said GOAWAY: no new requests; those in flight still end, then the connection closes.
-  func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String)
-  /// The last call: closed, with what was wrong, or nil when the close was in order.
-  func connection(_ connection: HTTP2Connection, didCloseWith error: HTTP2Error?)
-}
-
-/// Limits and times of one connection.
-public struct HTTP2ConnectionSettings: Sendable {
-  /// For one address: from SYN to the end of the TLS handshake; and then once more until the server's SETTINGS.
-  public var connectTimeout = Nanoseconds.seconds(4)
-  /// Never more requests in flight than this, whatever the server allows.
-  public var streamsMax = 1000
-  /// How long an answer is waited for, if the request's deadline is not sooner.
-  public var requestTimeout = Nanoseconds.seconds(10)
-  /// Silence with requests in flight after which a PING is sent; nil sends none.
-  public var pingInterval: Nanoseconds? = .seconds(10)
-  /// Silence after a PING after which the connection counts as lost.
-  public var pingTimeout = Nanoseconds.seconds(5)
-  /// Frames are only made while fewer bytes than this wait for the socket.
-  public var outputBytesMax = 256 * 1024
-  public var session = HTTP2SessionSettings()
-
-  public init() {}
-}
+// Life: connecting → ready (the server's SETTINGS arrived) → draining (GOAWAY from either side: what is in flight is
+// finished) → closed. What is requested in a turn leaves at its end in one piece. Every request ends exactly once, in
+// one of the ways of `HTTP2Exchange.Result`; what matters there is whether the server can have seen the request.
+// nghttp2 puts frames out in order, so a request can only have been seen if the socket took bytes from behind the place
+// where its HEADERS were put out.
 
 /// One connection to one endpoint. Confined to its event loop.
 public final class HTTP2Connection {
@@ -138,7 +85,7 @@ public final class HTTP2Connection {
   ///   - body: empty for none.
   ///   - deadline: the latest time for an answer; `requestTimeout` may end it sooner.
   ///   - tag: comes back in `didEnd`, once.
-  /// - Returns: false if the connection takes no requests: then the server never hears of it and `didEnd` is not called.
+  /// - Returns: false if the connection takes no requests; then the server never hears of it and `didEnd` is not called.
   public func request(
     _ headers: borrowing HTTP2HeaderBlock, body: [UInt8], deadline: Instant, tag: Int
   ) -> Bool {

@@ -1,9 +1,9 @@
-// The owner of one nghttp2 session, client or server side. It does no I/O: received bytes go in with `receive`, bytes to send
-// come out with `send`, and what happened is collected as events for the owner to take when the call is over.
+// The owner of one nghttp2 session, client or server side. It does no I/O: received bytes go in with `receive`, bytes
+// to send come out with `send`, and what happened is collected as events for the owner to take when the call is over.
 //
-// The callbacks run inside `receive` and `send` and only note things down: they never call out, so nobody can free or re-enter
-// the session underneath nghttp2. A slot table owns the streams; nghttp2 keeps each one's address as the stream's user data, so
-// that no lookup of ours is needed.
+// The callbacks run inside `receive` and `send` and only note things down: they never call out, so nobody can free or
+// re-enter the session underneath nghttp2. A slot table owns the streams; nghttp2 keeps each one's address as the
+// stream's user data, so that no lookup of ours is needed.
 
 internal import CNghttp2
 

@@ -69,7 +69,8 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
     public let description: String
   }
 
-  /// Resolves a name off the loop and comes back to it with every address there is, in the system's order of preference.
+  /// Resolves a name off the loop and comes back to it with every address there is, in the system's order of
+  /// preference.
   public static func resolve(
     _ host: String, port: UInt16, on loop: EventLoop,
     _ completion: @escaping @Sendable (Result<[SocketAddress], ResolutionError>) -> Void

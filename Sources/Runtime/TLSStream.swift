@@ -1,8 +1,9 @@
 // TLS over a non-blocking socket on an event loop, client or server side.
 //
-// Life: handshaking → open → closed. Output is collected in `output` and leaves with `flush()`, which writes as much as the
-// socket takes and goes on by itself when it takes more. Input is handed to the delegate as it is decrypted, at most one
-// record (16 KiB) a call. OpenSSL may want to read in order to write and the other way round, so every readiness tries both.
+// Life: handshaking → open → closed. Output is collected in `output` and leaves with `flush()`, which writes as much as
+// the socket takes and goes on by itself when it takes more. Input is handed to the delegate as it is decrypted, at
+// most one record (16 KiB) a call. OpenSSL may want to read in order to write and the other way round, so every
+// readiness tries both.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -20,7 +21,8 @@ public protocol TLSStreamDelegate: AnyObject {
   func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer)
   /// Everything that could be read now was read, and output that was waiting may have left (see `bytesWritten`).
   func streamDidProgress(_ stream: TLSStream)
-  /// The stream is closed, by the peer (`nil` after a TLS farewell) or by a failure. Never called for our own `close()`.
+  /// The stream is closed, by the peer (`nil` after a TLS farewell) or by a failure. Never called for our own
+  /// `close()`.
   func stream(_ stream: TLSStream, didCloseWith error: TLSError?)
 }
 

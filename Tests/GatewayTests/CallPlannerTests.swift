@@ -46,7 +46,8 @@ import Testing
     #expect(throws: PlanningFailure.noTemplate) { try cancel.plan("intercom", .fcm) }
   }
 
-  @Test(arguments: MissingText.allCases) func `a payload without a caller cannot be rendered`(from: MissingText) throws {
+  @Test(arguments: MissingText.allCases) func `a payload without a caller cannot be rendered`(from: MissingText) throws
+  {
     var fixture = DeliveryFixture()
     fixture.payload["from"] = from.value
     #expect(throws: PlanningFailure.missingField("from")) { try fixture.plan("intercom", .apns) }
@@ -73,7 +74,8 @@ import Testing
   @Test func `an id names outbox row and push, and is a UUID of version 8`() throws {
     func text(_ outbox: Int64, _ number: Int32) -> String {
       let id = DeliveryID(DeliveryLease(outboxID: outbox, number: number, lease: 1))
-      let hex = String(repeating: "0", count: 16 - String(id.high, radix: 16).count) + String(id.high, radix: 16)
+      let hex =
+        String(repeating: "0", count: 16 - String(id.high, radix: 16).count) + String(id.high, radix: 16)
         + String(id.low, radix: 16)
       return hex
     }
@@ -92,7 +94,8 @@ import Testing
 
   @Test func `the lease does not change the id: every attempt has the same`() {
     #expect(
-      DeliveryID(DeliveryLease(outboxID: 7, number: 1, lease: 1)) == DeliveryID(DeliveryLease(outboxID: 7, number: 1, lease: 9)))
+      DeliveryID(DeliveryLease(outboxID: 7, number: 1, lease: 1))
+        == DeliveryID(DeliveryLease(outboxID: 7, number: 1, lease: 9)))
   }
 
   @Test func `the collapse id is the call id where a header can carry it, and always fits`() throws {
@@ -104,7 +107,9 @@ import Testing
       let collapse = try #require(try fixture.plan("intercom", .fcm).collapseID)
       #expect(collapse.count <= 64 && collapse.allSatisfy { 0x21...0x7E ~= $0 })
     }
-    #expect(CallPlanner.collapseID(Array(String(repeating: "a", count: 65).utf8)) != CallPlanner.collapseID(Array(String(repeating: "a", count: 66).utf8)))
+    #expect(
+      CallPlanner.collapseID(Array(String(repeating: "a", count: 65).utf8))
+        != CallPlanner.collapseID(Array(String(repeating: "a", count: 66).utf8)))
     #expect(SHA256.hexDigest([]) == Array("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".utf8))
   }
 }

@@ -10,7 +10,8 @@ import Testing
 @testable import Gateway
 
 @Suite struct CommandsTests {
-  private static let good = #"{"app":"porteiro","payload":{"callId":"c1","from":"d"},"recipients":["u1"],"ringSeconds":30}"#
+  private static let good =
+    #"{"app":"porteiro","payload":{"callId":"c1","from":"d"},"recipients":["u1"],"ringSeconds":30}"#
 
   // MARK: Lines
 
@@ -77,7 +78,8 @@ import Testing
       let lines = try (1...20).map { try line($0, "c\($0)") }
       #expect(try await enqueuer.enqueue(lines) == .init(calls: 20, deliveries: 20))
       #expect(try await enqueuer.enqueue(lines) == .init(duplicates: 20))
-      let unreachable = try CallLine(Array(#"{"payload":{"callId":"n","from":"d"},"recipients":["nobody"]}"#.utf8), number: 1)
+      let unreachable = try CallLine(
+        Array(#"{"payload":{"callId":"n","from":"d"},"recipients":["nobody"]}"#.utf8), number: 1)
       #expect(try await enqueuer.enqueue([unreachable]) == .init(calls: 1, unreachable: 1))
       await connection.close()
     }
@@ -90,12 +92,15 @@ import Testing
       let lines = try [
         line(11, "a"), line(12, "b", from: "7"), line(13, "c"), line(14, "", from: #""d""#),
       ]
-      let error = await #expect(throws: LineFaults.self) { try await CallEnqueuer(connection: connection).enqueue(lines) }
+      let error = await #expect(throws: LineFaults.self) {
+        try await CallEnqueuer(connection: connection).enqueue(lines)
+      }
       #expect(error?.faults.map(\.line) == [12, 14])
       #expect(error?.faults[0].message.contains("payload.from") == true)
       #expect(error?.faults[1].message.contains("payload.callId") == true)
       let rows = try await connection.query(
-        PostgresStatement(name: "t", sql: "select (select count(*) from push.outbox) + (select count(*) from push.delivery)"))
+        PostgresStatement(
+          name: "t", sql: "select (select count(*) from push.outbox) + (select count(*) from push.delivery)"))
       #expect(rows.int64(0, 0) == 0)
       await connection.close()
     }
@@ -119,6 +124,8 @@ import Testing
 
   @Test func `check-config --help lists every key there is`() {
     let help = PushGateway.helpMessage(for: CheckConfigCommand.self, columns: 200)
-    for key in ConfigurationKey.all { #expect(help.contains(key.path.joined(separator: ".").replacing("*", with: "APP"))) }
+    for key in ConfigurationKey.all {
+      #expect(help.contains(key.path.joined(separator: ".").replacing("*", with: "APP")))
+    }
   }
 }

@@ -78,7 +78,8 @@ private final class ConfigurationFolder {
       app.apns
         == .init(
           teamID: "TEAM", keyID: "12345", keyFile: folder.path + "/key.p8", topic: "com.example.app",
-          productionURL: .init(host: "127.0.0.1", port: 2197), sandboxURL: .init(host: "::1", port: 2198), connections: 2,
+          productionURL: .init(host: "127.0.0.1", port: 2197), sandboxURL: .init(host: "::1", port: 2198),
+          connections: 2,
           streamsPerConnection: 1000))
     #expect(app.fcm?.url == .init(host: "fcm.example", port: 444))
     #expect(app.fcm?.streamsPerConnection == 50)
@@ -111,7 +112,8 @@ private final class ConfigurationFolder {
   @Test func `the environment goes before the file, and DATABASE_URL before both`() throws {
     let environment = [
       "PUSH_GATEWAY_DATABASE": "postgres://from-environment/x", "PUSH_GATEWAY_HTTP_LISTEN": "[::]:1",
-      "PUSH_GATEWAY_APPS_PORTEIRO_RING_SECONDS": "5", "PUSH_GATEWAY_APPS_PORTEIRO_APNS_KEY_FILE": folder.path + "/token",
+      "PUSH_GATEWAY_APPS_PORTEIRO_RING_SECONDS": "5",
+      "PUSH_GATEWAY_APPS_PORTEIRO_APNS_KEY_FILE": folder.path + "/token",
       "PUSH_GATEWAY_LOG_LEVEL": "", "PUSH_GATEWAY_CONFIG": "elsewhere",
     ]
     var configuration = try folder.load(Self.full, environment)
@@ -144,14 +146,17 @@ private final class ConfigurationFolder {
 
   @Test func `variables that Kubernetes makes for a Service of our name are none of ours`() throws {
     let kubernetes = [
-      "PUSH_GATEWAY_SERVICE_HOST": "10.0.0.1", "PUSH_GATEWAY_SERVICE_PORT": "8080", "PUSH_GATEWAY_PORT": "tcp://10.0.0.1:8080",
+      "PUSH_GATEWAY_SERVICE_HOST": "10.0.0.1", "PUSH_GATEWAY_SERVICE_PORT": "8080",
+      "PUSH_GATEWAY_PORT": "tcp://10.0.0.1:8080",
       "PUSH_GATEWAY_PORT_8080_TCP_ADDR": "10.0.0.1",
     ]
     #expect(try folder.message(Self.minimal, kubernetes) == "")
   }
 
   @Test func `the database alone can be read from a file whose apps are wrong, but not from nothing`() throws {
-    #expect(try GatewayConfiguration.loadDatabaseURL(file: nil, environment: ["DATABASE_URL": "postgres://a/b"]) == "postgres://a/b")
+    #expect(
+      try GatewayConfiguration.loadDatabaseURL(file: nil, environment: ["DATABASE_URL": "postgres://a/b"])
+        == "postgres://a/b")
     try folder.write("database: postgres://c/d\napps: { x: { apns: { key_file: missing } } }", to: "gateway.yaml")
     let url = try GatewayConfiguration.loadDatabaseURL(file: folder.path + "/gateway.yaml", environment: [:])
     #expect(url == "postgres://c/d")
@@ -167,9 +172,18 @@ private final class ConfigurationFolder {
     // unknown keys
     (with("databse: postgres://db/x"), "gateway.yaml:5: databse: unknown key; did you mean database?"),
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
-    (app("expo: {}\n    rings: 5"), "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, ring_seconds, apns, fcm, expo"),
-    (app("expo: { token_file: x }"), "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections"),
-    (app("expo: { acces_token_file: x }"), "gateway.yaml:4: apps.a.expo.acces_token_file: unknown key; did you mean access_token_file?"),
+    (
+      app("expo: {}\n    rings: 5"),
+      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, ring_seconds, apns, fcm, expo"
+    ),
+    (
+      app("expo: { token_file: x }"),
+      "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections"
+    ),
+    (
+      app("expo: { acces_token_file: x }"),
+      "gateway.yaml:4: apps.a.expo.acces_token_file: unknown key; did you mean access_token_file?"
+    ),
     // missing ones
     ("apps: { a: { expo: } }", "gateway.yaml: database: is missing; it may also be given as DATABASE_URL"),
     ("database: postgres://db/x", "gateway.yaml: apps: must hold at least one app"),
@@ -183,40 +197,102 @@ private final class ConfigurationFolder {
       app("fcm:"),
       "gateway.yaml:4: apps.a.fcm.service_account_file: is missing; it may also be given as PUSH_GATEWAY_APPS_A_FCM_SERVICE_ACCOUNT_FILE"
     ),
-    ("database:\napps: { a: { expo: } }", "gateway.yaml:1: database: has no value\ngateway.yaml: database: is missing; it may also be given as DATABASE_URL"),
+    (
+      "database:\napps: { a: { expo: } }",
+      "gateway.yaml:1: database: has no value\ngateway.yaml: database: is missing; it may also be given as DATABASE_URL"
+    ),
     // wrong types
     ("- a", "gateway.yaml:1: must be a mapping of keys, such as database: or apps:"),
-    (app("expo: [1]"), "gateway.yaml:4: apps.a.expo: must be a section with keys below it: url, access_token_file, connections"),
+    (
+      app("expo: [1]"),
+      "gateway.yaml:4: apps.a.expo: must be a section with keys below it: url, access_token_file, connections"
+    ),
     (app("expo: {}\n    dialect: { a: b }"), "gateway.yaml:5: apps.a.dialect: must be a single value, not a section"),
-    (app("expo: {}\n    ring_seconds: [60]"), "gateway.yaml:5: apps.a.ring_seconds: must be a single value, not a list"),
-    (app("expo: {}\n    ring_seconds: sixty"), "gateway.yaml:5: apps.a.ring_seconds: must be a whole number from 1 to 600"),
-    (app("expo: {}\n    ring_seconds: 1.5"), "gateway.yaml:5: apps.a.ring_seconds: must be a whole number from 1 to 600"),
+    (
+      app("expo: {}\n    ring_seconds: [60]"), "gateway.yaml:5: apps.a.ring_seconds: must be a single value, not a list"
+    ),
+    (
+      app("expo: {}\n    ring_seconds: sixty"),
+      "gateway.yaml:5: apps.a.ring_seconds: must be a whole number from 1 to 600"
+    ),
+    (
+      app("expo: {}\n    ring_seconds: 1.5"),
+      "gateway.yaml:5: apps.a.ring_seconds: must be a whole number from 1 to 600"
+    ),
     (app("expo: {}\n    ring_seconds: 0"), "gateway.yaml:5: apps.a.ring_seconds: is 0, but must be from 1 to 600"),
     (app("expo: {}\n    ring_seconds: 601"), "gateway.yaml:5: apps.a.ring_seconds: is 601, but must be from 1 to 600"),
     (with("log: { level: debg }"), "gateway.yaml:5: log.level: there is no debg; did you mean debug?"),
-    (app("expo: {}\n    dialect: intercon"), "gateway.yaml:5: apps.a.dialect: there is no intercon; did you mean intercom?"),
+    (
+      app("expo: {}\n    dialect: intercon"),
+      "gateway.yaml:5: apps.a.dialect: there is no intercon; did you mean intercom?"
+    ),
     (app("expo: {}\n    dialect: telnyx"), "gateway.yaml:4: apps.a.expo: the dialect telnyx has no calls over expo"),
-    ("database: postgres://db/x\napps: { -a: { expo: } }", "gateway.yaml:2: apps.-a: an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores"),
+    (
+      "database: postgres://db/x\napps: { -a: { expo: } }",
+      "gateway.yaml:2: apps.-a: an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores"
+    ),
     // addresses
-    ("database: mysql://x\napps: { a: { expo: } }", "gateway.yaml:1: database: must be a URL that begins with postgres:// or postgresql://"),
-    (app("expo: { url: \"http://exp.host\" }"), "gateway.yaml:4: apps.a.expo.url: must begin with https://: tokens and keys never travel in the clear"),
+    (
+      "database: mysql://x\napps: { a: { expo: } }",
+      "gateway.yaml:1: database: must be a URL that begins with postgres:// or postgresql://"
+    ),
+    (
+      app("expo: { url: \"http://exp.host\" }"),
+      "gateway.yaml:4: apps.a.expo.url: must begin with https://: tokens and keys never travel in the clear"
+    ),
     (app("expo: { url: exp.host }"), "gateway.yaml:4: apps.a.expo.url: must be a URL such as https://exp.host"),
-    (app("expo: { url: \"https://exp.host/--/api\" }"), "gateway.yaml:4: apps.a.expo.url: must end after host and port, as https://exp.host does: the gateway adds the path itself"),
-    (app("expo: { url: \"https://u:p@exp.host\" }"), "gateway.yaml:4: apps.a.expo.url: must have no user name or password"),
-    (app("expo: { url: \"https://exp.host:0\" }"), "gateway.yaml:4: apps.a.expo.url: has no valid host and port (1 to 65535); it must look like https://exp.host"),
-    (app("expo: { url: \"https://exp.host:65536\" }"), "gateway.yaml:4: apps.a.expo.url: has no valid host and port (1 to 65535); it must look like https://exp.host"),
-    (app("expo: { url: \"https://[::1\" }"), "gateway.yaml:4: apps.a.expo.url: has no valid host and port (1 to 65535); it must look like https://exp.host"),
-    (app("expo: { url: \"https://\" }"), "gateway.yaml:4: apps.a.expo.url: has no valid host and port (1 to 65535); it must look like https://exp.host"),
-    (with("http: { listen: \"127.0.0.1\" }"), "gateway.yaml:5: http.listen: must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"),
-    (with("http: { listen: \":8080\" }"), "gateway.yaml:5: http.listen: must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"),
-    (with("http: { listen: \"h:99999\" }"), "gateway.yaml:5: http.listen: must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"),
+    (
+      app("expo: { url: \"https://exp.host/--/api\" }"),
+      "gateway.yaml:4: apps.a.expo.url: must end after host and port, as https://exp.host does: the gateway adds the path itself"
+    ),
+    (
+      app("expo: { url: \"https://u:p@exp.host\" }"),
+      "gateway.yaml:4: apps.a.expo.url: must have no user name or password"
+    ),
+    (
+      app("expo: { url: \"https://exp.host:0\" }"),
+      "gateway.yaml:4: apps.a.expo.url: has no valid host and port (1 to 65535); it must look like https://exp.host"
+    ),
+    (
+      app("expo: { url: \"https://exp.host:65536\" }"),
+      "gateway.yaml:4: apps.a.expo.url: has no valid host and port (1 to 65535); it must look like https://exp.host"
+    ),
+    (
+      app("expo: { url: \"https://[::1\" }"),
+      "gateway.yaml:4: apps.a.expo.url: has no valid host and port (1 to 65535); it must look like https://exp.host"
+    ),
+    (
+      app("expo: { url: \"https://\" }"),
+      "gateway.yaml:4: apps.a.expo.url: has no valid host and port (1 to 65535); it must look like https://exp.host"
+    ),
+    (
+      with("http: { listen: \"127.0.0.1\" }"),
+      "gateway.yaml:5: http.listen: must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
+    ),
+    (
+      with("http: { listen: \":8080\" }"),
+      "gateway.yaml:5: http.listen: must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
+    ),
+    (
+      with("http: { listen: \"h:99999\" }"),
+      "gateway.yaml:5: http.listen: must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
+    ),
     // files
-    (with("tls: { ca_file: no.pem }"), "gateway.yaml:5: tls.ca_file: cannot read the file no.pem: No such file or directory"),
+    (
+      with("tls: { ca_file: no.pem }"),
+      "gateway.yaml:5: tls.ca_file: cannot read the file no.pem: No such file or directory"
+    ),
     (with("tls: { ca_file: . }"), "gateway.yaml:5: tls.ca_file: . is a directory, not a file"),
-    (app("apns: { team_id: \"\", key_id: \"a b\", key_file: key.p8, topic: t.voip }"), "gateway.yaml:4: apps.a.apns.topic: must be the bundle id; .voip is added where it belongs\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"),
+    (
+      app("apns: { team_id: \"\", key_id: \"a b\", key_file: key.p8, topic: t.voip }"),
+      "gateway.yaml:4: apps.a.apns.topic: must be the bundle id; .voip is added where it belongs\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"
+    ),
     // no YAML at all
     ("a: [", "gateway.yaml:2: is not YAML: did not find expected node content"),
-    ("database: a\ndatabase: b", "gateway.yaml:1: is not YAML: the key database stands twice in the section that begins here"),
+    (
+      "database: a\ndatabase: b",
+      "gateway.yaml:1: is not YAML: the key database stands twice in the section that begins here"
+    ),
   ]
 
   @Test(arguments: faults)
@@ -226,14 +302,29 @@ private final class ConfigurationFolder {
 
   @Test func `several faults come at once, in the order of the file`() throws {
     let message = try folder.message("http: { listen: x }\nfoo: 1\napps: { a: { expo: { url: y } } }")
-    #expect(message.split(separator: "\n").map { $0.prefix(15) } == ["gateway.yaml:1:", "gateway.yaml:2:", "gateway.yaml:3:", "gateway.yaml: d"])
+    #expect(
+      message.split(separator: "\n").map { $0.prefix(15) } == [
+        "gateway.yaml:1:", "gateway.yaml:2:", "gateway.yaml:3:", "gateway.yaml: d",
+      ])
   }
 
   @Test(arguments: [
-    (["PUSH_GATEWAY_HTP_LISTEN": "x"], "environment variable PUSH_GATEWAY_HTP_LISTEN: sets no key there is; did you mean PUSH_GATEWAY_HTTP_LISTEN?"),
-    (["PUSH_GATEWAY_APPS_A_EXPO_ULR": "x"], "environment variable PUSH_GATEWAY_APPS_A_EXPO_ULR: sets no key there is; did you mean PUSH_GATEWAY_APPS_A_EXPO_URL?"),
-    (["PUSH_GATEWAY_XYZZY": "x"], "environment variable PUSH_GATEWAY_XYZZY: sets no key there is; push-gateway check-config --help lists them"),
-    (["DATABASE_URL": "db"], "environment variable DATABASE_URL: database: must be a URL that begins with postgres:// or postgresql://"),
+    (
+      ["PUSH_GATEWAY_HTP_LISTEN": "x"],
+      "environment variable PUSH_GATEWAY_HTP_LISTEN: sets no key there is; did you mean PUSH_GATEWAY_HTTP_LISTEN?"
+    ),
+    (
+      ["PUSH_GATEWAY_APPS_A_EXPO_ULR": "x"],
+      "environment variable PUSH_GATEWAY_APPS_A_EXPO_ULR: sets no key there is; did you mean PUSH_GATEWAY_APPS_A_EXPO_URL?"
+    ),
+    (
+      ["PUSH_GATEWAY_XYZZY": "x"],
+      "environment variable PUSH_GATEWAY_XYZZY: sets no key there is; push-gateway check-config --help lists them"
+    ),
+    (
+      ["DATABASE_URL": "db"],
+      "environment variable DATABASE_URL: database: must be a URL that begins with postgres:// or postgresql://"
+    ),
     (
       ["PUSH_GATEWAY_APPS_A_RING_SECONDS": "many"],
       "environment variable PUSH_GATEWAY_APPS_A_RING_SECONDS: apps.a.ring_seconds: must be a whole number from 1 to 600"

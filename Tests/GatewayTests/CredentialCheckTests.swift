@@ -2,10 +2,10 @@
 
 import Foundation
 import Runtime
-@testable import Simulators
 import Testing
 
 @testable import Gateway
+@testable import Simulators
 
 @Suite struct CredentialCheckTests {
   /// A configuration that uses what `simulate` makes; its folder is removed by the caller.
@@ -32,7 +32,9 @@ import Testing
     let checks = CredentialCheck.all(of: configuration)
     let app = material.identity.app
     #expect(
-      checks.map(\.subject) == ["tls.ca_file", "apps.\(app)", "apps.\(app).apns", "apps.\(app).fcm", "apps.\(app).expo"])
+      checks.map(\.subject) == [
+        "tls.ca_file", "apps.\(app)", "apps.\(app).apns", "apps.\(app).fcm", "apps.\(app).expo",
+      ])
     #expect(failures(configuration) == [])
   }
 
@@ -40,7 +42,9 @@ import Testing
   func `every bad file is named, and its content never`(content: String) throws {
     let (configuration, material) = try configuration()
     defer { try? FileManager.default.removeItem(atPath: material.directory) }
-    let files = [material.authorityFile, material.apnsKeyFile, material.serviceAccountFile, material.expoAccessTokenFile]
+    let files = [
+      material.authorityFile, material.apnsKeyFile, material.serviceAccountFile, material.expoAccessTokenFile,
+    ]
     for file in files { try content.write(toFile: file, atomically: true, encoding: .utf8) }
     let failures = failures(configuration)
     #expect(failures.count >= 3)  // some content is a good access token

@@ -14,7 +14,8 @@ struct DeliveryFixture {
   static let nowMilliseconds: Int64 = 1_750_000_000_000
 
   var payload: [String: Any] = [
-    "callId": "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", "from": "doorman-1", "fromName": "Portaria \"Sul\" é", "apartmentNumber": 101,
+    "callId": "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", "from": "doorman-1", "fromName": "Portaria \"Sul\" é",
+    "apartmentNumber": 101,
     "buildingName": "Edifício Aurora", "channelName": "call-101",
     "metadata": ["schemaVersion": 1, "clientVersion": NSNull()] as [String: Any], "doorCode": "A1", "floor": 10,
   ]
@@ -30,8 +31,10 @@ struct DeliveryFixture {
 
   var delivery: Delivery {
     Delivery(
-      lease: DeliveryLease(outboxID: 4711, number: number, lease: 1), lane: 1, attempt: 1, kind: kind, environment: environment,
-      platform: platform, userID: Array(userID.utf8), token: Array("token".utf8), locale: nil, callKind: Array(callKind.utf8),
+      lease: DeliveryLease(outboxID: 4711, number: number, lease: 1), lane: 1, attempt: 1, kind: kind,
+      environment: environment,
+      platform: platform, userID: Array(userID.utf8), token: Array("token".utf8), locale: nil,
+      callKind: Array(callKind.utf8),
       callID: Array(callID.utf8), payload: try! Array(JSONSerialization.data(withJSONObject: payload)),
       createdAtMicroseconds: (Self.nowMilliseconds - 5) * 1000,
       deadlineAtMicroseconds: (Self.nowMilliseconds + secondsLeft * 1000) * 1000,

@@ -57,7 +57,9 @@ import Testing
     #expect(body["isVoip"] == nil)
   }
 
-  @Test(arguments: [UInt8(0), 2]) func `intercom over Expo is data only unless the phone is an iPhone`(platform: UInt8) throws {
+  @Test(arguments: [UInt8(0), 2]) func `intercom over Expo is data only unless the phone is an iPhone`(platform: UInt8)
+    throws
+  {
     var fixture = fixture
     fixture.platform = platform
     let message = try fixture.body("intercom", .expo)
@@ -132,7 +134,9 @@ import Testing
     #expect(body["twi_to"] as? String == "client:bob")
   }
 
-  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure never leaves roomId or photo out`(provider: ProviderKind) throws {
+  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure never leaves roomId or photo out`(provider: ProviderKind)
+    throws
+  {
     let body = try fixture.body("enclosure", provider)
     expectTimes(in: body)
     #expect(body["name"] as? String == "Portaria \"Sul\" é")
@@ -143,7 +147,9 @@ import Testing
     #expect(body["bodyKey"] as? String == "Incoming voice call")
     #expect(body["aps"] == nil)
     var other = fixture
-    other.payload = ["callId": "c1", "from": "f", "channelName": "", "metadata": ["photo": "https://x/y.png", "phone": "+1"]]
+    other.payload = [
+      "callId": "c1", "from": "f", "channelName": "", "metadata": ["photo": "https://x/y.png", "phone": "+1"],
+    ]
     let second = try other.body("enclosure", provider)
     #expect(second["roomId"] as? String == "c1")
     #expect(second["photo"] as? String == "https://x/y.png")
@@ -167,7 +173,10 @@ import Testing
     #expect(abs(sentAt - DeliveryFixture.nowMilliseconds) < 60_000)
   }
 
-  @Test(arguments: [("incoming_call", nil, false), ("video_call", nil, true), ("incoming_call", true, true), ("incoming_call", false, false)])
+  @Test(arguments: [
+    ("incoming_call", nil, false), ("video_call", nil, true), ("incoming_call", true, true),
+    ("incoming_call", false, false),
+  ])
   func `commeazy tells a video call by its kind or its metadata`(kind: String, flag: Bool?, isVideo: Bool) throws {
     var fixture = fixture
     fixture.callKind = kind
@@ -219,7 +228,9 @@ import Testing
   ]
 
   @Test(arguments: faults)
-  func `a template that could never be sent is refused with its place`(source: String, path: String, reason: TemplateError.Reason) {
+  func `a template that could never be sent is refused with its place`(
+    source: String, path: String, reason: TemplateError.Reason
+  ) {
     #expect(throws: TemplateError(path: path, reason: reason)) { try Dialect(name: "custom", json: source) }
   }
 

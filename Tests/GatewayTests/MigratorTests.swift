@@ -51,7 +51,8 @@ import Testing
   @Test func `the binary carries migrations/ as it is: if not, run scripts/embed-migrations.sh`() throws {
     let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent().appendingPathComponent("migrations")
-    let files = try FileManager.default.contentsOfDirectory(atPath: folder.path).filter { $0.hasSuffix(".sql") }.sorted()
+    let files = try FileManager.default.contentsOfDirectory(atPath: folder.path).filter { $0.hasSuffix(".sql") }
+      .sorted()
     #expect(!files.isEmpty)
     #expect(Migration.embedded.map { $0.title + ".sql" } == files)
     for (migration, file) in zip(Migration.embedded, files) {
@@ -77,7 +78,9 @@ import Testing
       #expect(titles == [])
       let rows = try await connection.query(
         PostgresStatement(
-          name: "t", sql: "select count(*), bool_and(took_ms >= 0 and applied_at <= clock_timestamp()) from push.schema_migration"))
+          name: "t",
+          sql: "select count(*), bool_and(took_ms >= 0 and applied_at <= clock_timestamp()) from push.schema_migration")
+      )
       #expect(rows.int64(0, 0) == Int64(Migration.embedded.count))
       #expect(rows.bool(0, 1))
       await connection.close()
@@ -113,7 +116,9 @@ import Testing
       let rows = try await connection.query(
         PostgresStatement(
           name: "t",
-          sql: "select to_regclass('push.one') is not null, to_regclass('push.two') is null, count(*) from push.schema_migration"))
+          sql:
+            "select to_regclass('push.one') is not null, to_regclass('push.two') is null, count(*) from push.schema_migration"
+        ))
       #expect(rows.bool(0, 0) && rows.bool(0, 1) && rows.int64(0, 2) == 1)
       // The lock was given back: another connection gets through, and mends it.
       let other = try await database.connect()
@@ -133,8 +138,11 @@ import Testing
       await #expect(throws: MigrationError.changed("0001_one")) {
         try await Migrator(migrations: [edited, Self.two, Self.three]).migrate(connection)
       }
-      await #expect(throws: MigrationError.unknown("0002_two")) { try await Migrator(migrations: [Self.one]).migrate(connection) }
-      let rows = try await connection.query(PostgresStatement(name: "t", sql: "select to_regclass('push.three') is null"))
+      await #expect(throws: MigrationError.unknown("0002_two")) {
+        try await Migrator(migrations: [Self.one]).migrate(connection)
+      }
+      let rows = try await connection.query(
+        PostgresStatement(name: "t", sql: "select to_regclass('push.three') is null"))
       #expect(rows.bool(0, 0))
       await connection.close()
     }

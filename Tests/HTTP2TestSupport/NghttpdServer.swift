@@ -23,8 +23,9 @@ public final class NghttpdServer: @unchecked Sendable {
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     try "ok".write(toFile: folder + "/index.html", atomically: true, encoding: .utf8)
     process.executableURL = URL(filePath: "/bin/sh")
-    // The shell stops nghttpd when its standard input ends, which it does however this process ends. Not by SIGTERM: a child
-    // inherits the signal mask of a dispatch thread, in which that is blocked. -v for the line that says it listens.
+    // The shell stops nghttpd when its standard input ends, which it does however this process ends. Not by SIGTERM: a
+    // child inherits the signal mask of a dispatch thread, in which that is blocked. -v for the line that says it
+    // listens.
     process.arguments =
       ["-c", "\"$@\" & read -r _; kill -9 $!", "sh", "nghttpd", "-v", "-a", "127.0.0.1", "-d", folder] + options
       + [String(port), certificates.keyFile, certificates.certificateFile]

@@ -191,7 +191,8 @@ private func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HT
     _ = pool.submit(0)
     _ = pool.submit(1)
     #expect(
-      withoutWakes(pool.feed(.answered(0, 0, .init(.worn, resends: true)))) == [.drain(0), .open(1), .reportCapacity(0)])
+      withoutWakes(pool.feed(.answered(0, 0, .init(.worn, resends: true))))
+        == [.drain(0), .open(1), .reportCapacity(0)])
     #expect(withoutWakes(pool.feed(.answered(1, 0, .init(.worn, resends: true)))) == [])
     #expect(withoutWakes(pool.feed(.limited(1, streamsMax: 10))).prefix(2) == [.dispatch(1, 1), .dispatch(0, 1)])
   }

@@ -163,24 +163,6 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func aCertificateForAnotherNameIsNotTrusted() async throws {
-      let server = try NghttpdServer()
-      let probe = ConnectionProbe(try endpoint(server.port, host: "localhost.localdomain"))
-      await probe.wait { $0.isClosed }
-      let error = try #require(probe.error).description
-      // Where the name does not resolve there is nothing to verify; both must end in an error that names the host.
-      #expect(error.contains("localhost.localdomain"))
-      probe.stop()
-    }
-
-    @Test func aCertificateForAnotherAddressIsNotTrusted() async throws {
-      let server = try HTTP2TestServer { $0.respond(200) }
-      let probe = ConnectionProbe(try endpoint(server.port, host: "127.0.0.1", tls: TestCertificates.stranger.client()))
-      await probe.wait { $0.isClosed }
-      #expect(try #require(probe.error).description.contains("the certificate of 127.0.0.1 is not accepted"))
-      probe.stop()
-    }
-
     @Test func nobodyListeningIsAClearError() async throws {
       let port = try NghttpdServer.freePort()
       let probe = ConnectionProbe(try endpoint(port, host: "127.0.0.1"))

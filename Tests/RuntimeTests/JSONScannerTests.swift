@@ -1,8 +1,9 @@
 // The scanner against the grammar: texts that must be taken, texts that must be refused, and noise.
 
 import Foundation
-@testable import Runtime
 import Testing
+
+@testable import Runtime
 
 @Suite struct JSONScannerTests {
   // Texts of RFC 8259 in the manner of JSONTestSuite: y_ must be taken.
@@ -19,17 +20,24 @@ import Testing
 
   // n_ must be refused.
   static let invalid: [String] = [
-    "", " ", "[", "]", "{", "}", "[1 true]", "[\"\": 1]", "[\"\"],", "[,1]", "[1,,2]", "[\"x\",,]", "[\"x\"]]", "[\"\",]",
+    "", " ", "[", "]", "{", "}", "[1 true]", "[\"\": 1]", "[\"\"],", "[,1]", "[1,,2]", "[\"x\",,]", "[\"x\"]]",
+    "[\"\",]",
     "[\"x\"", "[x", "[3[4]]", "[1:2]", "[,]", "[-]", "[   , \"\"]", "[\"a\",\n4\n,1,", "[1,]", "[1,\n1\n,1", "[*]",
-    "[fals]", "[nul]", "[tru]", "[truth]", "[True]", "123\u{0}", "[++1234]", "[+1]", "[+Inf]", "[-01]", "[-1.0.]", "[-2.]",
-    "[-NaN]", "[.-1]", "[.2e-3]", "[0.1.2]", "[0.3e+]", "[0.3e]", "[0.e1]", "[0E+]", "[0e]", "[1.0e+]", "[1.0e-]", "[1.0e]",
+    "[fals]", "[nul]", "[tru]", "[truth]", "[True]", "123\u{0}", "[++1234]", "[+1]", "[+Inf]", "[-01]", "[-1.0.]",
+    "[-2.]",
+    "[-NaN]", "[.-1]", "[.2e-3]", "[0.1.2]", "[0.3e+]", "[0.3e]", "[0.e1]", "[0E+]", "[0e]", "[1.0e+]", "[1.0e-]",
+    "[1.0e]",
     "[1 000.0]", "[1eE2]", "[2.e+3]", "[2.e3]", "[9.e+]", "[Inf]", "[NaN]", "[１]", "[1+2]", "[0x1]", "[0x42]",
-    "[Infinity]", "[0e+-1]", "[-foo]", "[- 1]", "[-012]", "[-.123]", "[1.]", "[.123]", "[1ea]", "[1.8011670033376514H-308]",
+    "[Infinity]", "[0e+-1]", "[-foo]", "[- 1]", "[-012]", "[-.123]", "[1.]", "[.123]", "[1ea]",
+    "[1.8011670033376514H-308]",
     "[012]", "{[: \"x\"}", "{\"x\", null}", "{\"x\"::\"b\"}", "{\"a\":\"a\" 123}", "{key: 'value'}", "{\"a\" b}",
-    "{:\"b\"}", "{\"a\" \"b\"}", "{\"a\":", "{\"a\"", "{1:1}", "{9999E9999:1}", "{null:null,null:null}", "{\"id\":0,,,,,}",
+    "{:\"b\"}", "{\"a\" \"b\"}", "{\"a\":", "{\"a\"", "{1:1}", "{9999E9999:1}", "{null:null,null:null}",
+    "{\"id\":0,,,,,}",
     "{'a':0}", "{\"id\":0,}", "{\"a\":\"b\"}/**/", "{\"a\":\"b\"}#", "{\"a\":\"b\",,\"c\":\"d\"}", "{a: \"b\"}",
-    "{\"a\":\"a", "{ \"foo\" : \"bar\", \"a\" }", "{\"a\":\"b\"}#{}", "[\"\\uD800\\\"]", "[\"\\uD800\\u\"]", "[\"\\uD800\\u1\"]",
-    "[\"\\u00A\"]", "[\"\\", "[\"\\\\\\\"]", "[\"\\\t\"]", "[\"\\🌀\"]", "[\"\\a\"]", "[\"\\uqqqq\"]", "[\\u0020\"asd\"]",
+    "{\"a\":\"a", "{ \"foo\" : \"bar\", \"a\" }", "{\"a\":\"b\"}#{}", "[\"\\uD800\\\"]", "[\"\\uD800\\u\"]",
+    "[\"\\uD800\\u1\"]",
+    "[\"\\u00A\"]", "[\"\\", "[\"\\\\\\\"]", "[\"\\\t\"]", "[\"\\🌀\"]", "[\"\\a\"]", "[\"\\uqqqq\"]",
+    "[\\u0020\"asd\"]",
     "[\\n]", "\"", "['single quote']", "abc", "[\"new\nline\"]", "[\"\t\"]", "[\"\u{0}\"]", "\"\\UA66D\"", "\"\"x",
     "<.>", "[<null>]", "[1]x", "[1}", "{\"x\": true,", "[][]", "[{}", "{}}", "2@", "{'a'", "[\"a\"b]", "\u{FEFF}[]",
     "\u{A0}[]", "[\u{2060}]", "[\u{0C}]", "*", "{\"a\":/*comment*/\"b\"}", "[false, nul", "{]", "[\"asd]", "ï»¿", "nul",
@@ -43,12 +51,13 @@ import Testing
     #expect(throws: JSONError.self) { try JSONScanner(Array(text.utf8)) }
   }
 
-  @Test(arguments: [
-    [0x22, 0x80, 0x22], [0x22, 0xC0, 0xAF, 0x22], [0x22, 0xC1, 0xBF, 0x22], [0x22, 0xE0, 0x9F, 0xBF, 0x22],
-    [0x22, 0xED, 0xA0, 0x80, 0x22], [0x22, 0xF0, 0x8F, 0xBF, 0xBF, 0x22], [0x22, 0xF4, 0x90, 0x80, 0x80, 0x22],
-    [0x22, 0xF5, 0x80, 0x80, 0x80, 0x22], [0x22, 0xFF, 0x22], [0x22, 0xE2, 0x82, 0x22], [0x22, 0xE2], [0xFE, 0xFF],
-    [0x5B, 0x00, 0x5D],
-  ] as [[UInt8]])
+  @Test(
+    arguments: [
+      [0x22, 0x80, 0x22], [0x22, 0xC0, 0xAF, 0x22], [0x22, 0xC1, 0xBF, 0x22], [0x22, 0xE0, 0x9F, 0xBF, 0x22],
+      [0x22, 0xED, 0xA0, 0x80, 0x22], [0x22, 0xF0, 0x8F, 0xBF, 0xBF, 0x22], [0x22, 0xF4, 0x90, 0x80, 0x80, 0x22],
+      [0x22, 0xF5, 0x80, 0x80, 0x80, 0x22], [0x22, 0xFF, 0x22], [0x22, 0xE2, 0x82, 0x22], [0x22, 0xE2], [0xFE, 0xFF],
+      [0x5B, 0x00, 0x5D],
+    ] as [[UInt8]])
   func `ill-formed UTF-8 is refused`(bytes: [UInt8]) {
     #expect(throws: JSONError.self) { try JSONScanner(bytes) }
   }
@@ -66,11 +75,14 @@ import Testing
 
   @Test func `members, elements and scalars are found where they are`() throws {
     let json = try JSONScanner(
-      Array(#" { "reason" : "Bad\u0044evice" , "at":-17, "ok":true,"no":false,"x":null,"list":[1, "a\n", {"b":[]} ] } "#.utf8))
+      Array(
+        #" { "reason" : "Bad\u0044evice" , "at":-17, "ok":true,"no":false,"x":null,"list":[1, "a\n", {"b":[]} ] } "#
+          .utf8))
     #expect(json.root.kind == .object)
-    #expect(json.members(of: json.root).map { String(decoding: json.key($0), as: UTF8.self) } == [
-      "reason", "at", "ok", "no", "x", "list",
-    ])
+    #expect(
+      json.members(of: json.root).map { String(decoding: json.key($0), as: UTF8.self) } == [
+        "reason", "at", "ok", "no", "x", "list",
+      ])
     #expect(json.member("reason").flatMap(json.text) == "BadDevice")
     #expect(json.member("at").flatMap(json.integer) == -17)
     #expect(json.member("ok").flatMap(json.boolean) == true)
@@ -92,10 +104,11 @@ import Testing
     #expect(json.member("from").flatMap(json.text) == "b")
   }
 
-  @Test(arguments: [
-    ("9223372036854775807", Int64.max), ("-9223372036854775808", Int64.min), ("9223372036854775808", nil),
-    ("-9223372036854775809", nil), ("1.0", nil), ("1e2", nil), ("-0", 0), ("100000000000000000000", nil),
-  ] as [(String, Int64?)])
+  @Test(
+    arguments: [
+      ("9223372036854775807", Int64.max), ("-9223372036854775808", Int64.min), ("9223372036854775808", nil),
+      ("-9223372036854775809", nil), ("1.0", nil), ("1e2", nil), ("-0", 0), ("100000000000000000000", nil),
+    ] as [(String, Int64?)])
   func `integers are exact or absent`(text: String, expected: Int64?) throws {
     let json = try JSONScanner(Array(text.utf8))
     #expect(json.integer(json.root) == expected)

@@ -3,9 +3,9 @@
 internal import Runtime
 
 #if canImport(Glibc)
-  internal import Glibc
+internal import Glibc
 #elseif canImport(Darwin)
-  internal import Darwin
+internal import Darwin
 #endif
 
 /// Reads lines of a limited length.

@@ -1,9 +1,9 @@
 // Typed access to the settings. A value that is wrong is noted and replaced, so that one run finds every problem.
 
 #if canImport(Glibc)
-  internal import Glibc
+internal import Glibc
 #elseif canImport(Darwin)
-  internal import Darwin
+internal import Darwin
 #endif
 
 struct ConfigurationReader {

@@ -1,4 +1,5 @@
 // The files of migrations/, made by scripts/embed-migrations.sh: edit those, not this.
+// swift-format-ignore-file
 
 extension Migration {
   /// In order of their versions.

@@ -114,8 +114,8 @@ enum APNsReasonTable {
     }
   }
 
-  /// A reason that is not in the table, or a body that is none of Apple's (empty, cut, a proxy's HTML): the status decides,
-  /// and without Apple's own word no token dies.
+  /// A reason that is not in the table, or a body that is none of Apple's (empty, cut, a proxy's HTML): the status
+  /// decides, and without Apple's own word no token dies.
   private static func unlisted(
     _ status: UInt16, _ reason: String?, _ retryAfter: Nanoseconds?
   ) -> (APNsDisposition, HTTP2ConnectionPool.Verdict.Connection) {

@@ -42,8 +42,8 @@ struct APNsRequestWriter {
     return request.body.count > bytesMax ? .payloadTooLarge : nil
   }
 
-  /// Writes the head into an empty block. Values that come once only are kept out of the HPACK table, where they would push
-  /// out those that come with every request.
+  /// Writes the head into an empty block. Values that come once only are kept out of the HPACK table, where they would
+  /// push out those that come with every request.
   ///
   /// - Parameter bearer: "bearer " and the JWT.
   func write(_ request: borrowing PushRequest, bearer: [UInt8], into headers: inout HTTP2HeaderBlock) {

@@ -79,8 +79,8 @@ public final class APNsTokenSource: ProviderTokenSource {
     return try result.get()
   }
 
-  /// Whether a token gives way to a new one. A clock set back makes an age negative: such a token is from the future for
-  /// Apple too, and is replaced.
+  /// Whether a token gives way to a new one. A clock set back makes an age negative: such a token is from the future
+  /// for Apple too, and is replaced.
   static func isReplaced(_ token: ProviderToken, refused: ProviderToken?, now: Int64) -> Bool {
     let age = now - token.issuedAtMilliseconds
     if age < 0 || now >= token.renewAtMilliseconds { return true }

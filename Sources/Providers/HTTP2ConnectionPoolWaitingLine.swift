@@ -1,0 +1,30 @@
+// The line in which requests wait for a stream.
+
+/// A line of requests to which both ends can be joined in constant time.
+struct HTTP2ConnectionPoolWaitingLine {
+  /// Those put back, the first of the line last.
+  private var front: [Int] = []
+  private var back: [Int] = []
+  private var backStart = 0
+
+  var count: Int { front.count + back.count - backStart }
+  var isEmpty: Bool { count == 0 }
+
+  mutating func append(_ request: Int) { back.append(request) }
+  mutating func prepend(_ request: Int) { front.append(request) }
+
+  mutating func popFirst() -> Int? {
+    if let request = front.popLast() { return request }
+    guard backStart < back.count else { return nil }
+    let request = back[backStart]
+    backStart += 1
+    if backStart == back.count {
+      back.removeAll(keepingCapacity: true)
+      backStart = 0
+    } else if backStart >= 1024, backStart * 2 > back.count {
+      back.removeFirst(backStart)
+      backStart = 0
+    }
+    return request
+  }
+}
