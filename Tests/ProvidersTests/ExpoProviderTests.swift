@@ -163,7 +163,7 @@ final class ProviderReports: Sendable {
     let clock = SystemClock()
     let start = clock.now()
     await fixture.provider.send([
-      request(1, "hang-1", in: .milliseconds(1_500)), request(2, "hang-2", in: .milliseconds(200)),
+      request(1, "hang-1", in: .seconds(6)), request(2, "hang-2", in: .milliseconds(200)),
       request(3, "token-3", in: .zero),
     ])
     let first = await fixture.reports.results(2)
@@ -172,10 +172,9 @@ final class ProviderReports: Sendable {
     #expect(first[2]?.outcome == .unknown(reason: "TimedOut"))
     #expect(first[2]?.sentAt != nil)
     #expect(first[1] == nil)
-    #expect(clock.now() - start < .milliseconds(1_500))
     let all = await fixture.reports.results(3)
     #expect(all[1]?.outcome == .unknown(reason: "TimedOut"))
-    #expect(clock.now() - start >= .milliseconds(1_490))
+    #expect(clock.now() - start >= .milliseconds(5_990))
     await fixture.stop()
   }
 
