@@ -3,9 +3,9 @@
 #
 #   PUSH_GATEWAY=.build/debug/push-gateway PUSH_GATEWAY_TEST_DATABASE_URL=postgres://… Tests/deploy/run.sh
 #
-# Makes a scratch database beside the given one, starts simulators and a gateway with the unit's command, environment and
-# credentials, and stops and drops all of it. Ends with "N passed, N failed"; non-zero when any failed. What a machine
-# lacks (systemd-analyze, strace) is told as skipped.
+# Makes a scratch database beside the given one, starts simulators and a gateway with the unit's command, environment
+# and credentials, and stops and drops all of it. Ends with "N passed, N failed"; non-zero when any failed. What
+# cannot be tested because the machine lacks systemd-analyze or strace is listed as skipped.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -49,6 +49,15 @@ passes() {
   if "$@" >"$work/out" 2>&1; then ok "$what"; else not_ok "$what" "$(tail -n 5 "$work/out" | tr '\n' ' ')"; fi
 }
 
+finish() {
+  cat "$results"
+  passed=$(grep -c '^ok - ' "$results" || true)
+  failed=$(grep -c '^not ok - ' "$results" || true)
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ] || exit 1
+  exit 0
+}
+
 # Waits until a command succeeds: for at most 60 s, and not longer than the process behind it lives.
 await() {
   pid=$1 log=$2
@@ -57,9 +66,8 @@ await() {
   until "$@" >/dev/null 2>&1; do
     tries=$((tries + 1))
     if [ "$tries" -gt 600 ] || ! kill -0 "$pid" 2>/dev/null; then
-      echo "run.sh: gave up waiting for: $*" >&2
-      tail -n 20 "$log" >&2
-      exit 1
+      not_ok "waiting for: $*" "$(tail -n 3 "$log" | tr '\n' ' ')"
+      finish
     fi
     sleep 0.1
   done
@@ -74,8 +82,8 @@ if command -v systemd-analyze >/dev/null 2>&1; then
   passes "systemd accepts the unit" systemd-analyze verify --man=no "$work/push-gateway.service"
   equal "systemd has nothing to say about it" "$(cat "$work/out")" ""
   # Tenths of systemd's exposure level, which goes from 0 to 10 and begins to be "OK" below 5.
-  passes "the unit's exposure is at most 1.5" \
-    systemd-analyze security --offline=true --threshold=15 "$work/push-gateway.service"
+  passes "the unit's exposure is at most 1.4" \
+    systemd-analyze security --offline=true --threshold=14 "$work/push-gateway.service"
 else
   skip "the unit as systemd reads it: no systemd-analyze"
 fi
@@ -94,7 +102,8 @@ started=$simulator
 await "$simulator" "$work/simulators.log" grep -q '"ready":true' "$work/simulators.out"
 port=$(sed -n 's/.*"expo":\([0-9]*\).*/\1/p' "$work/simulators.out")
 passes "compose's health check finds the simulators" \
-  curl --silent --show-error --noproxy '*' --max-time 2 --cacert "$simulators/ca.pem" --output /dev/null "https://localhost:$port/"
+  curl --silent --show-error --noproxy '*' --max-time 2 --cacert "$simulators/ca.pem" --output /dev/null \
+  "https://localhost:$port/"
 
 etc=$work/etc/push-gateway
 mkdir -p "$etc"
@@ -102,8 +111,8 @@ cp "$root/deploy/systemd/gateway.yaml" "$simulators/apns-key.p8" "$simulators/fc
   "$simulators/expo-access-token" "$etc"
 cat >"$etc/pg_service.conf" <<SERVICE
 [push-gateway]
-$(echo "${url%%\?*}" | sed -E 's|^[a-z]+://(([^:@/]*)(:([^@/]*))?@)?([^:/]*)(:([0-9]+))?/(.*)$|host=\5\nport=\7\ndbname=\8\nuser=\2\npassword=\4|' |
-  grep -v '=$')
+$(echo "${url%%\?*}" | sed -E -e 's|^[a-z]+://(([^:@/]*)(:([^@/]*))?@)?([^:/]*)(:([0-9]+))?/(.*)$|\
+host=\5\nport=\7\ndbname=\8\nuser=\2\npassword=\4|' | sed -e '/=$/d' -e '/^$/d')
 SERVICE
 
 # --- The unit's command, as systemd would start it ---
@@ -118,14 +127,15 @@ environment=$(setting Environment | sed "s|%d|$credentials|g")
 command=$(setting ExecStart | sed "s|^/usr/bin/push-gateway|$gateway|; s|%d|$credentials|g")
 
 # The example names the real providers and a team that is not the simulators'.
-value() { sed -n "s/.*[{, ]$1: *\"\{0,1\}\([^\",} ]*\).*/\1/p" "$simulators/gateway.yaml" | head -n 1; }
-provider() { sed -n "/^ *$1:/,/^    [a-z]/p" "$simulators/gateway.yaml" | sed -n "s/.*[{, ]url: *\"\{0,1\}\([^\",} ]*\).*/\1/p" | head -n 1; }
+value_of() { sed -n "s/.*[{, ]$1: *\"\{0,1\}\([^\",} ]*\).*/\1/p" | head -n 1; }
+value() { value_of "$1" <"$simulators/gateway.yaml"; }
+url_of() { sed -n "/^ *$1:/,\$p" "$simulators/gateway.yaml" | value_of url; }
 http=$(shuf -i 20000-31999 -n 1)
 app=PUSH_GATEWAY_APPS_PORTEIRO
 overrides="PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$http PUSH_GATEWAY_TLS_CA_FILE=$simulators/ca.pem
   ${app}_APNS_TEAM_ID=$(value team_id) ${app}_APNS_KEY_ID=$(value key_id) ${app}_APNS_TOPIC=$(value topic)
   ${app}_APNS_PRODUCTION_URL=$(value production_url) ${app}_APNS_SANDBOX_URL=$(value sandbox_url)
-  ${app}_FCM_URL=$(provider fcm) ${app}_EXPO_URL=$(provider expo)"
+  ${app}_FCM_URL=$(url_of fcm) ${app}_EXPO_URL=$(url_of expo)"
 
 # shellcheck disable=SC2086 # these are words
 passes "check-config is content with the example and the unit's credentials" \
@@ -158,7 +168,8 @@ await "$serving" "$work/gateway.log" grep -q '^READY=1$' "$work/notified"
 ok "the gateway tells systemd that it is ready"
 passes "the image's health check agrees" \
   curl --fail --silent --show-error --noproxy '*' --max-time 2 "http://127.0.0.1:$http/readyz"
-equal "a status line says what it serves" "$(grep -c '^STATUS=serving porteiro/apns porteiro/fcm porteiro/expo$' "$work/notified")" 1
+equal "a status line says what it serves" \
+  "$(grep -c '^STATUS=serving porteiro/apns porteiro/fcm porteiro/expo$' "$work/notified")" 1
 equal "it has not told that it is stopping" "$(grep -c '^STOPPING=1$' "$work/notified")" 0
 
 token=c0ffee$(od -An -N29 -tx1 /dev/urandom | tr -d ' \n')
@@ -171,7 +182,8 @@ DATABASE_URL=$url "$gateway" enqueue "$work/call.jsonl" >/dev/null
 settled() { [ "$(psql -XAtq "$url" -c "select not exists (select from push.deliveries)")" = t ]; }
 await "$serving" "$work/gateway.log" settled
 equal "a call rings all three phones with the unit's configuration" \
-  "$(psql -XAtq "$url" -c "select string_agg(provider || ' ' || outcome, ', ' order by provider) from push.delivery_history")" \
+  "$(psql -XAtq "$url" -c "select string_agg(provider || ' ' || outcome, ', ' order by provider)
+    from push.delivery_history")" \
   "apns delivered, expo delivered, fcm delivered"
 
 kill -TERM "$serving"
@@ -180,13 +192,17 @@ wait "$serving" || status=$?
 started="$notify $simulator"
 equal "SIGTERM ends it with 0" "$status" 0
 equal "it tells systemd that it is stopping, once" "$(grep -c '^STOPPING=1$' "$work/notified")" 1
-equal "ready comes before stopping" "$(grep -E '^(READY|STOPPING)=' "$work/notified" | tr '\n' ' ')" "READY=1 STOPPING=1 "
+equal "ready comes before stopping" \
+  "$(grep -E '^(READY|STOPPING)=' "$work/notified" | tr '\n' ' ')" "READY=1 STOPPING=1 "
 
 # --- What it asked of the kernel, against what the unit lets it ask ---
 if [ -n "$trace" ] && command -v systemd-analyze >/dev/null 2>&1; then
   # The tracer is a process of its own, and may still be writing.
   tries=0
-  until tail -n 3 "$work/trace" | grep -q '+++ exited with 0 +++' || [ "$tries" -ge 50 ]; do tries=$((tries + 1)); sleep 0.1; done
+  until tail -n 3 "$work/trace" | grep -q '+++ exited with 0 +++' || [ "$tries" -ge 50 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+  done
   # The system calls of a set, the sets in it included.
   calls_of() {
     systemd-analyze syscall-filter "$1" | sed -n 's/^    \([@a-z_0-9-]*\)$/\1/p' | while read -r call; do
@@ -199,7 +215,10 @@ if [ -n "$trace" ] && command -v systemd-analyze >/dev/null 2>&1; then
     echo "${line#"~"}" | tr ' ' '\n' | while read -r set; do
       case $set in @*) calls_of "$set" ;; *) echo "$set" ;; esac
     done | sort -u >"$work/set"
-    case $line in "~"*) comm -23 "$work/allowed" "$work/set" ;; *) sort -u "$work/allowed" "$work/set" ;; esac >"$work/sum"
+    case $line in
+      "~"*) comm -23 "$work/allowed" "$work/set" ;;
+      *) sort -u "$work/allowed" "$work/set" ;;
+    esac >"$work/sum"
     mv "$work/sum" "$work/allowed"
   done
   sed -n 's/^[0-9]* *\([a-z_0-9]*\)(.*/\1/p' "$work/trace" | sort -u >"$work/called"
@@ -215,8 +234,4 @@ else
   skip "what it asks of the kernel: no strace that works, or no systemd-analyze"
 fi
 
-cat "$results"
-passed=$(grep -c '^ok - ' "$results" || true)
-failed=$(grep -c '^not ok - ' "$results" || true)
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+finish
