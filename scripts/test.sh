@@ -22,6 +22,9 @@ case $part in
   "" | --sql) Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL" ;;
 esac
 case $part in
-  "") swift test ;;
+  "")
+    swift test
+    PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway Tests/deploy/run.sh
+    ;;
   --swift) if [ -n "${2:-}" ]; then swift test --filter "$2"; else swift test; fi ;;
 esac

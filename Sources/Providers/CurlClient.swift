@@ -25,7 +25,7 @@ public final class CurlClient {
 
   private let loop: EventLoop
   private let configuration: CurlConfiguration
-  private let roots: CurlRoots?
+  private let roots: CurlRoots
   private var multi: UnsafeMutableRawPointer?
   private var watches: [curl_socket_t: EventLoop.Watch] = [:]
   private var timer: EventLoop.Timer?
@@ -39,7 +39,7 @@ public final class CurlClient {
   public init(loop: EventLoop, configuration: CurlConfiguration) {
     self.loop = loop
     self.configuration = configuration
-    roots = configuration.caFile.map(CurlRoots.init)
+    roots = CurlRoots(file: configuration.caFile)
     precondition(Self.isLibraryReady, "libcurl could not be set up")
     guard let multi = unsafe curl_multi_init() else { preconditionFailure("libcurl has no memory") }
     unsafe self.multi = multi

@@ -20,7 +20,7 @@ final class CurlTransfer {
   private(set) var completion: ((Result<CurlResponse, CurlFailure>) -> Void)?
 
   /// Nil when libcurl has no memory.
-  init?(_ configuration: CurlConfiguration, roots: CurlRoots?) {
+  init?(_ configuration: CurlConfiguration, roots: CurlRoots) {
     guard let handle = unsafe curl_easy_init() else { return nil }
     unsafe self.handle = handle
     responseSizeMax = configuration.responseSizeMax
@@ -47,7 +47,7 @@ final class CurlTransfer {
     set(CURLOPT_PROXY, "")  // a proxy would be a matter of our configuration, not of the environment
     set(CURLOPT_ACCEPT_ENCODING, "gzip, deflate")
     set(CURLOPT_USERAGENT, "push-gateway")
-    if let roots { unsafe roots.install(in: handle) }
+    unsafe roots.install(in: handle)
   }
 
   deinit {

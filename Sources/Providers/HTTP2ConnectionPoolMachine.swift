@@ -147,10 +147,10 @@ struct HTTP2ConnectionPoolMachine {
   // MARK: - Events
 
   private mutating func submit(_ request: RequestID, _ deadline: Instant, _ now: Instant, _ actions: inout [Action]) {
-    guard !isShuttingDown else { return actions.append(.refuse(request, reason: "shutting down")) }
+    guard !isShuttingDown else { return actions.append(.refuse(request, reason: "ShuttingDown")) }
     guard deadline > now else { return actions.append(.expire(request)) }
     guard waiting.count < settings.waitingMax else {
-      return actions.append(.refuse(request, reason: "too many requests wait for a connection"))
+      return actions.append(.refuse(request, reason: "TooManyWaiting"))
     }
     let entry = Request(deadline: deadline, giveUpAt: min(deadline, now + settings.waitTimeout))
     while requests.count <= request { requests.append(entry) }
@@ -197,7 +197,7 @@ struct HTTP2ConnectionPoolMachine {
   private mutating func shutDown(_ actions: inout [Action]) {
     guard !isShuttingDown else { return }
     isShuttingDown = true
-    while let request = waiting.popFirst() { actions.append(.refuse(request, reason: "shutting down")) }
+    while let request = waiting.popFirst() { actions.append(.refuse(request, reason: "ShuttingDown")) }
     for index in connections.indices where connections[index].state != .draining {
       connections[index].state = .draining
       actions.append(.drain(connections[index].id))
@@ -206,7 +206,7 @@ struct HTTP2ConnectionPoolMachine {
 
   /// Back to the front of the line, if there is time left.
   private mutating func putBack(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) {
-    if isShuttingDown { return actions.append(.refuse(request, reason: "shutting down")) }
+    if isShuttingDown { return actions.append(.refuse(request, reason: "ShuttingDown")) }
     guard !giveUpIfLate(request, now, &actions) else { return }
     waiting.prepend(request)
     earliestGiveUp = min(earliestGiveUp, requests[request].giveUpAt)
@@ -260,7 +260,7 @@ struct HTTP2ConnectionPoolMachine {
   private func giveUpIfLate(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) -> Bool {
     guard requests[request].giveUpAt <= now else { return false }
     let isExpired = requests[request].deadline <= now
-    actions.append(isExpired ? .expire(request) : .refuse(request, reason: "no connection took it in time"))
+    actions.append(isExpired ? .expire(request) : .refuse(request, reason: "NoConnection"))
     return true
   }
 

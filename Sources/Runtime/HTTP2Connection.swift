@@ -228,7 +228,7 @@ public final class HTTP2Connection {
 
   private func result(_ code: HTTP2ErrorCode, _ response: HTTP2Message?) -> HTTP2Exchange.Result {
     if let response { return .response(response) }
-    if code == .refusedStream { return .refused("the server refused the stream") }
+    if code == .refusedStream { return .refused("StreamRefused") }
     return .lost("stream ended without a complete answer: \(code)")
   }
 

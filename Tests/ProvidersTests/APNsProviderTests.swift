@@ -232,7 +232,7 @@ private struct Bench {
     // The second never gets the probe's only stream: it expires unsent.
     await bench.provider.send([request, bench.request(1, within: .milliseconds(20))])
     await bench.collector.wait { count, _ in count == 2 }
-    #expect(bench.collector.outcome(0) == .unknown(reason: "no answer in time"))
+    #expect(bench.collector.outcome(0) == .unknown(reason: "TimedOut"))
     #expect(bench.collector.outcome(1) == .expired)
     let result = try #require(bench.collector.result(0))
     #expect(result.answeredAt >= request.deadline)
@@ -257,7 +257,7 @@ private struct Bench {
     await provider.start { collector.take($0) }
     await provider.send([bench.request(0)])
     await collector.wait { count, _ in count == 1 }
-    #expect(collector.outcome(0) == .refused(reason: "no connection took it in time"))
+    #expect(collector.outcome(0) == .refused(reason: "NoConnection"))
     #expect(collector.capacities.isEmpty)
     await provider.shutDown(by: bench.loop.now + .seconds(1))
     bench.loop.stop()
@@ -271,7 +271,7 @@ private struct Bench {
     async let shutDown: Void = bench.provider.shutDown(by: bench.loop.now + .seconds(30))
     // The probe's only stream is taken, so the second request is still waiting.
     await bench.collector.wait { count, _ in count == 1 }
-    #expect(bench.collector.outcome(1) == .refused(reason: "shutting down"))
+    #expect(bench.collector.outcome(1) == .refused(reason: "ShuttingDown"))
     await server.perform { server in
       server.handler = { $0.respond(200) }
       for exchange in server.held { exchange.respond(200) }
@@ -280,7 +280,7 @@ private struct Bench {
     #expect(bench.collector.outcome(0) == .accepted(messageID: nil))
     await bench.provider.send([bench.request(2)])
     await bench.collector.wait { count, _ in count == 3 }
-    #expect(bench.collector.outcome(2) == .refused(reason: "shutting down"))
+    #expect(bench.collector.outcome(2) == .refused(reason: "ShuttingDown"))
     bench.loop.stop()
   }
 

@@ -119,7 +119,7 @@ private func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HT
     _ = pool.feed(.started)
     #expect(pool.submit(0) == [.wake(pool.now + .seconds(2))])
     pool.now = pool.now + .seconds(2)
-    #expect(pool.feed(.woken) == [.refuse(0, reason: "no connection took it in time")])
+    #expect(pool.feed(.woken) == [.refuse(0, reason: "NoConnection")])
   }
 
   @Test func aRequestExpiresAtItsDeadlineAndNeverLeavesAfterIt() {
@@ -141,7 +141,7 @@ private func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HT
     _ = pool.feed(.started)
     _ = pool.submit(0)
     _ = pool.submit(1)
-    #expect(withoutWakes(pool.submit(2)) == [.refuse(2, reason: "too many requests wait for a connection")])
+    #expect(withoutWakes(pool.submit(2)) == [.refuse(2, reason: "TooManyWaiting")])
   }
 
   @Test func failuresAreFollowedByLongerAndLongerWaits() {
@@ -220,8 +220,8 @@ private func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HT
     _ = pool.submit(0)
     _ = pool.submit(1)
     #expect(
-      withoutWakes(pool.feed(.shutDown)) == [.refuse(1, reason: "shutting down"), .drain(0), .reportCapacity(0)])
-    #expect(withoutWakes(pool.submit(2)) == [.refuse(2, reason: "shutting down")])
+      withoutWakes(pool.feed(.shutDown)) == [.refuse(1, reason: "ShuttingDown"), .drain(0), .reportCapacity(0)])
+    #expect(withoutWakes(pool.submit(2)) == [.refuse(2, reason: "ShuttingDown")])
     #expect(withoutWakes(pool.feed(.answered(0, 0, .done))) == [])
     #expect(withoutWakes(pool.feed(.closed(0))) == [.finish])
   }

@@ -94,10 +94,12 @@ struct EnqueueCommand: AsyncParsableCommand {
       StandardError.write("\(totals.calls) calls enqueued")
     }
 
+    private static func count(_ number: Int, _ noun: String) -> String { "\(number) \(noun)\(number == 1 ? "" : "s")" }
+
     func summary(failed: Bool) -> String {
-      var text = "enqueued \(totals.calls) calls for \(totals.deliveries) devices"
+      var text = "enqueued \(Self.count(totals.calls, "call")) for \(Self.count(totals.deliveries, "device"))"
       if totals.duplicates > 0 { text += ", \(totals.duplicates) were there before" }
-      if totals.unreachable > 0 { text += ", \(totals.unreachable) of them reach no device" }
+      if totals.unreachable > 0 { text += "; \(Self.count(totals.unreachable, "call")) without any device" }
       guard failed else { return text }
       if enqueuedUpTo == 0 { return "nothing was enqueued" }
       return text + ": lines 1 to \(enqueuedUpTo), and nothing of the lines after them"

@@ -17,6 +17,8 @@ actor Dispatcher {
     var lane: Int  // index into `lanes`
     var attempts: Int32
     var isWaiting = false
+    /// Whether sending it again is another attempt.
+    var isNextCounted = false
     var reason: String?
     var sentAt: Instant?
     var answeredAt: Instant?
@@ -205,6 +207,8 @@ actor Dispatcher {
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(slot)) {
     case .success(let request):
       outgoing[entry.lane].append(request)
+      if entry.isNextCounted { held[slot]?.attempts += 1 }
+      held[slot]?.isNextCounted = false
       counters.sent += 1
     case .failure(let failure):
       finish(slot, failure.isExpired ? .expired : .dead, reason: failure.reason, now)
@@ -249,7 +253,7 @@ actor Dispatcher {
       if isDraining {
         isCounted ? park(slot, after: wait, reason: reason, now) : release(slot, now)
       } else {
-        if isCounted { held[slot]?.attempts += 1 }
+        held[slot]?.isNextCounted = isCounted
         held[slot]?.isWaiting = true
         retries.insert(slot, at: now + wait)
       }

@@ -69,7 +69,7 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
   func send(_ batch: [PushRequest]) {
     for request in batch {
       if isShuttingDown {
-        finish(request, .refused(reason: "shutting down"), status: 0, sentAt: nil)
+        finish(request, .refused(reason: "ShuttingDown"), status: 0, sentAt: nil)
       } else if let objection = APNsRequestWriter.objection(to: request) {
         finish(request, .rejected(reason: objection.rawValue), status: 0, sentAt: nil)
       } else {
@@ -166,7 +166,7 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
     switch exchange.result {
     case .response(let response): return answered(slot, response, exchange.sentAt)
     case .refused(let reason): finish(slot, .refused(reason: reason), sentAt: nil)
-    case .lost(let reason): finish(slot, .unknown(reason: reason), sentAt: exchange.sentAt)
+    case .lost: finish(slot, .unknown(reason: "ConnectionLost"), sentAt: exchange.sentAt)
     case .timedOut: finish(slot, timeoutOutcome(slot, exchange.sentAt), sentAt: exchange.sentAt)
     }
     return .init(.unproven)
@@ -196,7 +196,7 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
       return .init(.worn, resends: true)
     case .reconnect, .resend:
       if mayResend(slot) { return .init(connection, resends: true) }
-      finish(slot, .unavailable(reason: "refused again and again", after: nil), status: response.status, sentAt: sentAt)
+      finish(slot, .unavailable(reason: "RefusedRepeatedly", after: nil), status: response.status, sentAt: sentAt)
     }
     return .init(connection)
   }
@@ -209,9 +209,9 @@ final class APNsSender: HTTP2ConnectionPoolDelegate {
   }
 
   private func timeoutOutcome(_ slot: Int, _ sentAt: Instant?) -> PushOutcome {
-    if sentAt != nil { return .unknown(reason: "no answer in time") }
+    if sentAt != nil { return .unknown(reason: "TimedOut") }
     guard let deadline = flights[slot]?.request.deadline, deadline <= loop.now else {
-      return .refused(reason: "not sent in time")
+      return .refused(reason: "NoConnection")
     }
     return .expired
   }

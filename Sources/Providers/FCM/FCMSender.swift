@@ -141,7 +141,7 @@ final class FCMSender: HTTP2ConnectionPoolDelegate {
     switch exchange.result {
     case .response(let response): return answered(slot, response, exchange.sentAt)
     case .refused(let reason): finish(slot, .refused(reason: reason), sentAt: nil)
-    case .lost(let reason): finish(slot, .unknown(reason: reason), sentAt: exchange.sentAt)
+    case .lost: finish(slot, .unknown(reason: "ConnectionLost"), sentAt: exchange.sentAt)
     case .timedOut: finish(slot, timeoutOutcome(slot, exchange.sentAt), sentAt: exchange.sentAt)
     }
     return .init(.unproven)

@@ -51,7 +51,10 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
 
   /// The error a result carries. DETAIL and CONTEXT are left out because they quote rows and statements.
   static func from(_ result: OpaquePointer) -> PostgresError {
-    let sqlState = unsafe field(result, Int32(UInt8(ascii: "C"))) ?? "XX000"
+    guard let sqlState = unsafe field(result, Int32(UInt8(ascii: "C"))) else {
+      // Only the server gives a SQLSTATE; without one it is libpq that speaks, of a connection that broke.
+      return PostgresError(.connectionLost, "the connection to Postgres broke while a statement was under way")
+    }
     let primary = unsafe field(result, Int32(UInt8(ascii: "M"))) ?? "the server gave no reason"
     let hint = unsafe field(result, Int32(UInt8(ascii: "H")))
     if quotingStates.contains(sqlState) {
