@@ -31,7 +31,9 @@ DATABASE_URL=$(echo "$server" | sed 's,/[^/]*$,/bench,'); export DATABASE_URL
 simulators=$!
 while ! grep -q '"ready":true' "$dir/simulators.out"; do kill -0 $simulators; sleep 0.05; done
 rm -f "$dir/pushes.log"; : >"$dir/pushes.log"
+# The providers' own rate limits would be what is measured.
 PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:0 PUSH_GATEWAY_LOG_LEVEL=warning \
+  PUSH_GATEWAY_APPS_PORTEIRO_FCM_RATE_PER_SECOND=1000000 PUSH_GATEWAY_APPS_PORTEIRO_EXPO_RATE_PER_SECOND=1000000 \
   "$binary" serve --config "$dir/simulators/gateway.yaml" 2>"$dir/gateway.err" &
 gateway=$!
 sql() { psql -qXAt "$DATABASE_URL" -c "$1"; }

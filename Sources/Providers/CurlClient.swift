@@ -39,7 +39,7 @@ public final class CurlClient {
   public init(loop: EventLoop, configuration: CurlConfiguration) {
     self.loop = loop
     self.configuration = configuration
-    roots = CurlRoots(file: configuration.caFile)
+    roots = CurlRoots.with(file: configuration.caFile)
     precondition(Self.isLibraryReady, "libcurl could not be set up")
     guard let multi = unsafe curl_multi_init() else { preconditionFailure("libcurl has no memory") }
     unsafe self.multi = multi

@@ -61,11 +61,14 @@ public struct Delivery: Sendable {
   public var deadlineAtMicroseconds: Int64
   /// The same deadline on our own monotonic clock, never later than the database's.
   public var deadline: Instant
+  /// Why the call ended, as the backend said it; nil while it rings, and where nobody said.
+  public var endReason: [UInt8]?
 
   public init(
     lease: DeliveryLease, lane: Int16, attempt: Int32, kind: DeliveryKind, environment: UInt8, platform: UInt8,
     userID: [UInt8], token: [UInt8], locale: [UInt8]?, callKind: [UInt8], callID: [UInt8], payload: [UInt8],
-    createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant
+    createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
+    endReason: [UInt8]? = nil
   ) {
     self.lease = lease
     self.lane = lane
@@ -82,5 +85,6 @@ public struct Delivery: Sendable {
     self.createdAtMicroseconds = createdAtMicroseconds
     self.deadlineAtMicroseconds = deadlineAtMicroseconds
     self.deadline = deadline
+    self.endReason = endReason
   }
 }

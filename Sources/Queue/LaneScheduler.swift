@@ -1,8 +1,10 @@
 // How many deliveries each lane may claim next. Pure.
 //
 // A lane is one app at one provider. Its room is what its provider can usefully hold (open streams, or 0 while no connection is
-// usable) within the configured window; a lane without room claims nothing, so its rows stay in the outbox, uncounted, and no
-// other lane notices.
+// usable) within the configured window and rate; nothing while its circuit is open or its provider asked for a pause. A lane
+// without room claims nothing, so its rows stay in the outbox, uncounted, and no other lane notices.
+
+public import Runtime
 
 /// Keeps the windows of all lanes and hands out allowances.
 public struct LaneScheduler: Sendable {
@@ -20,17 +22,25 @@ public struct LaneScheduler: Sendable {
     var window: Int
     var capacity: Int = 0
     var inFlight: Int = 0
-    var isPaused = false
+    var circuit = LaneCircuit()
+    var rate: RateLimit?
+    var throttledUntil = Instant(nanoseconds: .min)
 
-    var room: Int {
+    /// How many may be claimed now.
+    mutating func allowance(_ now: Instant) -> Int {
+      circuit.advance(now)
+      guard now >= throttledUntil else { return 0 }
+      switch circuit.state {
+      case .open: return 0
+      case .halfOpen: return capacity > 0 && inFlight == 0 ? 1 : 0
+      case .closed: break
+      }
       // Twice the capacity keeps the wire busy while the next claim is under way; the window bounds what a lane may hold.
-      isPaused ? 0 : max(0, min(window, capacity * 2) - inFlight)
-    }
-
-    /// A busy lane waits until a claim is worth its round trip; an idle one never waits.
-    var isWorthClaiming: Bool {
-      let worthwhile = min(window, capacity * 2) / 4
-      return room > 0 && (room >= worthwhile || inFlight == 0)
+      let most = min(window, capacity * 2)
+      let room = max(0, most - inFlight)
+      // A busy lane waits until a claim is worth its round trip; an idle one never waits.
+      guard room >= most / 4 || inFlight == 0 else { return 0 }
+      return min(room, rate?.available(now) ?? room)
     }
   }
 
@@ -43,11 +53,15 @@ public struct LaneScheduler: Sendable {
     self.limits = limits
   }
 
-  /// Adds a lane with the most deliveries it may hold at a time; its capacity is 0 until told.
-  public mutating func add(lane: Int16, window: Int) {
+  /// Adds a lane; its capacity is 0 until told.
+  ///
+  /// - Parameters:
+  ///   - window: the most deliveries it may hold at a time.
+  ///   - perSecond: the most it may send a second; nil for no limit.
+  public mutating func add(lane: Int16, window: Int, perSecond: Int? = nil) {
     guard indexByID[lane] == nil else { return }
     indexByID[lane] = lanes.count
-    lanes.append(Lane(id: lane, window: window))
+    lanes.append(Lane(id: lane, window: window, rate: perSecond.map(RateLimit.init)))
   }
 
   /// What the lane's provider can hold now.
@@ -55,14 +69,35 @@ public struct LaneScheduler: Sendable {
     withLane(lane) { $0.capacity = max(0, capacity) }
   }
 
-  /// While paused, a lane claims nothing.
-  public mutating func setPaused(_ isPaused: Bool, of lane: Int16) {
-    withLane(lane) { $0.isPaused = isPaused }
+  /// The provider wants nothing of this lane before `instant`.
+  public mutating func throttle(_ lane: Int16, until instant: Instant) {
+    withLane(lane) { $0.throttledUntil = max($0.throttledUntil, instant) }
+  }
+
+  /// The provider answered. Returns whether that opened the lane's circuit.
+  public mutating func didHear(_ answer: LaneCircuit.Answer, from lane: Int16, _ now: Instant) -> Bool {
+    var hasOpened = false
+    withLane(lane) { hasOpened = $0.circuit.didHear(answer, now) }
+    return hasOpened
+  }
+
+  /// How long the lane sends nothing at least: its circuit is open, or its provider asked for a pause.
+  public func wait(of lane: Int16, _ now: Instant) -> Nanoseconds {
+    guard let index = indexByID[lane] else { return .zero }
+    return max(lanes[index].circuit.wait(now), lanes[index].throttledUntil - now, .zero)
+  }
+
+  /// A delivery of the lane is sent once more.
+  public mutating func didResend(_ lane: Int16) {
+    withLane(lane) { $0.rate?.spend(1) }
   }
 
   /// Deliveries of the lane entered the gateway.
   public mutating func didClaim(_ count: Int, of lane: Int16) {
-    withLane(lane) { $0.inFlight += count }
+    withLane(lane) { lane in
+      lane.inFlight += count
+      lane.rate?.spend(count)
+    }
   }
 
   /// A delivery of the lane left the gateway, however.
@@ -80,14 +115,14 @@ public struct LaneScheduler: Sendable {
   public var hasCapacity: Bool { lanes.contains { $0.capacity > 0 } }
 
   /// What may be claimed now, for the lanes with room worth a claim.
-  public mutating func allowances() -> [LaneAllowance] {
+  public mutating func allowances(_ now: Instant) -> [LaneAllowance] {
     var allowances: [LaneAllowance] = []
     var left = limits.claimInAll
     for offset in lanes.indices where left > 0 {
-      let lane = lanes[(first + offset) % lanes.count]
-      guard lane.isWorthClaiming else { continue }
-      let limit = min(lane.room, limits.claimPerLane, left)
-      allowances.append(LaneAllowance(lane: lane.id, limit: Int32(limit)))
+      let index = (first + offset) % lanes.count
+      let limit = min(lanes[index].allowance(now), limits.claimPerLane, left)
+      guard limit > 0 else { continue }
+      allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit)))
       left -= limit
     }
     if !lanes.isEmpty { first = (first + 1) % lanes.count }

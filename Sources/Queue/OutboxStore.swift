@@ -65,6 +65,23 @@ public struct Parking: Sendable {
   }
 }
 
+/// A token that its provider called dead.
+public struct TokenInvalidation: Sendable {
+  /// `push.lane.id`: which app's token at which provider.
+  public var lane: Int16
+  public var token: [UInt8]
+  /// When it died, by the provider's word, in milliseconds since 1970; a token registered later is not meant.
+  public var since: Int64?
+  public var reason: String
+
+  public init(lane: Int16, token: [UInt8], since: Int64?, reason: String) {
+    self.lane = lane
+    self.token = token
+    self.since = since
+    self.reason = reason
+  }
+}
+
 /// The store could not do what it was asked; nothing was changed unless the connection broke on the way.
 public struct OutboxError: Error, Sendable, CustomStringConvertible {
   /// Worth trying again by itself, as when the database restarts.
@@ -85,6 +102,10 @@ public enum OutboxEvent: Sendable {
   case available
   /// The store cannot be reached; calls fail until `available`.
   case unavailable(reason: String)
+  /// A call has ended: nothing of its invites may leave any more.
+  case void(outboxID: Int64)
+  /// So many calls have ended at once that they were not named.
+  case voidAny
   /// This replica was declared dead and has registered anew: its claims are others' now. Drop everything unsent.
   case fenced
 }
@@ -100,4 +121,6 @@ public protocol OutboxStore: Sendable {
   func park(_ parkings: [Parking]) async throws(OutboxError) -> Int
   /// Gives claims back with the attempt uncounted; returns how many were still ours.
   func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int
+  /// Marks tokens dead unless they were registered since; returns how many were.
+  func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int
 }

@@ -41,9 +41,31 @@ import Testing
 
   @Test func `a dialect without a template for the provider is a failure of its own`() throws {
     #expect(throws: PlanningFailure.noTemplate) { try DeliveryFixture().plan("telnyx", .expo) }
-    var cancel = DeliveryFixture()
-    cancel.kind = .cancel
-    #expect(throws: PlanningFailure.noTemplate) { try cancel.plan("intercom", .fcm) }
+    for kind in [DeliveryKind.cancel, .missedCall] {
+      var fixture = DeliveryFixture()
+      fixture.kind = kind
+      #expect(throws: PlanningFailure.noTemplate) { try fixture.plan("telnyx", .expo) }
+    }
+  }
+
+  @Test(arguments: ShippedDialects.names) func `no dialect can cancel over APNs, whatever the device`(dialect: String)
+    throws
+  {
+    var fixture = DeliveryFixture()
+    fixture.kind = .cancel
+    for platform in [UInt8(0), 1, 2] {
+      fixture.platform = platform
+      #expect(throws: PlanningFailure.noTemplate) { try fixture.plan(dialect, .apns) }
+    }
+  }
+
+  @Test(arguments: ProviderKind.allCases)
+  func `a missed call takes the place of the one before it for the same call`(provider: ProviderKind) throws {
+    var fixture = DeliveryFixture()
+    fixture.kind = .missedCall
+    let request = try fixture.plan("intercom", provider)
+    #expect(request.kind == .missedCall)
+    #expect(request.collapseID == Array(fixture.callID.utf8))
   }
 
   @Test(arguments: MissingText.allCases) func `a payload without a caller cannot be rendered`(from: MissingText) throws
@@ -69,6 +91,30 @@ import Testing
     #expect(throws: PlanningFailure.payloadTooLarge(bytes: fits + copies, limit: limit)) {
       try fixture.plan("intercom", provider)
     }
+  }
+
+  @Test(arguments: ShippedDialects.names)
+  func `a call that rang can be cancelled and missed, whatever else its payload carries`(dialect: String) throws {
+    var fixture = DeliveryFixture()
+    // As much as a VoIP push can take: more than an alert can.
+    fixture.payload["metadata"] = ["clientVersion": "1"]
+    fixture.payload["pad"] = String(repeating: "x", count: dialect == "intercom" ? 4500 : 100_000)
+    #expect(try fixture.plan(dialect, .apns).body.count <= 5120)
+    for (kind, provider) in [(DeliveryKind.missedCall, ProviderKind.apns), (.missedCall, .fcm), (.cancel, .fcm)] {
+      fixture.kind = kind
+      #expect(try fixture.plan(dialect, provider).body.count < 1024)
+    }
+  }
+
+  @Test func `an alert's limit is 4096 bytes, not a VoIP push's 5120`() throws {
+    var fixture = DeliveryFixture()
+    fixture.kind = .missedCall
+    fixture.payload["buildingName"] = ""
+    let empty = try fixture.plan("intercom", .apns).body.count + #","buildingName":"""#.utf8.count
+    fixture.payload["buildingName"] = String(repeating: "x", count: 4096 - empty)
+    #expect(try fixture.plan("intercom", .apns).body.count == 4096)
+    fixture.payload["buildingName"] = String(repeating: "x", count: 4097 - empty)
+    #expect(throws: PlanningFailure.payloadTooLarge(bytes: 4097, limit: 4096)) { try fixture.plan("intercom", .apns) }
   }
 
   @Test func `an id names outbox row and push, and is a UUID of version 8`() throws {

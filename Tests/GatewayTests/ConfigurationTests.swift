@@ -178,7 +178,7 @@ private final class ConfigurationFolder {
     ),
     (
       app("expo: { token_file: x }"),
-      "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections"
+      "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections, rate_per_second"
     ),
     (
       app("expo: { acces_token_file: x }"),
@@ -205,7 +205,7 @@ private final class ConfigurationFolder {
     ("- a", "gateway.yaml:1: must be a mapping of keys, such as database: or apps:"),
     (
       app("expo: [1]"),
-      "gateway.yaml:4: apps.a.expo: must be a section with keys below it: url, access_token_file, connections"
+      "gateway.yaml:4: apps.a.expo: must be a section with keys below it: url, access_token_file, connections, rate_per_second"
     ),
     (app("expo: {}\n    dialect: { a: b }"), "gateway.yaml:5: apps.a.dialect: must be a single value, not a section"),
     (

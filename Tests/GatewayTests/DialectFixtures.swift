@@ -26,6 +26,9 @@ struct DeliveryFixture {
   var callKind = "incoming_call"
   var number: Int32 = 3
   var secondsLeft: Int64 = 60
+  var locale: String?
+  var appLocale: String?
+  var endReason: String?
 
   var callID: String { payload["callId"] as? String ?? "call-1" }
 
@@ -33,16 +36,16 @@ struct DeliveryFixture {
     Delivery(
       lease: DeliveryLease(outboxID: 4711, number: number, lease: 1), lane: 1, attempt: 1, kind: kind,
       environment: environment,
-      platform: platform, userID: Array(userID.utf8), token: Array("token".utf8), locale: nil,
+      platform: platform, userID: Array(userID.utf8), token: Array("token".utf8), locale: locale.map { Array($0.utf8) },
       callKind: Array(callKind.utf8),
       callID: Array(callID.utf8), payload: try! Array(JSONSerialization.data(withJSONObject: payload)),
       createdAtMicroseconds: (Self.nowMilliseconds - 5) * 1000,
       deadlineAtMicroseconds: (Self.nowMilliseconds + secondsLeft * 1000) * 1000,
-      deadline: Self.now + .seconds(secondsLeft))
+      deadline: Self.now + .seconds(secondsLeft), endReason: endReason.map { Array($0.utf8) })
   }
 
   func plan(_ dialect: String, _ provider: ProviderKind) throws -> PushRequest {
-    let planner = CallPlanner(dialect: try ShippedDialects.named(dialect)!, provider: provider)
+    let planner = CallPlanner(dialect: try ShippedDialects.named(dialect)!, provider: provider, appLocale: appLocale)
     return try planner.plan(delivery, now: Self.now, tag: 9).get()
   }
 

@@ -12,7 +12,7 @@ struct LaneSchedulerTests {
     scheduler.add(lane: 1, window: 100)
     scheduler.add(lane: 2, window: 100)
     scheduler.setCapacity(50, of: 2)
-    #expect(scheduler.allowances() == [LaneAllowance(lane: 2, limit: 100)])
+    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 2, limit: 100)])
   }
 
   @Test("the allowance is what the window and twice the capacity leave beside what is in flight")
@@ -20,11 +20,11 @@ struct LaneSchedulerTests {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 1000)
     scheduler.setCapacity(10, of: 1)
-    #expect(scheduler.allowances() == [LaneAllowance(lane: 1, limit: 20)])
+    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 20)])
     scheduler.didClaim(12, of: 1)
-    #expect(scheduler.allowances() == [LaneAllowance(lane: 1, limit: 8)])
+    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 8)])
     for _ in 0..<12 { scheduler.didFinish(1) }
-    #expect(scheduler.allowances() == [LaneAllowance(lane: 1, limit: 20)])
+    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 20)])
   }
 
   @Test("a busy lane with little room waits until a claim is worth it, an idle one never waits")
@@ -33,9 +33,9 @@ struct LaneSchedulerTests {
     scheduler.add(lane: 1, window: 100)
     scheduler.setCapacity(100, of: 1)
     scheduler.didClaim(90, of: 1)
-    #expect(scheduler.allowances() == [])
+    #expect(scheduler.allowances(at(0)) == [])
     for _ in 0..<90 { scheduler.didFinish(1) }
-    #expect(scheduler.allowances() == [LaneAllowance(lane: 1, limit: 100)])
+    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 100)])
   }
 
   @Test("a full claim is shared out in turn, so that no lane starves")
@@ -48,19 +48,110 @@ struct LaneSchedulerTests {
       scheduler.add(lane: Int16(lane), window: 100)
       scheduler.setCapacity(100, of: Int16(lane))
     }
-    let lanes = (0..<3).map { _ in scheduler.allowances().map(\.lane) }
+    let lanes = (0..<3).map { _ in scheduler.allowances(at(0)).map(\.lane) }
     #expect(lanes == [[1], [2], [3]])
   }
 
-  @Test("a paused lane claims nothing until it is resumed")
-  func paused() {
+  @Test("a provider that asked for a pause gets it, for its lane alone")
+  func throttle() {
+    var scheduler = LaneScheduler()
+    for lane in Int16(1)...2 {
+      scheduler.add(lane: lane, window: 10)
+      scheduler.setCapacity(10, of: lane)
+    }
+    scheduler.throttle(1, until: at(500))
+    scheduler.throttle(1, until: at(300))
+    #expect(scheduler.allowances(at(499)).map(\.lane) == [2])
+    #expect(scheduler.wait(of: 1, at(400)) == .milliseconds(100))
+    #expect(Set(scheduler.allowances(at(500)).map(\.lane)) == [1, 2])
+  }
+
+  @Test("a lane with a rate claims no more than its rate, and pays for what it sends again")
+  func rate() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 1000, perSecond: 600)
+    scheduler.setCapacity(1000, of: 1)
+    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 60)])
+    scheduler.didClaim(60, of: 1)
+    #expect(scheduler.allowances(at(0)) == [])
+    scheduler.didResend(1)
+    #expect(scheduler.allowances(at(50)) == [LaneAllowance(lane: 1, limit: 29)])
+  }
+
+  @Test("over a minute a lane sends its rate, however often it asks")
+  func rateOverTime() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 10_000, perSecond: 600)
+    scheduler.setCapacity(10_000, of: 1)
+    var claimed = 0
+    for millisecond in Int64(0)..<60_000 {
+      for allowance in scheduler.allowances(at(millisecond)) {
+        claimed += Int(allowance.limit)
+        scheduler.didClaim(Int(allowance.limit), of: 1)
+        for _ in 0..<allowance.limit { scheduler.didFinish(1) }
+      }
+    }
+    #expect((35_900...36_060).contains(claimed))
+  }
+
+  @Test("a lane whose circuit is half open tries a single delivery")
+  func probe() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 10)
     scheduler.setCapacity(10, of: 1)
-    scheduler.setPaused(true, of: 1)
-    #expect(scheduler.allowances() == [])
-    scheduler.setPaused(false, of: 1)
-    #expect(scheduler.allowances().count == 1)
+    #expect(scheduler.didHear(.unauthorized, from: 1, at(0)) == true)
+    #expect(scheduler.allowances(at(999)) == [])
+    #expect(scheduler.allowances(at(1000)) == [LaneAllowance(lane: 1, limit: 1)])
+    scheduler.didClaim(1, of: 1)
+    #expect(scheduler.allowances(at(1001)) == [])
+    #expect(scheduler.didHear(.working, from: 1, at(1002)) == false)
+    #expect(scheduler.allowances(at(1002)) == [LaneAllowance(lane: 1, limit: 19 - 10)])
+  }
+}
+
+@Suite("Lane circuit")
+struct LaneCircuitTests {
+  @Test("it opens after so many failures in a row, and a success between them starts the count anew")
+  func failures() {
+    var circuit = LaneCircuit()
+    for _ in 0..<19 { #expect(circuit.didHear(.failing, at(0)) == false) }
+    #expect(circuit.didHear(.working, at(0)) == false)
+    for _ in 0..<19 { #expect(circuit.didHear(.failing, at(0)) == false) }
+    #expect(circuit.didHear(.failing, at(0)) == true)
+    #expect(circuit.state == .open(until: at(1000)))
+  }
+
+  @Test("refused credentials open it at once")
+  func credentials() {
+    var circuit = LaneCircuit()
+    #expect(circuit.didHear(.unauthorized, at(0)) == true)
+  }
+
+  @Test("each failed probe doubles the time it stays open, up to 15 s; a success closes it")
+  func probes() {
+    var circuit = LaneCircuit()
+    var now = at(0)
+    var waits: [Int64] = []
+    _ = circuit.didHear(.unauthorized, now)
+    for _ in 0..<6 {
+      waits.append(circuit.wait(now).milliseconds)
+      now = now + circuit.wait(now)
+      circuit.advance(now)
+      #expect(circuit.state == .halfOpen)
+      #expect(circuit.didHear(.failing, now) == true)
+    }
+    #expect(waits == [1000, 2000, 4000, 8000, 15000, 15000])
+    #expect(circuit.didHear(.working, now) == false)
+    #expect(circuit.state == .closed)
+    #expect(circuit.wait(now) == .zero)
+  }
+
+  @Test("failures heard while it is open change nothing")
+  func late() {
+    var circuit = LaneCircuit()
+    _ = circuit.didHear(.unauthorized, at(0))
+    #expect(circuit.didHear(.failing, at(10)) == false)
+    #expect(circuit.state == .open(until: at(1000)))
   }
 }
 

@@ -125,6 +125,116 @@ for pid in $pids; do wait "$pid" || true; done
 equal "four gateways claim 3000 deliveries, each once" \
   "$(cat "$work"/claim.* | wc -l | tr -d ' ')/$(cat "$work"/claim.* | sort -u | wc -l | tr -d ' ')" "3000/3000"
 
+# --- The end of a call against a gateway: two sessions with open transactions, in both orders ---
+mkfifo "$work/one.in" "$work/two.in" "$work/one.out" "$work/two.out"
+PGAPPNAME=one psql -XAtq "$url" <"$work/one.in" >"$work/one.out" 2>&1 & one=$!
+exec 3>"$work/one.in" 4<"$work/one.out"
+PGAPPNAME=two psql -XAtq "$url" <"$work/two.in" >"$work/two.out" 2>&1 & two=$!
+exec 5>"$work/two.in" 6<"$work/two.out"
+# What a session prints until it has run everything it was told, as one line.
+read_all() { lines=; while read -r line && [ "$line" != done ]; do lines="$lines${lines:+ }$line"; done; echo "$lines"; }
+one() { printf '%s\n\\echo done\n' "$1" >&3; read_all <&4; }
+two() { two_starts "$1"; two_ends; }
+two_starts() { printf '%s\n\\echo done\n' "$1" >&5; }
+two_ends() { read_all <&6; }
+two_waits() {
+  until [ "$(sql -c "select wait_event_type from pg_stat_activity where application_name = 'two'")" = Lock ]; do
+    kill -0 $two || return 0
+  done
+}
+race_call() {
+  sql -c "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"$1\", \"from\": \"x\"}',
+    '[{\"userId\": \"u\", \"fcmToken\": \"end-token-0123456789\"}]')"
+}
+claim() { echo "select call_id || '/' || kind from push.claim($gateway, array[$lane]::smallint[], array[10], array['-infinity']::timestamptz[]);"; }
+give() { echo "select push.$1($gateway, array_agg(d.outbox_id), array_agg(n), array_agg(lease) $2) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = '$3' and d.state = 1;"; }
+park=", array_agg(1), array_agg(0), array_agg('Unavailable'::text)"
+owed() { sql -c "select string_agg(kind || ':' || state, ' ' order by n) from push.deliveries where call_id = '$1'"; }
+past() { sql -c "select string_agg(kind || ':' || outcome || ':' || reason, ' ' order by n) from push.delivery_history where call_id = '$1'"; }
+race_call end-0
+lane=$(sql -c "select id from push.lanes where app = 'end'")
+gateway=$(sql -c "select push.register_gateway('end', 'test')")
+one "$(claim)" >"$work/out"
+
+race_call end-1
+one "begin; $(claim)" >"$work/out"
+two_starts "select push.end_call('end-1', 'busy');"
+two_waits
+one "commit;" >"$work/out"
+equal "an end waits for a claim in flight" "$(two_ends | cut -d' ' -f1)" t
+equal "and sees it: the device is told" "$(owed end-1)" "invite:claimed cancel:ready"
+
+race_call end-2
+one "begin; select push.end_call('end-2', 'busy');" >"$work/out"
+equal "a claim passes by an end in progress" "$(two "$(claim)")" "end-1/1"
+one "commit;" >"$work/out"
+equal "and takes nothing of it afterwards" "$(two "$(claim)")/$(past end-2)" "/invite:void:CallEnded"
+
+race_call end-3
+one "begin; select push.end_call('end-3', 'busy'); rollback;" >"$work/out"
+equal "an end rolled back has not happened" "$(two "$(claim)")" "end-3/0"
+
+for way in park release; do
+  call=end-$way
+  race_call $call
+  one "$(claim)" >"$work/out"
+  one "begin; select push.end_call('$call', 'busy');" >"$work/out"
+  extra=; [ $way = release ] || extra=$park
+  equal "$way during an end in progress does not wait for it" "$(two "$(give $way "$extra" $call)")" 1
+  equal "what it gave back is not ready meanwhile" "$(two "select push.promote(); $(claim)")/$(owed $call)" "0/invite:waiting"
+  one "commit;" >"$work/out"
+  equal "and void afterwards" "$(two "select push.promote(); $(claim)")/$(past $call)" "0 $call/1/invite:void:CallEnded"
+
+  call=$way-first
+  race_call $call
+  one "$(claim)" >"$work/out"
+  one "begin; $(give $way "$extra" $call)" >"$work/out"
+  two_starts "select push.end_call('$call', 'busy');"
+  [ $way = park ] || two_waits
+  one "commit;" >"$work/out"
+  two_ends >"$work/out"
+  equal "a $way in flight when the call ends leaves nothing to send" \
+    "$(two "select push.promote(); $(claim)" | grep -c "$call/0")/$(past $call)" "0/invite:void:CallEnded"
+done
+
+race_call end-back
+one "$(claim)" >"$work/out"
+one "begin; select push.end_call('end-back', 'busy');" >"$work/out"
+two "$(give release "" end-back)" >"$work/out"
+one "rollback;" >"$work/out"
+equal "released during an end that was rolled back: it is sent again" "$(two "select push.promote(); $(claim)")" "1 end-back/0"
+
+race_call end-both
+one "begin; select push.answer_call('end-both', 'u');" >"$work/out"
+two_starts "select push.end_call('end-both');"
+two_waits
+one "commit;" >"$work/out"
+equal "answer and end at once: one truth" "$(two_ends)/$(sql -c "select state from push.outbox where call_id = 'end-both'")" "f/answered"
+exec 3>&- 5>&-
+wait $one $two || true
+exec 4<&- 6<&-
+
+notices() { grep -o 'Asynchronous notification "push_control" with payload "[^"]*"' | sed 's/.*payload "//; s/"//; s/[0-9][0-9]*/N/' | sort | uniq -c | tr -s ' \n' ' '; }
+for k in 1 3 101; do
+  sql -c "insert into push.outbox (app, payload, recipients) select 'end', jsonb_build_object('callId', 'notice-$k-' || g, 'from', 'x'),
+    '[{\"userId\": \"u\", \"fcmToken\": \"end-token-0123456789\"}]' from generate_series(1, $k) g"
+  sql -c "select count(*) from push.claim($gateway, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[])" >"$work/out"
+  want=" $k void N "; [ $k -le 100 ] || want=" 1 void * "
+  equal "$k claimed calls end: gateways are told" "$(sql <<SQL | notices
+listen push_control;
+update push.outbox set state = 'ended' where call_id like 'notice-$k-%';
+select 1;
+SQL
+)" "$want"
+done
+equal "new dead tokens are told once a call" "$(sql <<SQL | grep -c 'push_token_invalidations'
+listen push_token_invalidations;
+select push.invalidate_tokens(array[$lane, $lane]::smallint[], array['told-token-0123456789-1', 'told-token-0123456789-2'], array[null, null]::timestamptz[], array['UNREGISTERED', 'UNREGISTERED']);
+select push.invalidate_tokens(array[$lane]::smallint[], array['told-token-0123456789-1'], array[null]::timestamptz[], array['UNREGISTERED']);
+select 1;
+SQL
+)" 1
+
 # --- The plan of the statement inside push.claim, as it really runs ---
 if sql -c "load 'auto_explain'" 2>/dev/null; then
   sql >"$work/out" 2>"$work/plan" <<SQL
@@ -149,6 +259,18 @@ SQL
   equal "enqueueing scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
   equal "enqueueing finds a user's devices by index" "$(grep -c 'using devices_of_user' "$work/plan")" 1
   equal "enqueueing finds dead tokens by index" "$(grep -c 'using token_invalidations_lookup' "$work/plan")" 1
+
+  sql >"$work/out" 2>"$work/plan" <<'SQL'
+set client_min_messages = log; load 'auto_explain';
+set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
+select push.end_call('plan');
+select push.miss();
+SQL
+  equal "the end of a call scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
+  equal "it looks up the call's deliveries, each time" "$(grep -c 'using delivery_pkey' "$work/plan")" 3
+  equal "it looks up nothing by a whole index" \
+    "$(grep -A1 -E 'Index (Only )?Scan using' "$work/plan" | grep -vE 'Index (Only )?Scan|Index Cond|^--' | wc -l | tr -d ' ')" 0
+  equal "late calls are found by the index on ringing ones" "$(grep -c 'using outbox_ringing' "$work/plan")" 1
 fi
 
 cat "$results"

@@ -33,9 +33,11 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("apps.*.fcm.url", "https://fcm.googleapis.com"),
     ConfigurationKey("apps.*.fcm.connections", "1 to 64; 4"),
     ConfigurationKey("apps.*.fcm.streams_per_connection", "1 to 10000; 100"),
+    ConfigurationKey("apps.*.fcm.rate_per_second", "most messages a second, 1 to 1000000; 10000, the default quota"),
     ConfigurationKey("apps.*.expo.url", "https://exp.host"),
     ConfigurationKey("apps.*.expo.access_token_file", "file with the access token, where the project asks for one"),
     ConfigurationKey("apps.*.expo.connections", "requests at a time, 1 to 64; 6"),
+    ConfigurationKey("apps.*.expo.rate_per_second", "most pushes a second, 1 to 1000000; 600, the limit of a project"),
   ]
 
   /// The names that may follow `prefix`, empty if nothing may.

@@ -101,7 +101,8 @@ extension GatewayConfiguration {
       serviceAccountFile: reader.requiredFile(path + ["service_account_file"]),
       url: reader.providerURL(path + ["url"], default: "https://fcm.googleapis.com"),
       connections: reader.integer(path + ["connections"], in: 1...64, default: 4),
-      streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 100))
+      streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 100),
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 10_000))
   }
 
   private static func expo(_ path: [String], _ reader: inout ConfigurationReader) -> Expo? {
@@ -109,7 +110,8 @@ extension GatewayConfiguration {
     return Expo(
       url: reader.providerURL(path + ["url"], default: "https://exp.host"),
       accessTokenFile: reader.file(path + ["access_token_file"]),
-      connections: reader.integer(path + ["connections"], in: 1...64, default: 6))
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 6),
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 600))
   }
 
   // MARK: - The file

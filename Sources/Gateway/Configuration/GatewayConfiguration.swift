@@ -38,12 +38,16 @@ struct GatewayConfiguration: Sendable, Equatable {
     var url: ProviderURL
     var connections: Int
     var streamsPerConnection: Int
+    /// Most messages sent a second.
+    var ratePerSecond: Int
   }
 
   struct Expo: Sendable, Equatable {
     var url: ProviderURL
     var accessTokenFile: String?
     var connections: Int
+    /// Most pushes sent a second.
+    var ratePerSecond: Int
   }
 
   struct App: Sendable {

@@ -33,6 +33,14 @@ enum PlanningFailure: Error, Equatable, Sendable {
 struct CallPlanner: Sendable {
   let dialect: Dialect
   let provider: ProviderKind
+  private let appLanguage: Language?
+
+  /// - Parameter appLocale: BCP 47; the language of texts the gateway writes itself where the device's locale gives none.
+  init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil) {
+    self.dialect = dialect
+    self.provider = provider
+    appLanguage = appLocale.flatMap { Language(locale: $0.utf8) }
+  }
 
   /// - Parameters:
   ///   - now: compared with the delivery's deadline; what is left of it also gives the time of sending on the database's clock,
@@ -71,7 +79,7 @@ struct CallPlanner: Sendable {
     guard let template = dialect.template(provider, kind, on: platform) else { throw .noTemplate }
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
     do throws(TemplateRenderer.MissingField) {
-      return try TemplateRenderer(delivery, sentAtMilliseconds: sentAt).render(template)
+      return try TemplateRenderer(delivery, sentAtMilliseconds: sentAt, appLanguage: appLanguage).render(template)
     } catch {
       throw .missingField(error.name.spelling)
     }

@@ -6,27 +6,41 @@ extension ShippedDialects {
       "apns": {
         "invite": {
           "type": "${callType}",
-          "callId": "${callId}",
-          "callerJid": "${from}",
-          "callerName": "${fromName|from}",
           "isVideo": "${isVideo:json}",
-          "timestamp": "${timestamp}",
-          "expiresAt": "${expiresAt}",
-          "seq": "${seq}"
+          \#(caller),
+          \#(DialectFragments.stamps)
+        },
+        "missed_call": {
+          "aps": \#(DialectFragments.missedCallAlert(title: "${fromName|from}")),
+          "type": "missed_call",
+          "isVideo": "${isVideo:json}",
+          \#(caller),
+          \#(DialectFragments.stamps)
         }
       },
       "fcm": {
         "invite": {
           "type": "${callType}",
-          "callId": "${callId}",
-          "callerJid": "${from}",
-          "callerName": "${fromName|from}",
           "isVideo": "${isVideo}",
-          "timestamp": "${timestamp}",
-          "expiresAt": "${expiresAt}",
-          "seq": "${seq}"
+          \#(caller),
+          \#(DialectFragments.stamps)
+        },
+        "cancel": {
+          "type": "${callType}",
+          "isVideo": "${isVideo}",
+          \#(DialectFragments.callCancelled)
+        },
+        "missed_call": {
+          \#(DialectFragments.missedCallData(title: "${fromName|from}")),
+          "isVideo": "${isVideo}",
+          \#(caller),
+          \#(DialectFragments.stamps)
         }
       }
     }
+    """#
+
+  private static let caller = #"""
+    "callerJid": "${from}", "callerName": "${fromName|from}"
     """#
 }

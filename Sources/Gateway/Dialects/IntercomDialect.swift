@@ -2,7 +2,8 @@
 //
 // `from` is a reserved FCM key, so the flat FCM data has it as `fromId`, and `body` has the whole canonical object as a JSON string:
 // where an Expo app's background task looks for it. An Android phone gets data only, because a visible notification would keep
-// the task from running; an iPhone with nothing but an Expo token can only be shown an alert.
+// the task from running; an iPhone with nothing but an Expo token can only be shown an alert. The FCM data of a missed call has
+// its text as `message` as well: that is where expo-notifications looks for what to show.
 
 extension ShippedDialects {
   static let intercom = #"""
@@ -12,35 +13,46 @@ extension ShippedDialects {
           "type": "intercom_call",
           "action": "incoming_call",
           "isVoip": true,
-          "callId": "${callId}",
           "from": "${from}",
           "fromName": "${fromName|'Porteiro'}",
           "apartmentNumber": "${apartmentNumber?}",
           "buildingName": "${buildingName?}",
           "channelName": "${channelName?}",
           "metadata": "${metadata?:json}",
-          "timestamp": "${timestamp}",
-          "expiresAt": "${expiresAt}",
-          "seq": "${seq}",
+          \#(DialectFragments.stamps),
           "$payload": "others"
+        },
+        "missed_call": {
+          "aps": \#(DialectFragments.missedCallAlert(title: "${fromName|'Porteiro'}")),
+          "type": "missed_call",
+          "from": "${from}",
+          \#(missedCaller)
         }
       },
       "fcm": {
         "invite": {
           "type": "intercom_call",
           "action": "incoming_call",
-          "callId": "${callId}",
           "fromId": "${from}",
           "fromName": "${fromName|'Porteiro'}",
           "apartmentNumber": "${apartmentNumber?}",
           "buildingName": "${buildingName?}",
           "channelName": "${channelName?}",
           "metadata": "${metadata?}",
-          "timestamp": "${timestamp}",
-          "expiresAt": "${expiresAt}",
-          "seq": "${seq}",
+          \#(DialectFragments.stamps),
           "$payload": "others",
           "body": {"$string": \#(canonical)}
+        },
+        "cancel": {
+          "type": "intercom_call",
+          \#(DialectFragments.callCancelled),
+          "body": {"$string": \#(cancel)}
+        },
+        "missed_call": {
+          \#(DialectFragments.missedCallData(title: "${fromName|'Porteiro'}")),
+          "message": "${missedCallText}",
+          "fromId": "${from}",
+          \#(missedCaller)
         }
       },
       "expo": {
@@ -55,6 +67,11 @@ extension ShippedDialects {
           "sound": "default",
           "_contentAvailable": true,
           "data": \#(canonical)
+        },
+        "cancel": {"_contentAvailable": true, "data": \#(cancel)},
+        "missed_call": {
+          \#(DialectFragments.missedCallMessage(title: "${fromName|'Porteiro'}")),
+          "data": {"type": "missed_call", "from": "${from}", \#(missedCaller)}
         }
       }
     }
@@ -65,17 +82,28 @@ extension ShippedDialects {
     {
       "type": "intercom_call",
       "action": "incoming_call",
-      "callId": "${callId}",
       "from": "${from}",
       "fromName": "${fromName|'Porteiro'}",
       "apartmentNumber": "${apartmentNumber?}",
       "buildingName": "${buildingName?}",
       "channelName": "${channelName?}",
       "metadata": "${metadata?:json}",
-      "timestamp": "${timestamp}",
-      "expiresAt": "${expiresAt}",
-      "seq": "${seq}",
+      \#(DialectFragments.stamps),
       "$payload": "others"
     }
+    """#
+
+  /// What ends a ringing call, wherever the app finds it.
+  private static let cancel = #"""
+    {"type": "intercom_call", \#(DialectFragments.callCancelled)}
+    """#
+
+  /// Who called and from where, but for `from` itself.
+  private static let missedCaller = #"""
+    "fromName": "${fromName|'Porteiro'}",
+    "apartmentNumber": "${apartmentNumber?}",
+    "buildingName": "${buildingName?}",
+    "channelName": "${channelName?}",
+    \#(DialectFragments.stamps)
     """#
 }

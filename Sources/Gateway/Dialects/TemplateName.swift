@@ -31,12 +31,16 @@ enum TemplateName: Equatable, Sendable {
   case isVideo
   /// `video_call` for a video call, else `call`.
   case callType
+  /// Why the call ended, as the backend said it; nothing while it rings.
+  case endReason
+  /// "Missed call" or "Missed video call" in the device's language.
+  case missedCallText
 
   private static let plain: [(name: String, value: TemplateName)] = [
     ("callId", .callID), ("from", .from), ("fromName", .fromName), ("apartmentNumber", .apartmentNumber),
     ("buildingName", .buildingName), ("channelName", .channelName), ("metadata", .metadata), ("timestamp", .timestamp),
     ("expiresAt", .expiresAt), ("seq", .sequence), ("userId", .userID), ("locale", .locale), ("isVideo", .isVideo),
-    ("callType", .callType),
+    ("callType", .callType), ("reason", .endReason), ("missedCallText", .missedCallText),
   ]
 
   /// Every name that takes no suffix, for error messages.

@@ -14,11 +14,15 @@ struct TemplateRenderer {
   private let payload: JSONScanner
   private let fields: BaseCallData
   private let sentAtMilliseconds: Int64
+  private let appLanguage: Language?
 
-  /// - Parameter sentAtMilliseconds: the time of sending by the database's clock, milliseconds since 1970.
-  init(_ delivery: Delivery, sentAtMilliseconds: Int64) {
+  /// - Parameters:
+  ///   - sentAtMilliseconds: the time of sending by the database's clock, milliseconds since 1970.
+  ///   - appLanguage: for a device whose locale is unknown, or in none of our languages.
+  init(_ delivery: Delivery, sentAtMilliseconds: Int64, appLanguage: Language?) {
     self.delivery = delivery
     self.sentAtMilliseconds = sentAtMilliseconds
+    self.appLanguage = appLanguage
     payload = JSONScanner(trusting: delivery.payload)  // from a jsonb column
     fields = BaseCallData(payload)
   }
@@ -115,6 +119,8 @@ struct TemplateRenderer {
     case .locale: if let locale = delivery.locale { writer.escape(locale, locale.indices) }
     case .isVideo: writer.bytes.append(contentsOf: isVideo ? Self.true : Self.false)
     case .callType: writer.bytes.append(contentsOf: isVideo ? Self.videoCall : Self.call)
+    case .endReason: if let reason = delivery.endReason { writer.escape(reason, reason.indices) }
+    case .missedCallText: writer.bytes.append(contentsOf: MissedCallText.text(in: language, isVideo: isVideo).utf8)
     default: if let value = value(of: name) { appendText(value, to: &writer) }
     }
   }
@@ -170,6 +176,11 @@ struct TemplateRenderer {
     if delivery.callKind == Self.videoCall { return true }
     guard let value = value(of: .metadataMember(Self.isVideoKey)) else { return false }
     return payload.boolean(value) ?? (payload.contents(value)?.elementsEqual(Self.true) ?? false)
+  }
+
+  /// The device's, else the app's, else English.
+  private var language: Language {
+    delivery.locale.flatMap { Language(locale: $0) } ?? appLanguage ?? .english
   }
 
   private static let `true` = Array("true".utf8)

@@ -17,6 +17,8 @@ actor Dispatcher {
     var lane: Int  // index into `lanes`
     var attempts: Int32
     var isWaiting = false
+    /// Its call has ended: it is not sent again.
+    var isVoid = false
     /// Whether sending it again is another attempt.
     var isNextCounted = false
     var reason: String?
@@ -44,6 +46,8 @@ actor Dispatcher {
   private var releases = SettlementBatcher<DeliveryLease>()
   private(set) var counters = DispatcherCounters()
 
+  private var invalidations = SettlementBatcher<TokenInvalidation>()
+  private var ended = EndedCalls()
   private var isStoreAvailable = false
   private var isClaiming = false
   private var isDraining = false
@@ -62,7 +66,7 @@ actor Dispatcher {
     self.loop = loop
     self.logger = logger
     outgoing = Array(repeating: [], count: lanes.count)
-    for lane in lanes { scheduler.add(lane: lane.id, window: lane.window) }
+    for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }
 
   // MARK: - Events
@@ -97,6 +101,10 @@ actor Dispatcher {
     case .available: isStoreAvailable = true
     case .unavailable: isStoreAvailable = false
     case .fenced: dropWaiting()
+    case .void(let outboxID):
+      ended.insert(outboxID, loop.now)
+      void { $0 == outboxID }
+    case .voidAny: void { _ in true }
     }
     planPump()
   }
@@ -145,7 +153,7 @@ actor Dispatcher {
   /// Wakes the pump at the earliest time something is due.
   private func setAlarm() {
     var next = retries.earliest ?? .distantFuture
-    for due in [settlements.due, parkings.due, releases.due] { next = min(next, due ?? .distantFuture) }
+    for due in [settlements.due, parkings.due, releases.due, invalidations.due] { next = min(next, due ?? .distantFuture) }
     if mayClaim { next = min(next, pacer.next) }
     guard next != alarmAt || alarm?.isPending != true else { return }
     alarm?.cancel()
@@ -164,7 +172,7 @@ actor Dispatcher {
 
   private func claimIfDue(_ now: Instant) {
     guard mayClaim, pacer.next <= now else { return }
-    let allowances = scheduler.allowances()
+    let allowances = scheduler.allowances(now)
     guard !allowances.isEmpty else {
       pacer.didClaim(0, now)  // a result or a connection will make room and pump again
       return
@@ -192,7 +200,7 @@ actor Dispatcher {
       guard let lane = laneIndexByID[delivery.lane] else { preconditionFailure("claimed from a lane nobody asked for") }
       scheduler.didClaim(1, of: delivery.lane)
       let slot = held.insert(Held(delivery: delivery, lane: lane, attempts: delivery.attempt))
-      if isDraining {
+      if isDraining || (delivery.kind == .invite && ended.contains(delivery.lease.outboxID)) {
         release(slot, now)
       } else {
         send(slot, now)
@@ -207,6 +215,7 @@ actor Dispatcher {
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(slot)) {
     case .success(let request):
       outgoing[entry.lane].append(request)
+      if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
       if entry.isNextCounted { held[slot]?.attempts += 1 }
       held[slot]?.isNextCounted = false
       counters.sent += 1
@@ -243,6 +252,7 @@ actor Dispatcher {
       of: result.outcome, attempts: Int(entry.attempts), deadline: entry.delivery.deadline, answeredAt: result.answeredAt,
       random: .random(in: 0..<1))
     held[slot] = entry
+    heed(result.outcome, entry, now)
     switch disposition {
     case .settle(let outcome, let reason):
       var messageID: String?
@@ -250,9 +260,13 @@ actor Dispatcher {
       finish(slot, outcome, reason: reason ?? entry.reason, messageID: messageID, now)
     case .retry(let wait, let reason, let isCounted):
       held[slot]?.reason = reason
-      if isDraining {
-        isCounted ? park(slot, after: wait, reason: reason, now) : release(slot, now)
+      let laneWait = scheduler.wait(of: entry.delivery.lane, now)
+      if entry.isVoid {
+        release(slot, now)
+      } else if isDraining || laneWait > policy.longestInMemory {
+        isCounted ? park(slot, after: max(wait, laneWait), reason: reason, now) : release(slot, now)
       } else {
+        let wait = max(wait, laneWait)
         held[slot]?.isNextCounted = isCounted
         held[slot]?.isWaiting = true
         retries.insert(slot, at: now + wait)
@@ -260,6 +274,41 @@ actor Dispatcher {
     case .park(let wait, let reason):
       park(slot, after: wait, reason: reason, now)
     }
+  }
+
+  /// Nothing of these calls' invites may leave any more: what waits goes back to the outbox, which ends it as void; what is
+  /// with a provider is not sent again.
+  private func void(_ isMeant: (Int64) -> Bool) {
+    let now = loop.now
+    for slot in held.occupied {
+      guard let entry = held[slot], entry.delivery.kind == .invite, isMeant(entry.delivery.lease.outboxID) else { continue }
+      if entry.isWaiting { release(slot, now) } else { held[slot]?.isVoid = true }
+    }
+  }
+
+  /// What an outcome says about the whole lane.
+  private func heed(_ outcome: PushOutcome, _ entry: Held, _ now: Instant) {
+    let lane = entry.delivery.lane
+    let answer: LaneCircuit.Answer
+    switch outcome {
+    case .tokenInvalid(let reason, let since):
+      answer = .working
+      invalidations.add(
+        TokenInvalidation(lane: lane, token: entry.delivery.token, since: since, reason: reason), now)
+    case .accepted, .rejected: answer = .working
+    case .throttled(_, let after, let isLaneWide):
+      answer = .working
+      if isLaneWide { scheduler.throttle(lane, until: now + (after ?? policy.base)) }
+    case .unavailable, .unknown: answer = .failing
+    case .unauthorized: answer = .unauthorized
+    case .refused, .expired: return  // the provider never saw it
+    }
+    guard scheduler.didHear(answer, from: lane, now) else { return }
+    logger.error(
+      "A lane's circuit has opened: its deliveries wait in the outbox",
+      metadata: [
+        "app": "\(lanes[entry.lane].app)", "provider": "\(lanes[entry.lane].kind.rawValue)", "outcome": "\(outcome)",
+      ])
   }
 
   private func finish(
@@ -322,6 +371,14 @@ actor Dispatcher {
         isWritten ? dispatcher.parkings.didFlush() : dispatcher.parkings.didFail(batch, dispatcher.loop.now)
       }
     }
+    while let batch = invalidations.take(now, isLast: isDraining) {
+      write(batch) { store, batch throws(OutboxError) in
+        _ = try await store.invalidate(batch)
+        return batch.count
+      } done: { dispatcher, isWritten in
+        isWritten ? dispatcher.invalidations.didFlush() : dispatcher.invalidations.didFail(batch, dispatcher.loop.now)
+      }
+    }
     while let batch = releases.take(now, isLast: isDraining) {
       write(batch) { store, batch throws(OutboxError) in
         try await store.release(batch)
@@ -356,7 +413,7 @@ actor Dispatcher {
   }
 
   private var isIdle: Bool {
-    held.isEmpty && !isClaiming && settlements.isIdle && parkings.isIdle && releases.isIdle
+    held.isEmpty && !isClaiming && settlements.isIdle && parkings.isIdle && releases.isIdle && invalidations.isIdle
   }
 
   /// Stops claiming, lets what is in flight finish until `deadline`, gives the rest back, and writes everything down.

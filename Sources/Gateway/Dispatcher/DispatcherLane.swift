@@ -14,6 +14,8 @@ struct DispatcherLane: Sendable {
   var planner: CallPlanner
   /// Most deliveries held at a time.
   var window: Int
+  /// Most deliveries sent a second; nil for no limit.
+  var perSecond: Int?
 }
 
 extension PushProvider {

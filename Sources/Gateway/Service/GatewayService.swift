@@ -65,11 +65,12 @@ final class GatewayService: Service {
     var lanes: [DispatcherLane] = []
     for (app, providers) in planned {
       try await outbox.register(app: app.name, ringSeconds: app.ringSeconds)
-      for (kind, (provider, window)) in providers {
+      for (kind, (provider, window, perSecond)) in providers {
         let id = try await outbox.register(lane: kind.rawValue, app: app.name)
         let planner = CallPlanner(dialect: app.dialect, provider: kind)
         lanes.append(
-          DispatcherLane(id: id, app: app.name, kind: kind, provider: provider, planner: planner, window: window))
+          DispatcherLane(id: id, app: app.name, kind: kind, provider: provider, planner: planner, window: window,
+            perSecond: perSecond))
       }
     }
     let dispatcher = Dispatcher(store: outbox, lanes: lanes, loop: loop, logger: logger)

@@ -18,10 +18,11 @@ struct ProviderFactory {
     self.logger = logger
   }
 
-  /// A provider and the most deliveries that it may hold: twice what can be on the wire, so that the next are at hand.
+  /// A provider, the most deliveries that it may hold (twice what can be on the wire, so that the next are at hand), and the
+  /// most it may send a second.
   ///
   /// - Throws: what is wrong with a key, an account or a certificate file, naming the file.
-  mutating func make(_ kind: ProviderKind, for app: GatewayConfiguration.App) throws -> (any PushProvider, window: Int) {
+  mutating func make(_ kind: ProviderKind, for app: GatewayConfiguration.App) throws -> (any PushProvider, window: Int, perSecond: Int?) {
     var logger = logger
     logger[metadataKey: "app"] = "\(app.name)"
     logger[metadataKey: "provider"] = "\(kind.rawValue)"
@@ -34,7 +35,7 @@ struct ProviderFactory {
 
   private mutating func apns(
     _ app: GatewayConfiguration.App, _ logger: Logger
-  ) throws -> (any PushProvider, window: Int) {
+  ) throws -> (any PushProvider, window: Int, perSecond: Int?) {
     guard let settings = app.apns else { preconditionFailure("\(app.name) has no apns section") }
     let tls = try TLSContext.client(caFile: caFile)
     let identity = "\(settings.teamID)/\(settings.keyID)"
@@ -54,10 +55,10 @@ struct ProviderFactory {
       production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls),
       sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls), pool: pool)
     let provider = APNsProvider(configuration, tokens: tokens, loop: loop, logger: logger)
-    return (provider, 2 * settings.connections * settings.streamsPerConnection)
+    return (provider, 2 * settings.connections * settings.streamsPerConnection, nil)
   }
 
-  private mutating func fcm(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> (any PushProvider, window: Int) {
+  private mutating func fcm(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> (any PushProvider, window: Int, perSecond: Int?) {
     guard let settings = app.fcm else { preconditionFailure("\(app.name) has no fcm section") }
     let account = try FCMServiceAccount.load(file: settings.serviceAccountFile)
     let identity = "\(account.clientEmail) \(account.tokenURI)"
@@ -70,14 +71,15 @@ struct ProviderFactory {
     let provider = FCMProvider(
       FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool), tokens: tokens, loop: loop,
       logger: logger)
-    return (provider, 2 * settings.connections * settings.streamsPerConnection)
+    return (provider, 2 * settings.connections * settings.streamsPerConnection, settings.ratePerSecond)
   }
 
-  private func expo(_ app: GatewayConfiguration.App) throws -> (any PushProvider, window: Int) {
+  private func expo(_ app: GatewayConfiguration.App) throws -> (any PushProvider, window: Int, perSecond: Int?) {
     guard let settings = app.expo else { preconditionFailure("\(app.name) has no expo section") }
     let token = try settings.accessTokenFile.map { try ExpoConfiguration.readAccessToken(file: $0) }
     var configuration = ExpoConfiguration(url: settings.url.description, accessToken: token, caFile: caFile)
     configuration.requestsMax = settings.connections
-    return (ExpoProvider(configuration: configuration, loop: loop), 2 * settings.connections * configuration.messagesMax)
+    let provider = ExpoProvider(configuration: configuration, loop: loop)
+    return (provider, 2 * settings.connections * configuration.messagesMax, settings.ratePerSecond)
   }
 }

@@ -12,6 +12,7 @@ struct OutboxMaintenance {
 
   private var jobs = [
     Job(statement: OutboxStatements.promote, interval: .milliseconds(250)),
+    Job(statement: OutboxStatements.miss, interval: .milliseconds(250)),
     Job(statement: OutboxStatements.expire, interval: .seconds(1)),
     Job(statement: OutboxStatements.reap, interval: .milliseconds(500)),
     Job(statement: OutboxStatements.ensurePartitions, interval: .seconds(3600)),

@@ -16,6 +16,7 @@ enum OutboxStatements {
     sql: "select set_config('statement_timeout', '5s', false), set_config('lock_timeout', '1s', false)")
 
   static let listen = PostgresStatement(name: "listen", sql: "listen push_outbox")
+  static let listenControl = PostgresStatement(name: "listen_control", sql: "listen push_control")
 
   static let registerGateway = PostgresStatement(
     name: "register_gateway", sql: "select push.register_gateway($1, $2)")
@@ -28,25 +29,28 @@ enum OutboxStatements {
     name: "claim",
     sql: """
       select lane, outbox_id, n, lease, attempt, kind, environment, platform, user_id, token, locale, app_call_kind,
-        call_id, payload, created_at, deadline_at, remaining_us
+        call_id, payload, created_at, deadline_at, remaining_us, end_reason
       from push.claim($1, $2, $3, $4)
       """)
 
   /// The columns of `claim`, in order.
   enum ClaimColumn: Int {
     case lane, outboxID, number, lease, attempt, kind, environment, platform, userID, token, locale, callKind
-    case callID, payload, createdAt, deadlineAt, remaining
+    case callID, payload, createdAt, deadlineAt, remaining, endReason
   }
 
   static let settle = PostgresStatement(
     name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")
   static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7)")
+  static let invalidate = PostgresStatement(
+    name: "invalidate", sql: "select push.invalidate_tokens($1, $2, $3, $4)")
   static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
 
   // Maintenance, by whichever replica holds the lock of the same session.
   static let tryLead = PostgresStatement(name: "try_lead", sql: "select pg_try_advisory_lock(7781, 2)")
   static let promote = PostgresStatement(name: "promote", sql: "select push.promote()")
   static let expire = PostgresStatement(name: "expire", sql: "select push.expire()")
+  static let miss = PostgresStatement(name: "miss", sql: "select push.miss()")
   static let reap = PostgresStatement(name: "reap", sql: "select push.reap()")
   static let ensurePartitions = PostgresStatement(name: "ensure_partitions", sql: "select push.ensure_partitions()")
   static let dropPartitions = PostgresStatement(name: "drop_partitions", sql: "select push.drop_partitions()")

@@ -59,7 +59,7 @@ public actor PostgresOutbox: OutboxStore {
     settlements = OutboxLink(url: options.url, applicationName: "push-gateway settlements", setUp: work, loop: loop)
     control = OutboxLink(
       url: options.url, applicationName: "push-gateway control",
-      setUp: [OutboxStatements.setUpControl, OutboxStatements.listen], loop: loop)
+      setUp: [OutboxStatements.setUpControl, OutboxStatements.listen, OutboxStatements.listenControl], loop: loop)
   }
 
   // MARK: - Life
@@ -73,7 +73,7 @@ public actor PostgresOutbox: OutboxStore {
     }
     control.onUp = { report(.bell) }  // whatever was enqueued while we did not listen
     control.onDown = { self.controlIsDown($0) }
-    control.onNotification = { _, _ in report(.bell) }
+    control.onNotification = { channel, payload in report(OutboxEvent(channel: channel, payload: payload)) }
     for link in [claims, settlements, control] { link.open() }
   }
 
@@ -252,6 +252,15 @@ public actor PostgresOutbox: OutboxStore {
     return Int(try await perform(settlements, OutboxStatements.release, parameters).int64(0, 0))
   }
 
+  public func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int {
+    var parameters = PostgresParameters()
+    parameters.append(tokens.map(\.lane))
+    parameters.append(texts: tokens.map(\.token))
+    parameters.append(timestamps: tokens.map { $0.since.map { $0 * 1000 } })
+    parameters.append(tokens.map { Optional($0.reason) })
+    return Int(try await perform(settlements, OutboxStatements.invalidate, parameters).int64(0, 0))
+  }
+
   // MARK: - Helpers
 
   private func identity() throws(OutboxError) -> Int32 {
@@ -304,9 +313,21 @@ public actor PostgresOutbox: OutboxStore {
           createdAtMicroseconds: result.timestamp(row, Column.createdAt.rawValue),
           deadlineAtMicroseconds: deadline,
           // Counted from before the question left: early by the way there, and so never late.
-          deadline: asked + .microseconds(remaining)))
+          deadline: asked + .microseconds(remaining),
+          endReason: result.isNull(row, Column.endReason.rawValue) ? nil : result.bytes(row, Column.endReason.rawValue)))
     }
     return deliveries
+  }
+}
+
+extension OutboxEvent {
+  /// What a notification says: the bell, or `void <outbox id>` and `void *` on the control channel.
+  fileprivate init(channel: String, payload: String) {
+    guard channel == "push_control" else {
+      self = .bell
+      return
+    }
+    self = Int64(payload.dropFirst("void ".count)).map { .void(outboxID: $0) } ?? .voidAny
   }
 }
 

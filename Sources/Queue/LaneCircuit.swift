@@ -1,0 +1,84 @@
+// The circuit breaker of a lane. Pure.
+//
+//   closed ── too many failures in a row, or our credentials refused ──▶ open ── time is over ──▶ half-open
+//     ▲                                                                   ▲                          │
+//     └──────────────────────── a success ────────────────────────────────┼──────────────────────────┤
+//                                                                         └──────── a failure ───────┘
+//
+// While it is open the lane claims nothing: its deliveries wait in the outbox, uncounted, until the provider answers again or
+// their deadline comes. Half-open lets a single delivery try.
+
+public import Runtime
+
+/// Whether a lane may claim, judged by its provider's answers.
+public struct LaneCircuit: Sendable {
+  public struct Limits: Sendable {
+    /// Failures in a row that open the circuit; refused credentials open it at once.
+    public var failures = 20
+    /// How long it stays open the first time; doubled each time a probe fails.
+    public var openFor: Nanoseconds = .seconds(1)
+    public var openForMost: Nanoseconds = .seconds(15)
+    public init() {}
+  }
+
+  public enum State: Sendable, Equatable {
+    case closed
+    case open(until: Instant)
+    case halfOpen
+  }
+
+  /// What an answer says about the provider, whatever it says about the delivery.
+  public enum Answer: Sendable, Equatable {
+    /// It works: it accepted, or it refused this one delivery.
+    case working
+    /// It is in trouble, or did not answer.
+    case failing
+    /// It does not accept our credentials or configuration.
+    case unauthorized
+  }
+
+  public private(set) var state = State.closed
+  private let limits: Limits
+  private var failures = 0
+  private var openings = 0
+
+  public init(limits: Limits = Limits()) {
+    self.limits = limits
+  }
+
+  /// The state at `now`: an open circuit becomes half-open when its time is over.
+  public mutating func advance(_ now: Instant) {
+    if case .open(let until) = state, until <= now { state = .halfOpen }
+  }
+
+  /// An answer came. Returns whether it opened the circuit.
+  public mutating func didHear(_ answer: Answer, _ now: Instant) -> Bool {
+    switch (answer, state) {
+    case (.working, _):
+      // Late answers of before the opening count too: the provider works.
+      state = .closed
+      failures = 0
+      openings = 0
+      return false
+    case (_, .open): return false
+    case (.unauthorized, _), (.failing, .halfOpen):
+      return open(now)
+    case (.failing, .closed):
+      failures += 1
+      return failures >= limits.failures ? open(now) : false
+    }
+  }
+
+  /// How long it stays open at least; zero while it is not.
+  public func wait(_ now: Instant) -> Nanoseconds {
+    if case .open(let until) = state { max(.zero, until - now) } else { .zero }
+  }
+
+  private mutating func open(_ now: Instant) -> Bool {
+    let time = min(limits.openForMost, Nanoseconds(limits.openFor.count << min(openings, 10)))
+    openings += 1
+    failures = 0
+    state = .open(until: now + time)
+    return true
+  }
+}

@@ -1,0 +1,144 @@
+// The rules of a call, end to end: answer, hang-up, missed calls, dead tokens, credentials that are not accepted.
+
+import Foundation
+import Queue
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite("Rules of a call", .serialized, .timeLimit(.minutes(2)))
+struct CallRulesTests {
+  /// `provider kind outcome user` of everything finished, sorted.
+  private func history(_ gateway: GatewayHarness) async throws -> [String] {
+    try await gateway.database.value(
+      """
+      select coalesce(string_agg(concat_ws(' ', provider, kind, outcome, user_id), ',' order by provider, kind, user_id), '')
+      from push.delivery_history
+      """
+    ).split(separator: ",").map(String.init)
+  }
+
+  private func text(of push: AcceptedPush) -> String { String(decoding: push.payload, as: UTF8.self) }
+
+  private func ringing(_ gateway: GatewayHarness, _ callID: String) async throws {
+    try await gateway.enqueue(callID)
+    try await gateway.settled()
+  }
+
+  @Test("rule 4: a hang-up is told to the phones that may ring, by FCM and Expo, never to a VoIP token")
+  func hangUp() async throws {
+    try await GatewayHarness.with { gateway in
+      try await ringing(gateway, "call-1")
+      #expect(try await gateway.database.value("select push.end_call('call-1', 'declined')") == "true")
+      try await gateway.settled()
+      #expect(
+        try await history(gateway) == [
+          "apns invite delivered ios", "expo cancel delivered expo", "expo invite delivered expo",
+          "fcm cancel delivered android", "fcm invite delivered android",
+        ])
+      let cancel = try #require(await gateway.simulators.fcm.accepted.last)
+      #expect(text(of: cancel).contains("call_cancelled"))
+      #expect(text(of: cancel).contains("call-1"))
+      #expect(text(of: cancel).contains("declined"))
+      #expect(await gateway.simulators.apnsProduction.accepted.count == 1)
+      #expect(await gateway.simulators.apnsProduction.counters.violations == [:])
+      #expect(await gateway.refusals() == [:])
+      #expect(try await gateway.database.value("select push.end_call('call-1')") == "false")
+    }
+  }
+
+  @Test("rule 4: the user who answered is told nothing, the others' phones stop")
+  func answered() async throws {
+    try await GatewayHarness.with { gateway in
+      try await ringing(gateway, "call-2")
+      #expect(try await gateway.database.value("select push.answer_call('call-2', 'android')") == "true")
+      try await gateway.settled()
+      #expect(
+        try await history(gateway) == [
+          "apns invite delivered ios", "expo cancel delivered expo", "expo invite delivered expo",
+          "fcm invite delivered android",
+        ])
+    }
+  }
+
+  @Test("rule 4: invites that have not left are void, also those that wait in the gateway's memory")
+  func voidInMemory() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE"))])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      try await gateway.enqueue("call-3")
+      while await gateway.simulators.fcm.counters.refused.isEmpty {}
+      try await gateway.database.execute("update push.outbox set state = 'answered' where call_id = 'call-3'")
+      try await gateway.settled()
+      let invite = try await gateway.database.value(
+        "select outcome from push.delivery_history where provider = 'fcm' and kind = 'invite'")
+      #expect(invite == "void")
+      #expect(await gateway.simulators.fcm.accepted.isEmpty)
+    }
+  }
+
+  @Test("rule 5: a call that nobody answers leaves one missed call a user, and a VoIP token gets none")
+  func missed() async throws {
+    try await GatewayHarness.with { gateway in
+      try await gateway.database.execute(
+        """
+        insert into push.outbox (app, payload, ring_seconds, recipients)
+        values ('porteiro', '\(GatewayHarness.baseCallData("call-4"))', 1, '[
+          {"userId": "ios", "voipPushToken": "\(String(repeating: "ab", count: 32))",
+           "apnsToken": "\(String(repeating: "cd", count: 32))", "platform": "ios", "locale": "nl-NL"},
+          {"userId": "android", "fcmToken": "first-phone-of-the-user", "platform": "android"},
+          {"userId": "android", "fcmToken": "second-phone-of-the-user", "platform": "android"}]')
+        """)
+      let alert = try #require(
+        await gateway.simulators.apnsProduction.waitForAccepted(2).first { $0.kind == "alert" })
+      let message = try #require(await gateway.simulators.fcm.waitForAccepted(3).last)
+      try await gateway.settled()
+      #expect(alert.token == String(repeating: "cd", count: 32))
+      #expect(alert.topic == "com.example.app")
+      #expect(text(of: alert).contains("Gemiste oproep"))
+      #expect(text(of: alert).contains("Portaria"))
+      #expect(text(of: message).contains("missed_call"))
+      #expect(
+        try await gateway.database.value("select state from push.outbox where call_id = 'call-4'") == "missed")
+      #expect(
+        try await gateway.database.value(
+          "select string_agg(user_id, ',' order by user_id) from push.delivery_history where kind = 'missed_call'")
+          == "android,ios")
+      #expect(await gateway.refusals() == [:])
+    }
+  }
+
+  @Test("rule 10: a dead token is invalidated once, the backend hears of it, and the next call passes it over")
+  func deadToken() async throws {
+    try await GatewayHarness.with { gateway in
+      let recipients = #"[{"userId": "u", "fcmToken": "fault-UNREGISTERED-0123456789"}]"#
+      let enqueue = { (callID: String) in
+        "select deliveries from push.enqueue_call('\(GatewayHarness.baseCallData(callID))', '\(recipients)', 'porteiro')"
+      }
+      #expect(try await gateway.database.value(enqueue("call-5")) == "1")
+      while try await gateway.database.value("select count(*) from push.token_invalidations") == "0" {}
+      let row = try await gateway.database.value(
+        "select concat_ws(' ', app, provider, reason) from push.token_invalidations")
+      #expect(row == "porteiro fcm UNREGISTERED")
+      #expect(try await gateway.database.value(enqueue("call-6")) == "0")
+      // The app registers the token again: it lives.
+      try await gateway.database.execute(
+        "select push.register_device('u', 'porteiro', 'fcm', 'fault-UNREGISTERED-0123456789')")
+      #expect(try await gateway.database.value(enqueue("call-7")) == "1")
+    }
+  }
+
+  @Test("refused credentials open the circuit of their lane alone: its deliveries wait, tokens stay, and it recovers")
+  func credentials() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([FaultRule(provider: .apns, fault: .reason("InvalidProviderToken"), count: 1)])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      try await gateway.enqueue("call-8")
+      try await gateway.settled()
+      #expect(try await gateway.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
+      #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
+    }
+  }
+}

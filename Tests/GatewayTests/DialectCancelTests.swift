@@ -1,0 +1,128 @@
+// The cancel of every shipped dialect, read the way the app it is for reads it.
+
+import Foundation
+import Queue
+import Testing
+
+@testable import Gateway
+
+@Suite struct DialectCancelTests {
+  private let cancel: DeliveryFixture = {
+    var fixture = DeliveryFixture()
+    fixture.kind = .cancel
+    fixture.number = 7
+    fixture.endReason = "answered_elsewhere"
+    return fixture
+  }()
+
+  private static let routes: [(dialect: String, provider: ProviderKind)] = [
+    ("intercom", .fcm), ("intercom", .expo), ("twilio", .fcm), ("twilio", .expo), ("enclosure", .fcm),
+    ("telnyx", .fcm), ("commeazy", .fcm),
+  ]
+
+  @Test(arguments: routes)
+  func `a cancel names the call, says why, and is newer than the invite`(dialect: String, provider: ProviderKind) throws
+  {
+    let data = try data(cancel, dialect, provider)
+    #expect(data["action"] as? String == "call_cancelled")
+    #expect(data["callId"] as? String == cancel.callID)
+    #expect(data["reason"] as? String == "answered_elsewhere")
+    #expect(data["timestamp"] as? String == "1750000000000")
+    #expect(data["expiresAt"] as? String == "1750000060000")
+    var invite = cancel
+    invite.kind = .invite
+    invite.number = 3
+    let ringing = try self.data(invite, dialect, provider)
+    #expect(Int(data["seq"] as! String)! > Int(ringing["seq"] as! String)!)
+  }
+
+  @Test(arguments: routes)
+  func `a cancel is data only, and all of it strings over FCM`(dialect: String, provider: ProviderKind) throws {
+    for platform in [UInt8(0), 1, 2] {
+      var fixture = cancel
+      fixture.platform = platform
+      let body = try fixture.body(dialect, provider)
+      if provider == .expo {
+        #expect(Set(body.keys) == ["_contentAvailable", "data"])
+        #expect(body["_contentAvailable"] as? Bool == true)
+      } else {
+        #expect(body.values.allSatisfy { $0 is String })
+      }
+    }
+  }
+
+  @Test(arguments: routes, [nil, ""])
+  func `a cancel without a reason says ended`(route: (dialect: String, provider: ProviderKind), reason: String?) throws
+  {
+    var fixture = cancel
+    fixture.endReason = reason
+    #expect(try data(fixture, route.dialect, route.provider)["reason"] as? String == "ended")
+  }
+
+  @Test func `a reason is text, whatever it holds`() throws {
+    var fixture = cancel
+    fixture.endReason = "\",\"type\":\"intercom_call\u{1}\\é"
+    let data = try fixture.body("intercom", .fcm)
+    #expect(data["reason"] as? String == fixture.endReason)
+    #expect(try parse(data["body"])["reason"] as? String == fixture.endReason)
+  }
+
+  @Test func `intercom finds the cancel flat, in body and under data`() throws {
+    let flat = try cancel.body("intercom", .fcm)
+    let canonical = try parse(flat["body"])
+    let expo = try data(cancel, "intercom", .expo)
+    for data in [flat, canonical, expo] {
+      #expect(data["type"] as? String == "intercom_call")
+      #expect(data["action"] as? String == "call_cancelled")
+      #expect(data["callId"] as? String == cancel.callID)
+      #expect(data["seq"] as? String == "7")
+    }
+    #expect(Set(canonical.keys) == Set(expo.keys))
+  }
+
+  @Test func `a cancel needs nothing of intercom's payload`() throws {
+    var fixture = cancel
+    fixture.payload = [:]
+    #expect(try fixture.body("intercom", .fcm)["action"] as? String == "call_cancelled")
+  }
+
+  @Test(arguments: [ProviderKind.fcm, .expo])
+  func `twilio's SDK is told twilio.voice.cancel for the call's sid`(provider: ProviderKind) throws {
+    let data = try data(cancel, "twilio", provider)
+    #expect(data["twi_message_type"] as? String == "twilio.voice.cancel")
+    #expect(data["twi_call_sid"] as? String == cancel.callID)
+    #expect(data["twi_from"] as? String == "Portaria \"Sul\" é")
+    #expect(data["twi_to"] as? String == "user-1")
+  }
+
+  @Test func `enclosure is told for the room that rings, and not that a call comes in`() throws {
+    var invite = cancel
+    invite.kind = .invite
+    let data = try cancel.body("enclosure", .fcm)
+    let ringing = try invite.body("enclosure", .fcm)
+    #expect(data["roomId"] as? String == ringing["roomId"] as? String)
+    #expect(data["receiverId"] as? String == "user-1")
+    #expect(data["bodyKey"] as? String != ringing["bodyKey"] as? String)
+  }
+
+  @Test func `telnyx apps stop ringing at the one message they know`() throws {
+    let data = try cancel.body("telnyx", .fcm)
+    #expect((data["message"] as? String)?.lowercased() == "missed call!")
+    #expect(data["call_id"] as? String == cancel.callID)
+    #expect(try parse(data["metadata"])["call_id"] as? String == cancel.callID)
+  }
+
+  @Test(arguments: [("incoming_call", "call", "false"), ("video_call", "video_call", "true")])
+  func `commeazy's router gets the type that rang`(kind: String, type: String, isVideo: String) throws {
+    var fixture = cancel
+    fixture.callKind = kind
+    let data = try fixture.body("commeazy", .fcm)
+    #expect(data["type"] as? String == type)
+    #expect(data["isVideo"] as? String == isVideo)
+  }
+
+  private func data(_ fixture: DeliveryFixture, _ dialect: String, _ provider: ProviderKind) throws -> [String: Any] {
+    let body = try fixture.body(dialect, provider)
+    return provider == .expo ? body["data"] as! [String: Any] : body
+  }
+}

@@ -1,0 +1,79 @@
+// Which language a text is in, and what it says.
+
+import Foundation
+import Queue
+import Testing
+
+@testable import Gateway
+
+@Suite struct DialectLanguageTests {
+  private static let texts: [(tag: String, call: String, videoCall: String)] = [
+    ("nl", "Gemiste oproep", "Gemiste video-oproep"),
+    ("en", "Missed call", "Missed video call"),
+    ("de", "Verpasster Anruf", "Verpasster Videoanruf"),
+    ("fr", "Appel manqué", "Appel vidéo manqué"),
+    ("es", "Llamada perdida", "Videollamada perdida"),
+    ("it", "Chiamata persa", "Videochiamata persa"),
+    ("pt", "Chamada não atendida", "Videochamada não atendida"),
+    ("pt-BR", "Chamada perdida", "Chamada de vídeo perdida"),
+    ("no", "Tapt anrop", "Tapt videoanrop"),
+    ("sv", "Missat samtal", "Missat videosamtal"),
+    ("da", "Ubesvaret opkald", "Ubesvaret videoopkald"),
+    ("pl", "Nieodebrane połączenie", "Nieodebrane połączenie wideo"),
+    ("tr", "Cevapsız arama", "Cevapsız görüntülü arama"),
+  ]
+
+  @Test(arguments: texts) func `every language has its texts`(tag: String, call: String, videoCall: String) throws {
+    let language = try #require(Language(locale: tag.utf8))
+    #expect(language.rawValue == tag)
+    #expect(MissedCallText.text(in: language, isVideo: false) == call)
+    #expect(MissedCallText.text(in: language, isVideo: true) == videoCall)
+  }
+
+  @Test func `there are thirteen languages, and no text needs escaping`() {
+    #expect(Set(Language.allCases.map(\.rawValue)) == Set(Self.texts.map(\.tag)))
+    #expect(Language.allCases.count == 13)
+    for language in Language.allCases {
+      for text in [false, true].map({ MissedCallText.text(in: language, isVideo: $0) }) {
+        #expect(text.utf8.allSatisfy { $0 >= 0x20 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") })
+      }
+    }
+  }
+
+  private static let locales: [(locale: String, tag: String?)] = [
+    ("nl-BE", "nl"), ("EN-us", "en"), ("de-AT", "de"), ("de-Latn-DE-1996", "de"), ("zh-Hans-CN", nil), ("ja", nil),
+    ("pt-PT", "pt"), ("pt-br", "pt-BR"), ("pt_BR", "pt-BR"), ("pt-Latn-BR", "pt-BR"), ("pt_BR.UTF-8", "pt-BR"),
+    ("pt-AO", "pt"), ("pt-PT-x-br", "pt"), ("en-BR", "en"), ("pt@currency=BR", "pt"),
+    ("nb", "no"), ("nb-NO", "no"), ("nn-NO", "no"), ("no-NO", "no"), ("nb_NO.UTF-8", "no"),
+    ("", nil), ("-", nil), ("C", nil), ("POSIX", nil), ("*", nil), ("x-nl", nil), ("english", nil), ("n\u{0}l", nil),
+  ]
+
+  @Test(arguments: locales) func `a locale chooses exactly, then by language`(locale: String, tag: String?) {
+    #expect(Language(locale: locale.utf8)?.rawValue == tag)
+  }
+
+  @Test func `bytes that are no text choose nothing`() {
+    #expect(Language(locale: [0xFF, 0xFE, 0x2D]) == nil)
+  }
+
+  @Test(
+    arguments: [
+      ("de-CH", "nl", "Verpasster Anruf"),
+      ("ja-JP", "pt-BR", "Chamada perdida"),
+      (nil, "nn", "Tapt anrop"),
+      ("", "tr-TR", "Cevapsız arama"),
+      ("ja-JP", "zh", "Missed call"),
+      ("ja-JP", nil, "Missed call"),
+      (nil, nil, "Missed call"),
+      ("en-GB", "nl", "Missed call"),
+    ] as [(String?, String?, String)])
+  func `the device's locale goes first, then the app's, then English`(device: String?, app: String?, text: String)
+    throws
+  {
+    var fixture = DeliveryFixture()
+    fixture.kind = .missedCall
+    (fixture.locale, fixture.appLocale) = (device, app)
+    let aps = try fixture.body("commeazy", .apns)["aps"] as! [String: Any]
+    #expect((aps["alert"] as! [String: Any])["body"] as? String == text)
+  }
+}

@@ -1,0 +1,191 @@
+// The missed call of every shipped dialect, read the way the app it is for reads it, and seen the way its user sees it.
+
+import Foundation
+import Providers
+import Queue
+import Testing
+
+@testable import Gateway
+
+@Suite struct DialectMissedCallTests {
+  private let missed: DeliveryFixture = {
+    var fixture = DeliveryFixture()
+    fixture.kind = .missedCall
+    fixture.number = 8
+    fixture.payload["text"] = "SECRET"
+    fixture.payload["message"] = "SECRET"
+    fixture.payload["metadata"] = ["body": "SECRET"]
+    return fixture
+  }()
+
+  private static let routes: [(dialect: String, provider: ProviderKind)] =
+    ShippedDialects.names.flatMap { [($0, ProviderKind.apns), ($0, .fcm)] } + [("intercom", .expo), ("twilio", .expo)]
+
+  /// What the user sees, and what the app gets.
+  private struct Seen {
+    var title: String?
+    var body: String?
+    var category: String?
+    var sound: String?
+    var data: [String: Any]
+
+    init(_ fixture: DeliveryFixture, _ dialect: String, _ provider: ProviderKind) throws {
+      let body = try fixture.body(dialect, provider)
+      switch provider {
+      case .apns:
+        let aps = body["aps"] as! [String: Any]
+        let alert = aps["alert"] as! [String: Any]
+        (title, self.body) = (alert["title"] as? String, alert["body"] as? String)
+        (category, sound) = (aps["category"] as? String, aps["sound"] as? String)
+        data = body
+      case .fcm:
+        (title, self.body) = (body["title"] as? String, body["body"] as? String)
+        (category, sound) = (body["category"] as? String, "default")
+        data = body
+      case .expo:
+        (title, self.body) = (body["title"] as? String, body["body"] as? String)
+        (category, sound) = (body["categoryId"] as? String, body["sound"] as? String)
+        data = body["data"] as! [String: Any]
+      }
+    }
+  }
+
+  @Test(arguments: routes)
+  func `a missed call shows who called and lets the user call back`(dialect: String, provider: ProviderKind) throws {
+    for platform in [UInt8(0), 1, 2] {
+      var fixture = missed
+      fixture.platform = platform
+      let seen = try Seen(fixture, dialect, provider)
+      #expect(seen.title == "Portaria \"Sul\" é")
+      #expect(seen.body == "Missed call")
+      #expect(seen.category == "missed_call")
+      #expect(seen.sound == "default")
+      #expect(seen.data["type"] as? String == "missed_call")
+      #expect(seen.data["action"] == nil)
+    }
+  }
+
+  @Test(arguments: routes)
+  func `a missed call carries the times, and is newer than the invite`(dialect: String, provider: ProviderKind) throws {
+    let data = try Seen(missed, dialect, provider).data
+    #expect(data["callId"] as? String == missed.callID)
+    #expect(data["timestamp"] as? String == "1750000000000")
+    #expect(data["expiresAt"] as? String == "1750000060000")
+    #expect(data["seq"] as? String == "8")
+    if provider == .fcm { #expect(data.values.allSatisfy { $0 is String }) }
+  }
+
+  @Test(arguments: routes, MissingText.allCases)
+  func `without a name the title is the caller, or the door`(
+    route: (dialect: String, provider: ProviderKind), name: MissingText
+  ) throws {
+    var fixture = missed
+    fixture.payload["fromName"] = name.value
+    let seen = try Seen(fixture, route.dialect, route.provider)
+    #expect(seen.title == (route.dialect == "intercom" ? "Porteiro" : "doorman-1"))
+  }
+
+  @Test(arguments: routes)
+  func `a missed call carries nothing of the payload but the caller`(dialect: String, provider: ProviderKind) throws {
+    let body = try missed.plan(dialect, provider).body
+    #expect(!String(decoding: body, as: UTF8.self).contains("SECRET"))
+  }
+
+  @Test(arguments: routes)
+  func `a missed video call says so`(dialect: String, provider: ProviderKind) throws {
+    var kind = missed
+    kind.callKind = "video_call"
+    #expect(try Seen(kind, dialect, provider).body == "Missed video call")
+    var flag = missed
+    flag.payload["metadata"] = ["isVideo": true]
+    #expect(try Seen(flag, dialect, provider).body == "Missed video call")
+  }
+
+  @Test(arguments: routes, Language.allCases)
+  func `a missed call is read in the device's language`(
+    route: (dialect: String, provider: ProviderKind), language: Language
+  ) throws {
+    var fixture = missed
+    fixture.locale = language.rawValue
+    fixture.appLocale = "nl"
+    let seen = try Seen(fixture, route.dialect, route.provider)
+    #expect(seen.body == MissedCallText.text(in: language, isVideo: false))
+  }
+
+  // MARK: What each app reads
+
+  @Test(arguments: ProviderKind.allCases) func `intercom has every key to ring the door back`(provider: ProviderKind)
+    throws
+  {
+    let data = try Seen(missed, "intercom", provider).data
+    #expect(data[provider == .fcm ? "fromId" : "from"] as? String == "doorman-1")
+    #expect(provider != .fcm || data["from"] == nil)
+    #expect(data["fromName"] as? String == "Portaria \"Sul\" é")
+    #expect(data["apartmentNumber"] as? String == "101")
+    #expect(data["buildingName"] as? String == "Edifício Aurora")
+    #expect(data["channelName"] as? String == "call-101")
+  }
+
+  @Test func `intercom over FCM has the text where expo-notifications shows it from`() throws {
+    let data = try missed.body("intercom", .fcm)
+    #expect(data["message"] as? String == "Missed call")
+    #expect(data["title"] as? String == "Portaria \"Sul\" é")
+  }
+
+  @Test func `intercom over Expo is an alert on every system, on a channel that does not ring`() throws {
+    let message = try missed.body("intercom", .expo)
+    #expect(Set(message.keys) == ["title", "body", "sound", "channelId", "categoryId", "data"])
+    #expect(message["channelId"] as? String == "default")
+  }
+
+  @Test func `the alerts of one caller are grouped`() throws {
+    let aps = try missed.body("intercom", .apns)["aps"] as! [String: Any]
+    #expect(aps["thread-id"] as? String == "doorman-1")
+  }
+
+  @Test(arguments: ProviderKind.allCases) func `twilio has the call, but nothing for the SDK to ring`(
+    provider: ProviderKind
+  ) throws {
+    let data = try Seen(missed, "twilio", provider).data
+    #expect(data["twi_call_sid"] as? String == missed.callID)
+    #expect(data["twi_from"] as? String == "Portaria \"Sul\" é")
+    #expect(data["twi_to"] as? String == "user-1")
+    #expect(data["twi_message_type"] == nil)
+  }
+
+  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure has the room, and no incoming call`(
+    provider: ProviderKind
+  )
+    throws
+  {
+    let data = try Seen(missed, "enclosure", provider).data
+    #expect(data["name"] as? String == "Portaria \"Sul\" é")
+    #expect(data["photo"] as? String == "")
+    #expect(data["roomId"] as? String == "call-101")
+    #expect(data["receiverId"] as? String == "user-1")
+    #expect(data["phone"] as? String == "doorman-1")
+    #expect(data["bodyKey"] as? String == "Missed voice call")
+  }
+
+  @Test func `telnyx has the call under metadata, and over FCM the message its apps know`() throws {
+    let alert = try missed.body("telnyx", .apns)
+    let data = try missed.body("telnyx", .fcm)
+    #expect((data["message"] as? String)?.lowercased() == "missed call!")
+    for metadata in [alert["metadata"] as! [String: Any], try parse(data["metadata"])] {
+      #expect(metadata["call_id"] as? String == missed.callID)
+      #expect(metadata["caller_name"] as? String == "Portaria \"Sul\" é")
+      #expect(metadata["caller_number"] as? String == "doorman-1")
+    }
+  }
+
+  @Test(arguments: [ProviderKind.apns, .fcm]) func `commeazy has exactly the keys of its router, and no text`(
+    provider: ProviderKind
+  ) throws {
+    let body = try missed.body("commeazy", provider)
+    let own: Set = ["type", "callId", "callerJid", "callerName", "isVideo", "timestamp", "expiresAt", "seq"]
+    #expect(Set(body.keys) == own.union(provider == .apns ? ["aps"] : ["title", "body", "category"]))
+    #expect(body["callerJid"] as? String == "doorman-1")
+    #expect(body["callerName"] as? String == "Portaria \"Sul\" é")
+    #expect(provider == .apns ? body["isVideo"] as? Bool == false : body["isVideo"] as? String == "false")
+  }
+}
