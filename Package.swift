@@ -90,7 +90,8 @@ let package = Package(
       name: "HTTP2TestSupport", dependencies: ["Runtime"], path: "Tests/HTTP2TestSupport", swiftSettings: strictTests),
     .testTarget(
       name: "RuntimeTests", dependencies: ["Runtime", "HTTP2TestSupport"], swiftSettings: strictTests),
-    .testTarget(name: "QueueTests", dependencies: ["Queue", "Runtime", "TestSupport", logging], swiftSettings: strictTests),
+    .testTarget(
+      name: "QueueTests", dependencies: ["Queue", "Runtime", "TestSupport", logging], swiftSettings: strictTests),
     .testTarget(
       name: "ProvidersTests", dependencies: ["Providers", "Runtime", "Simulators", "HTTP2TestSupport", logging],
       swiftSettings: strictTests),
@@ -98,7 +99,8 @@ let package = Package(
       name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
     .testTarget(
       name: "GatewayTests",
-      dependencies: ["Gateway", "Queue", "Providers", "Simulators", "Runtime", "TestSupport", logging,
+      dependencies: [
+        "Gateway", "Queue", "Providers", "Simulators", "Runtime", "TestSupport", logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strictTests),

@@ -11,15 +11,19 @@
 -- How a call ended ----------------------------------------------------------------------------------------------------
 
 alter table push.outbox add column answered_by text, add column ended_at timestamptz, add column end_reason text;
+update push.outbox set ended_at = clock_timestamp(), end_reason = state where state <> 'ringing';
 comment on column push.outbox.answered_by is 'the user who answered, as far as known: their devices are told nothing';
-comment on column push.outbox.ended_at is 'when the state ceased to be ringing';
+comment on column push.outbox.ended_at is 'when the state ceased to be ringing; null while it rings';
 comment on column push.outbox.end_reason is
-  'why: the reason given to push.end_call; answered, ended or missed if none was. declined and busy leave no missed call';
+  'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call';
 comment on column push.outbox.state is
   'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call';
 comment on column push.delivery.created_at is 'when it was enqueued: an invite with its call, anything else at its end';
+-- For push.miss. A look-up by id asks "ended_at is null" for the same thing: given "state = 'ringing'" the planner may
+-- walk this index instead.
 create index outbox_ringing on push.outbox (deadline_at) where state = 'ringing';
 
+-- As in 0002; besides, no call is born ended.
 create or replace function push.fill_call() returns trigger
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -44,7 +48,6 @@ begin
   return new;
 end
 $$;
-
 create function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
 declare
   v_fault text := case
@@ -97,16 +100,17 @@ begin
   end if;
   with gone as (
     delete from push.delivery d
-    using unnest(v_ended) e(id), push.outbox o
-    where d.outbox_id = e.id and d.kind = 0 and d.state in (0, 2) and o.id = e.id
+    using push.outbox o
+    where o.id = any (v_ended) and d.outbox_id = any (v_ended) and d.outbox_id = o.id
+      and d.kind = 0 and d.state in (0, 2)
     -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
     returning d.*, o.call_id, o.state as call_state,
       o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
   )
   insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
     device, reason)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, case when g.is_late then 3 else 2 end,
-    g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
+    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
     case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end
   from gone g;
   get diagnostics v_voided = row_count;
@@ -126,12 +130,15 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since   timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_outbox_id));
+  v_until   timestamptz := clock_timestamp() + interval '1 minute';
   v_cancels bigint;
 begin
   with call as materialized (
     select o.*
     from unnest(p_outbox_id) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.answered_by, o.created_at from push.outbox o
+      select o.id, o.app, o.recipients, o.answered_by from push.outbox o
       where o.id = c.id and o.state in ('answered', 'ended')
       offset 0
     ) o
@@ -146,7 +153,7 @@ begin
     select distinct c.id, c.app, h.lane, h.user_id, h.device, l.provider
     from call c cross join lateral (
       select * from push.history h
-      where h.outbox_id = c.id and h.finished_at >= c.created_at and h.kind = 0
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0
         and (h.sent_at is not null or h.attempts > case when h.owner is null then 0 else 1 end)
         and (h.outcome <> 4 or h.status is null)
       offset 0
@@ -366,9 +373,11 @@ comment on function push.find_call is
 
 create function push.answer_call(call_id text, user_id text default null, app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(call_id, app);
 begin
   update push.outbox o set state = 'answered', answered_by = answer_call.user_id
-    where o.id = push.find_call(answer_call.call_id, answer_call.app) and o.state = 'ringing';
+    where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
@@ -378,9 +387,11 @@ comment on function push.answer_call is
 
 create function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(call_id, app);
 begin
   update push.outbox o set state = 'ended', end_reason = coalesce(end_call.reason, 'ended')
-    where o.id = push.find_call(end_call.call_id, end_call.app) and o.state = 'ringing';
+    where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
@@ -408,7 +419,7 @@ begin
     for no key update skip locked
   ), asked as materialized (
     select l.tid, l.outbox_id, l.kind <> 0 or coalesce((
-      select true from push.outbox o where o.id = l.outbox_id and o.state = 'ringing' for share skip locked
+      select true from push.outbox o where o.id = l.outbox_id and o.ended_at is null for share skip locked
     ), false) as rings
     from lost l
   ), ready as (
@@ -470,7 +481,7 @@ begin
     attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
   from (
     select r.*, coalesce((
-      select true from push.outbox o where o.id = r.outbox_id and o.state = 'ringing' for share skip locked
+      select true from push.outbox o where o.id = r.outbox_id and o.ended_at is null for share skip locked
     ), false) as rings
     from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
     offset 0
@@ -506,7 +517,7 @@ begin
   ), asked as materialized (
     -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
     select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
-      select true from push.outbox o where o.id = p.outbox_id and o.state = 'ringing' for share skip locked
+      select true from push.outbox o where o.id = p.outbox_id and o.ended_at is null for share skip locked
     ), false) as rings
     from pick p
   ), ready as (

@@ -10,9 +10,9 @@ internal import CShims
 public import Runtime
 
 #if canImport(Glibc)
-  internal import Glibc
+internal import Glibc
 #elseif canImport(Darwin)
-  internal import Darwin
+internal import Darwin
 #endif
 
 /// An HTTP client that lives on one event loop and belongs to an actor there.

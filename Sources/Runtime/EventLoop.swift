@@ -7,13 +7,14 @@
 // A turn: the jobs that were waiting, the timers that are due, the descriptors that are ready, and last what was put off to the
 // end of the turn. That last step is where writes are coalesced: whatever was produced in a turn leaves in one piece.
 
+internal import CShims
+internal import Synchronization
+
 #if canImport(Glibc)
 internal import Glibc
 #elseif canImport(Darwin)
 internal import Darwin
 #endif
-internal import CShims
-internal import Synchronization
 
 /// A serial executor on one thread that also watches file descriptors and timers.
 ///

@@ -36,7 +36,9 @@ public final class FileDescriptor: Sendable {
 
   /// Sets O_NONBLOCK and FD_CLOEXEC.
   public static func makeNonBlocking(_ descriptor: Int32) throws(SystemError) {
-    guard fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK) == 0 else { throw SystemError(call: "fcntl") }
+    guard fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK) == 0 else {
+      throw SystemError(call: "fcntl")
+    }
     guard fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 else { throw SystemError(call: "fcntl") }
   }
 

@@ -2,9 +2,9 @@
 // reason.
 
 #if canImport(Glibc)
-  internal import Glibc
+internal import Glibc
 #elseif canImport(Darwin)
-  internal import Darwin
+internal import Darwin
 #endif
 
 /// Reads files that hold a secret. Errors name the path, never the content.
@@ -59,9 +59,9 @@ public enum SecretFile {
   private static func read(_ file: FileDescriptor, into chunk: inout [UInt8]) -> Int {
     while true {
       #if canImport(Glibc)
-        let count = unsafe Glibc.read(file.rawValue, &chunk, chunk.count)
+      let count = unsafe Glibc.read(file.rawValue, &chunk, chunk.count)
       #else
-        let count = unsafe Darwin.read(file.rawValue, &chunk, chunk.count)
+      let count = unsafe Darwin.read(file.rawValue, &chunk, chunk.count)
       #endif
       if count >= 0 || errno != EINTR { return count }
     }

@@ -1,11 +1,12 @@
 // An address and port to connect to or listen on, and how a host name becomes a list of them.
 
+internal import Dispatch
+
 #if canImport(Glibc)
 internal import Glibc
 #elseif canImport(Darwin)
 internal import Darwin
 #endif
-internal import Dispatch
 
 /// An IPv4 or IPv6 address with a port.
 public struct SocketAddress: Sendable, CustomStringConvertible {

@@ -1,12 +1,13 @@
 // The part of TLS that all connections of one kind share: roots or certificate, protocol versions, ALPN.
 
+internal import COpenSSL
+internal import CShims
+
 #if canImport(Glibc)
 internal import Glibc
 #elseif canImport(Darwin)
 internal import Darwin
 #endif
-internal import COpenSSL
-internal import CShims
 
 /// Settings for TLS connections, client or server side. Made once, used by any number of `TLSStream`s on any thread.
 // @unchecked: an SSL_CTX is reference-counted with atomics and not changed after `init`.

@@ -5,13 +5,14 @@
 // most one record (16 KiB) a call. OpenSSL may want to read in order to write and the other way round, so every
 // readiness tries both.
 
+internal import COpenSSL
+internal import CShims
+
 #if canImport(Glibc)
 internal import Glibc
 #elseif canImport(Darwin)
 internal import Darwin
 #endif
-internal import COpenSSL
-internal import CShims
 
 /// What the owner of a `TLSStream` is told, on the stream's loop.
 public protocol TLSStreamDelegate: AnyObject {

@@ -4,9 +4,9 @@
 internal import Runtime
 
 #if canImport(Glibc)
-  internal import Glibc
+internal import Glibc
 #elseif canImport(Darwin)
-  internal import Darwin
+internal import Darwin
 #endif
 
 /// The state of one listening simulator. Confined to its loop; `SimulatorServer` is its door.

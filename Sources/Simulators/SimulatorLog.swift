@@ -4,9 +4,9 @@ internal import Logging
 internal import Runtime
 
 #if canImport(Glibc)
-  internal import Glibc
+internal import Glibc
 #elseif canImport(Darwin)
-  internal import Darwin
+internal import Darwin
 #endif
 
 /// An append-only file of JSON lines.
@@ -29,9 +29,9 @@ struct SimulatorLog {
     var rest = lines[...]
     while !rest.isEmpty {
       #if canImport(Glibc)
-        let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(file.rawValue, $0.baseAddress, $0.count) }
+      let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(file.rawValue, $0.baseAddress, $0.count) }
       #else
-        let count = unsafe rest.withUnsafeBytes { unsafe Darwin.write(file.rawValue, $0.baseAddress, $0.count) }
+      let count = unsafe rest.withUnsafeBytes { unsafe Darwin.write(file.rawValue, $0.baseAddress, $0.count) }
       #endif
       if count < 0, errno == EINTR { continue }
       guard count > 0 else {

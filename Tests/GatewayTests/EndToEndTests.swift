@@ -26,7 +26,8 @@ struct EndToEndTests {
       #expect(await gateway.refusals() == [:])
 
       let events = try await gateway.database.value(
-        "select string_agg(concat_ws(' ', event, provider, status), ',' order by provider, at) from push.timeline('call-1') where provider is not null")
+        "select string_agg(concat_ws(' ', event, provider, status), ',' order by provider, at) from push.timeline('call-1') where provider is not null"
+      )
       #expect(events == "sent apns,delivered apns 200,sent expo,delivered expo 200,sent fcm,delivered fcm 200")
       let times = try await gateway.database.value(
         """
@@ -62,7 +63,8 @@ struct EndToEndTests {
         """)
       try await gateway.settled()
       let rows = try await gateway.database.value(
-        "select string_agg(concat_ws(' ', user_id, outcome, reason, attempts), ',' order by user_id) from push.delivery_history")
+        "select string_agg(concat_ws(' ', user_id, outcome, reason, attempts), ',' order by user_id) from push.delivery_history"
+      )
       #expect(rows == "a dead Unregistered 1,b dead UNREGISTERED 1,c delivered 1")
     }
   }
@@ -96,7 +98,8 @@ struct EndToEndTests {
       }
       try await gateway.settled()
       let outcomes = try await gateway.database.value(
-        "select concat_ws(' ', count(*), count(*) filter (where outcome = 'delivered'), count(distinct call_id)) from push.delivery_history")
+        "select concat_ws(' ', count(*), count(*) filter (where outcome = 'delivered'), count(distinct call_id)) from push.delivery_history"
+      )
       #expect(outcomes == "30 30 10")
     }
   }

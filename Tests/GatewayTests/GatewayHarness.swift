@@ -21,7 +21,8 @@ struct GatewayHarness {
 
   /// Starts it all, runs `body`, and stops it all; the gateway must end well.
   static func with(
-    simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(), adjust: (inout GatewayConfiguration) -> Void = { _ in },
+    simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(),
+    adjust: (inout GatewayConfiguration) -> Void = { _ in },
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
     try await TestDatabase.with(isMigrated: false) { database in

@@ -21,7 +21,8 @@ struct RetryPolicyTests {
   func accepted() {
     #expect(decide(.accepted(messageID: "id")) == .settle(.delivered, reason: nil))
     #expect(decide(.accepted(messageID: "id"), left: .zero) == .settle(.delivered, reason: nil))
-    #expect(decide(.accepted(messageID: nil), left: .milliseconds(-1)) == .settle(.deliveredLate, reason: "AcceptedLate"))
+    #expect(
+      decide(.accepted(messageID: nil), left: .milliseconds(-1)) == .settle(.deliveredLate, reason: "AcceptedLate"))
   }
 
   @Test("what is refused for good is dead at once, with the provider's reason")
@@ -65,7 +66,8 @@ struct RetryPolicyTests {
   @Test("what was certainly not processed is sent again soon and costs no attempt")
   func refused() {
     #expect(
-      decide(.refused(reason: "ShuttingDown")) == .retry(after: .milliseconds(20), reason: "ShuttingDown", isCounted: false))
+      decide(.refused(reason: "ShuttingDown"))
+        == .retry(after: .milliseconds(20), reason: "ShuttingDown", isCounted: false))
   }
 
   @Test("what may have been delivered is sent again while there is time")

@@ -81,9 +81,11 @@ private struct Bench {
     var configuration = APNsConfiguration(
       topic: "com.example.app", production: try server.endpoint(), sandbox: try (sandbox ?? server).endpoint())
     change(&configuration.pool)
-    provider = APNsProvider(configuration, tokens: tokens, loop: loop, logger: Logger(label: "test") { _ in
-      SwiftLogNoOpLogHandler()
-    })
+    provider = APNsProvider(
+      configuration, tokens: tokens, loop: loop,
+      logger: Logger(label: "test") { _ in
+        SwiftLogNoOpLogHandler()
+      })
   }
 
   func start() async {

@@ -22,7 +22,8 @@ import Testing
     let credentials = try APNsCredentials(teamID: "T", keyID: "K", key: SigningKey.generate(for: .es256))
     var verifier = IndependentJWTVerifier()
     try verifier.add(
-      credentials.mint(issuedAtSeconds: 1), key: SigningKey.generate(for: .es256), header: #"{"alg":"ES256","kid":"K"}"#,
+      credentials.mint(issuedAtSeconds: 1), key: SigningKey.generate(for: .es256),
+      header: #"{"alg":"ES256","kid":"K"}"#,
       claims: #"{"iss":"T","iat":1}"#)
     #expect(try verifier.verify().contains("InvalidSignatureError"))
   }

@@ -89,7 +89,9 @@ struct PostgresConnectionTests {
       try await connection.script("create table t (a int); insert into t values (1), (2);")
       let count = PostgresStatement(name: "count", sql: "select count(*) from t")
       #expect(try await connection.query(count).int64(0, 0) == 2)
-      await #expect(throws: PostgresError.self) { try await connection.script("insert into t values (3); select 1 / 0;") }
+      await #expect(throws: PostgresError.self) {
+        try await connection.script("insert into t values (3); select 1 / 0;")
+      }
       #expect(try await connection.query(count).int64(0, 0) == 2)
       await connection.close()
     }
@@ -100,7 +102,8 @@ struct PostgresConnectionTests {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
     let error = await #expect(throws: PostgresError.self) {
-      try await PostgresConnection.connect(to: "postgres://ops:geheim@127.0.0.1:1/push", applicationName: "tests", on: loop)
+      try await PostgresConnection.connect(
+        to: "postgres://ops:geheim@127.0.0.1:1/push", applicationName: "tests", on: loop)
     }
     #expect(error?.code == .connectionFailed)
     #expect(error?.description.contains("127.0.0.1") == true)

@@ -176,7 +176,8 @@ struct PostgresOutboxTests {
       var outcome = ""
       while outcome.isEmpty {  // ends with the test's time limit if the leader never does it
         outcome = try await database.value(
-          "select coalesce((select outcome::text || ' ' || reason from push.delivery_history where call_id = 'call-6'), '')")
+          "select coalesce((select outcome::text || ' ' || reason from push.delivery_history where call_id = 'call-6'), '')"
+        )
       }
       #expect(outcome == "expired DeadlinePassed")
       #expect(try await outbox.claim([LaneAllowance(lane: lane, limit: 10)]).isEmpty)

@@ -22,6 +22,7 @@ struct PushGateway: AsyncParsableCommand {
       """,
     version: GatewayVersion.current,
     subcommands: [
-      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, TimelineCommand.self, CheckConfigCommand.self, SimulateCommand.self,
+      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, TimelineCommand.self, CheckConfigCommand.self,
+      SimulateCommand.self,
     ])
 }

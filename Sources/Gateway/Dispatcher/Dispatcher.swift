@@ -57,7 +57,8 @@ actor Dispatcher {
   private var onIdle: CheckedContinuation<Void, Never>?
 
   init(
-    store: any OutboxStore, lanes: [DispatcherLane], policy: RetryPolicy = RetryPolicy(), loop: EventLoop, logger: Logger
+    store: any OutboxStore, lanes: [DispatcherLane], policy: RetryPolicy = RetryPolicy(), loop: EventLoop,
+    logger: Logger
   ) {
     self.store = store
     self.lanes = lanes
@@ -153,7 +154,9 @@ actor Dispatcher {
   /// Wakes the pump at the earliest time something is due.
   private func setAlarm() {
     var next = retries.earliest ?? .distantFuture
-    for due in [settlements.due, parkings.due, releases.due, invalidations.due] { next = min(next, due ?? .distantFuture) }
+    for due in [settlements.due, parkings.due, releases.due, invalidations.due] {
+      next = min(next, due ?? .distantFuture)
+    }
     if mayClaim { next = min(next, pacer.next) }
     guard next != alarmAt || alarm?.isPending != true else { return }
     alarm?.cancel()
@@ -249,7 +252,8 @@ actor Dispatcher {
     entry.answeredAt = result.answeredAt
     entry.status = result.status
     let disposition = policy.disposition(
-      of: result.outcome, attempts: Int(entry.attempts), deadline: entry.delivery.deadline, answeredAt: result.answeredAt,
+      of: result.outcome, attempts: Int(entry.attempts), deadline: entry.delivery.deadline,
+      answeredAt: result.answeredAt,
       random: .random(in: 0..<1))
     held[slot] = entry
     heed(result.outcome, entry, now)
@@ -281,7 +285,9 @@ actor Dispatcher {
   private func void(_ isMeant: (Int64) -> Bool) {
     let now = loop.now
     for slot in held.occupied {
-      guard let entry = held[slot], entry.delivery.kind == .invite, isMeant(entry.delivery.lease.outboxID) else { continue }
+      guard let entry = held[slot], entry.delivery.kind == .invite, isMeant(entry.delivery.lease.outboxID) else {
+        continue
+      }
       if entry.isWaiting { release(slot, now) } else { held[slot]?.isVoid = true }
     }
   }

@@ -69,7 +69,8 @@ final class GatewayService: Service {
         let id = try await outbox.register(lane: kind.rawValue, app: app.name)
         let planner = CallPlanner(dialect: app.dialect, provider: kind)
         lanes.append(
-          DispatcherLane(id: id, app: app.name, kind: kind, provider: provider, planner: planner, window: window,
+          DispatcherLane(
+            id: id, app: app.name, kind: kind, provider: provider, planner: planner, window: window,
             perSecond: perSecond))
       }
     }

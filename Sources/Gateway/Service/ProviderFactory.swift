@@ -22,7 +22,9 @@ struct ProviderFactory {
   /// most it may send a second.
   ///
   /// - Throws: what is wrong with a key, an account or a certificate file, naming the file.
-  mutating func make(_ kind: ProviderKind, for app: GatewayConfiguration.App) throws -> (any PushProvider, window: Int, perSecond: Int?) {
+  mutating func make(_ kind: ProviderKind, for app: GatewayConfiguration.App) throws -> (
+    any PushProvider, window: Int, perSecond: Int?
+  ) {
     var logger = logger
     logger[metadataKey: "app"] = "\(app.name)"
     logger[metadataKey: "provider"] = "\(kind.rawValue)"
@@ -58,7 +60,9 @@ struct ProviderFactory {
     return (provider, 2 * settings.connections * settings.streamsPerConnection, nil)
   }
 
-  private mutating func fcm(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> (any PushProvider, window: Int, perSecond: Int?) {
+  private mutating func fcm(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> (
+    any PushProvider, window: Int, perSecond: Int?
+  ) {
     guard let settings = app.fcm else { preconditionFailure("\(app.name) has no fcm section") }
     let account = try FCMServiceAccount.load(file: settings.serviceAccountFile)
     let identity = "\(account.clientEmail) \(account.tokenURI)"

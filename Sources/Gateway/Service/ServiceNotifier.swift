@@ -1,11 +1,12 @@
 // Tells systemd how we are (sd_notify(3)): ready, stopping. Without systemd it does nothing.
 
+import Foundation
+
 #if canImport(Glibc)
 import Glibc
 #elseif canImport(Darwin)
 import Darwin
 #endif
-import Foundation
 
 /// The socket of a `Type=notify` unit, named by NOTIFY_SOCKET.
 struct ServiceNotifier: Sendable {

@@ -61,9 +61,12 @@ final class OutboxLink {
 
   /// Executes a statement; fails at once while the link is down.
   func query(
-    _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(), isolation: isolated any Actor
+    _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
+    isolation: isolated any Actor
   ) async throws(PostgresError) -> PostgresResult {
-    guard isUp, let channel else { throw PostgresError(.connectionLost, "the database cannot be reached at the moment") }
+    guard isUp, let channel else {
+      throw PostgresError(.connectionLost, "the database cannot be reached at the moment")
+    }
     return try await channel.query(statement, parameters, isolation: isolation)
   }
 

@@ -286,7 +286,8 @@ public actor PostgresOutbox: OutboxStore {
     deliveries.reserveCapacity(result.rowCount)
     for row in 0..<result.rowCount {
       guard let kind = DeliveryKind(rawValue: UInt8(clamping: result.int16(row, Column.kind.rawValue))) else {
-        logger.error("The database holds a kind of delivery this version does not know; is the gateway older than the schema?")
+        logger.error(
+          "The database holds a kind of delivery this version does not know; is the gateway older than the schema?")
         continue
       }
       let deadline = result.timestamp(row, Column.deadlineAt.rawValue)
@@ -314,7 +315,8 @@ public actor PostgresOutbox: OutboxStore {
           deadlineAtMicroseconds: deadline,
           // Counted from before the question left: early by the way there, and so never late.
           deadline: asked + .microseconds(remaining),
-          endReason: result.isNull(row, Column.endReason.rawValue) ? nil : result.bytes(row, Column.endReason.rawValue)))
+          endReason: result.isNull(row, Column.endReason.rawValue) ? nil : result.bytes(row, Column.endReason.rawValue))
+      )
     }
     return deliveries
   }

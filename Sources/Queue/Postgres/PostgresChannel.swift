@@ -76,7 +76,8 @@ internal import Darwin
       return
     }
     connectTimer = loop.schedule(at: loop.now + timeout) { [weak self] in
-      self?.finishConnecting(PostgresError(.connectionFailed, "connecting to Postgres took longer than \(timeout.seconds) s"))
+      self?.finishConnecting(
+        PostgresError(.connectionFailed, "connecting to Postgres took longer than \(timeout.seconds) s"))
     }
     rewatch(for: .writable)
   }
@@ -143,7 +144,7 @@ internal import Darwin
   private static func start(_ keywords: [String], _ values: [String]) -> OpaquePointer {
     let keywordCopies = unsafe keywords.map { unsafe strdup($0) }
     let valueCopies = unsafe values.map { unsafe strdup($0) }
-    defer { for unsafe copy in unsafe keywordCopies + valueCopies { unsafe free(copy) } }
+    defer { unsafe (keywordCopies + valueCopies).forEach { unsafe free($0) } }
     let keywordPointers = unsafe keywordCopies.map { unsafe UnsafePointer($0) } + [nil]
     let valuePointers = unsafe valueCopies.map { unsafe UnsafePointer($0) } + [nil]
     guard let connection = unsafe PQconnectStartParams(keywordPointers, valuePointers, 1) else {

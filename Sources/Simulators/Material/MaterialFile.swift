@@ -3,9 +3,9 @@
 internal import Runtime
 
 #if canImport(Glibc)
-  internal import Glibc
+internal import Glibc
 #elseif canImport(Darwin)
-  internal import Darwin
+internal import Darwin
 #endif
 
 enum MaterialFile {
@@ -41,9 +41,9 @@ enum MaterialFile {
     var rest = content[...]
     while !rest.isEmpty {
       #if canImport(Glibc)
-        let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(file.rawValue, $0.baseAddress, $0.count) }
+      let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(file.rawValue, $0.baseAddress, $0.count) }
       #else
-        let count = unsafe rest.withUnsafeBytes { unsafe Darwin.write(file.rawValue, $0.baseAddress, $0.count) }
+      let count = unsafe rest.withUnsafeBytes { unsafe Darwin.write(file.rawValue, $0.baseAddress, $0.count) }
       #endif
       if count < 0, errno == EINTR { continue }
       guard count > 0 else { throw FileDescriptor.SystemError(call: "write \(draft)", code: errno) }
@@ -63,9 +63,9 @@ enum MaterialFile {
     var chunk = [UInt8](repeating: 0, count: 16 * 1024)
     while true {
       #if canImport(Glibc)
-        let count = unsafe Glibc.read(file.rawValue, &chunk, chunk.count)
+      let count = unsafe Glibc.read(file.rawValue, &chunk, chunk.count)
       #else
-        let count = unsafe Darwin.read(file.rawValue, &chunk, chunk.count)
+      let count = unsafe Darwin.read(file.rawValue, &chunk, chunk.count)
       #endif
       if count < 0, errno == EINTR { continue }
       guard count >= 0 else { return nil }
