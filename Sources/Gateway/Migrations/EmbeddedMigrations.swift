@@ -9,6 +9,7 @@ extension Migration {
     Migration(version: 3, name: "gateway", sql: migration0003),
     Migration(version: 4, name: "ops", sql: migration0004),
     Migration(version: 5, name: "call_rules", sql: migration0005),
+    Migration(version: 6, name: "provider_tokens", sql: migration0006),
   ]
 }
 
@@ -1264,15 +1265,19 @@ private let migration0005 = ###"""
 -- How a call ended ----------------------------------------------------------------------------------------------------
 
 alter table push.outbox add column answered_by text, add column ended_at timestamptz, add column end_reason text;
+update push.outbox set ended_at = clock_timestamp(), end_reason = state where state <> 'ringing';
 comment on column push.outbox.answered_by is 'the user who answered, as far as known: their devices are told nothing';
-comment on column push.outbox.ended_at is 'when the state ceased to be ringing';
+comment on column push.outbox.ended_at is 'when the state ceased to be ringing; null while it rings';
 comment on column push.outbox.end_reason is
-  'why: the reason given to push.end_call; answered, ended or missed if none was. declined and busy leave no missed call';
+  'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call';
 comment on column push.outbox.state is
   'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call';
 comment on column push.delivery.created_at is 'when it was enqueued: an invite with its call, anything else at its end';
+-- For push.miss. A look-up by id asks "ended_at is null" for the same thing: given "state = 'ringing'" the planner may
+-- walk this index instead.
 create index outbox_ringing on push.outbox (deadline_at) where state = 'ringing';
 
+-- As in 0002; besides, no call is born ended.
 create or replace function push.fill_call() returns trigger
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -1297,26 +1302,25 @@ begin
   return new;
 end
 $$;
-
 create function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
 declare
   v_fault text := case
     when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
         or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
-      then 'row: only state, answered_by and end_reason can be changed; enqueue another call'
+      then ': only state, answered_by and end_reason can be changed; enqueue another call'
     when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
-      then 'state: must be answered, ended or missed'
+      then '.state: must be answered, ended or missed'
     when old.state <> 'ringing' and new.state <> old.state
-      then format('state: is %s already and cannot become %s', old.state, new.state)
-    when length(new.end_reason) not between 1 and 64 then 'end_reason: must have 1 to 64 characters'
-    when length(new.answered_by) not between 1 and 256 then 'answered_by: must have 1 to 256 characters'
+      then format('.state: is %s already and cannot become %s', old.state, new.state)
+    when length(new.end_reason) not between 1 and 64 then '.end_reason: must have 1 to 64 characters'
+    when length(new.answered_by) not between 1 and 256 then '.answered_by: must have 1 to 256 characters'
   end;
 begin
   if v_fault is not null then
     raise exception using
-      errcode = 'invalid_parameter_value', message = format('push.outbox.%s (call %s)', v_fault, old.call_id),
-      schema = 'push', table = 'outbox', column = substring(v_fault from '^[a-z_]+');
+      errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
+      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
   end if;
   if new.state = old.state then
     new.ended_at := old.ended_at;
@@ -1350,16 +1354,17 @@ begin
   end if;
   with gone as (
     delete from push.delivery d
-    using unnest(v_ended) e(id), push.outbox o
-    where d.outbox_id = e.id and d.kind = 0 and d.state in (0, 2) and o.id = e.id
+    using push.outbox o
+    where o.id = any (v_ended) and d.outbox_id = any (v_ended) and d.outbox_id = o.id
+      and d.kind = 0 and d.state in (0, 2)
     -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
     returning d.*, o.call_id, o.state as call_state,
       o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
   )
   insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
     device, reason)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, case when g.is_late then 3 else 2 end,
-    g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
+    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
     case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end
   from gone g;
   get diagnostics v_voided = row_count;
@@ -1379,12 +1384,15 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since   timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_outbox_id));
+  v_until   timestamptz := clock_timestamp() + interval '1 minute';
   v_cancels bigint;
 begin
   with call as materialized (
     select o.*
     from unnest(p_outbox_id) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.answered_by, o.created_at from push.outbox o
+      select o.id, o.app, o.recipients, o.answered_by from push.outbox o
       where o.id = c.id and o.state in ('answered', 'ended')
       offset 0
     ) o
@@ -1399,7 +1407,7 @@ begin
     select distinct c.id, c.app, h.lane, h.user_id, h.device, l.provider
     from call c cross join lateral (
       select * from push.history h
-      where h.outbox_id = c.id and h.finished_at >= c.created_at and h.kind = 0
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0
         and (h.sent_at is not null or h.attempts > case when h.owner is null then 0 else 1 end)
         and (h.outcome <> 4 or h.status is null)
       offset 0
@@ -1619,9 +1627,11 @@ comment on function push.find_call is
 
 create function push.answer_call(call_id text, user_id text default null, app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(call_id, app);
 begin
   update push.outbox o set state = 'answered', answered_by = answer_call.user_id
-    where o.id = push.find_call(answer_call.call_id, answer_call.app) and o.state = 'ringing';
+    where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
@@ -1631,9 +1641,11 @@ comment on function push.answer_call is
 
 create function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(call_id, app);
 begin
   update push.outbox o set state = 'ended', end_reason = coalesce(end_call.reason, 'ended')
-    where o.id = push.find_call(end_call.call_id, end_call.app) and o.state = 'ringing';
+    where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
@@ -1661,7 +1673,7 @@ begin
     for no key update skip locked
   ), asked as materialized (
     select l.tid, l.outbox_id, l.kind <> 0 or coalesce((
-      select true from push.outbox o where o.id = l.outbox_id and o.state = 'ringing' for share skip locked
+      select true from push.outbox o where o.id = l.outbox_id and o.ended_at is null for share skip locked
     ), false) as rings
     from lost l
   ), ready as (
@@ -1723,7 +1735,7 @@ begin
     attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
   from (
     select r.*, coalesce((
-      select true from push.outbox o where o.id = r.outbox_id and o.state = 'ringing' for share skip locked
+      select true from push.outbox o where o.id = r.outbox_id and o.ended_at is null for share skip locked
     ), false) as rings
     from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
     offset 0
@@ -1759,7 +1771,7 @@ begin
   ), asked as materialized (
     -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
     select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
-      select true from push.outbox o where o.id = p.outbox_id and o.state = 'ringing' for share skip locked
+      select true from push.outbox o where o.id = p.outbox_id and o.ended_at is null for share skip locked
     ), false) as rings
     from pick p
   ), ready as (
@@ -1929,5 +1941,46 @@ $$;
 comment on function push.drop_device is 'the user logged out of this device; false: it was not registered';
 
 revoke execute on all functions in schema push from public;
+
+"""###
+
+private let migration0006 = ###"""
+-- Provider tokens shared by all replicas: whoever mints one offers it, and all use the one that was taken.
+--
+-- Apple takes no more than one new token in 20 minutes for a key. A replica that finds none, or an old one, signs its own and
+-- offers it; the row's lock decides which of several is taken, and the others are never shown to the provider.
+
+comment on column push.provider_tokens.expires_at is 'when it is to be renewed, before it stops being good';
+comment on column push.provider_tokens.name is 'whose: team, key id and a fingerprint of the key (apns), service account (fcm)';
+
+create function push.current_provider_token(p_provider text, p_name text)
+returns table (token text, minted_at timestamptz, expires_at timestamptz)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select t.token, t.minted_at, t.expires_at from push.provider_tokens t
+  where t.provider = p_provider and t.name = p_name and t.expires_at > clock_timestamp()
+$$;
+comment on function push.current_provider_token is 'the token all replicas use now; no row if there is none';
+
+create function push.offer_provider_token(
+  p_provider text, p_name text, p_token text, p_minted_at timestamptz, p_expires_at timestamptz, p_age_min interval
+) returns table (token text, minted_at timestamptz, expires_at timestamptz)
+language plpgsql security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  insert into push.provider_tokens as t (provider, name, token, minted_at, expires_at)
+  values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
+  on conflict (provider, name) do update
+    set token = excluded.token, minted_at = excluded.minted_at, expires_at = excluded.expires_at
+    -- A token of the future is of a clock that was wrong: it gives way.
+    where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
+      or t.minted_at > excluded.minted_at + interval '5 minutes';
+  return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
+    where t.provider = p_provider and t.name = p_name;
+end
+$$;
+comment on function push.offer_provider_token is
+  'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in use';
+
+revoke execute on function push.current_provider_token, push.offer_provider_token from public;
 
 """###

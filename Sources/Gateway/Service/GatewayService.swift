@@ -49,7 +49,7 @@ final class GatewayService: Service {
         url: configuration.databaseURL, name: ProcessInfo.processInfo.hostName, version: GatewayVersion.current),
       loop: loop, logger: logger)
     let relay = OutboxEventRelay()
-    var factory = ProviderFactory(caFile: configuration.caFile, loop: loop, logger: logger)
+    var factory = ProviderFactory(caFile: configuration.caFile, outbox: outbox, logger: logger)
     let planned = try configuration.apps.map { app in
       (app, try app.providers.map { kind in (kind, try factory.make(kind, for: app)) })
     }

@@ -2,6 +2,7 @@
 
 import Logging
 import Providers
+import Queue
 import Runtime
 
 /// Makes providers; one signing key gives one token source, whoever uses it.
@@ -9,12 +10,14 @@ struct ProviderFactory {
   let caFile: String?
   let loop: EventLoop
   private let logger: Logger
-  private var tokenSources: [String: APNsTokenSource] = [:]
-  private var accessTokenSources: [String: FCMTokenSource] = [:]
+  private let outbox: PostgresOutbox
+  private var tokenSources: [String: SharedTokenSource] = [:]
+  private var accessTokenSources: [String: SharedTokenSource] = [:]
 
-  init(caFile: String?, loop: EventLoop, logger: Logger) {
+  init(caFile: String?, outbox: PostgresOutbox, logger: Logger) {
     self.caFile = caFile
-    self.loop = loop
+    self.outbox = outbox
+    self.loop = outbox.loop
     self.logger = logger
   }
 
@@ -40,15 +43,10 @@ struct ProviderFactory {
   ) throws -> (any PushProvider, window: Int, perSecond: Int?) {
     guard let settings = app.apns else { preconditionFailure("\(app.name) has no apns section") }
     let tls = try TLSContext.client(caFile: caFile)
-    let identity = "\(settings.teamID)/\(settings.keyID)"
-    let tokens: APNsTokenSource
-    if let known = tokenSources[identity] {
-      tokens = known
-    } else {
-      tokens = APNsTokenSource(
-        try APNsCredentials(teamID: settings.teamID, keyID: settings.keyID, keyFile: settings.keyFile))
-      tokenSources[identity] = tokens
-    }
+    let credentials = try APNsCredentials(
+      teamID: settings.teamID, keyID: settings.keyID, keyFile: settings.keyFile)
+    let tokens = tokenSources[credentials.identity] ?? sharedTokens(credentials)
+    tokenSources[credentials.identity] = tokens
     var pool = APNsConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
@@ -65,8 +63,8 @@ struct ProviderFactory {
   ) {
     guard let settings = app.fcm else { preconditionFailure("\(app.name) has no fcm section") }
     let account = try FCMServiceAccount.load(file: settings.serviceAccountFile)
-    let identity = "\(account.clientEmail) \(account.tokenURI)"
-    let tokens = accessTokenSources[identity] ?? FCMTokenSource(account: account, caFile: caFile, loop: loop)
+    let identity = "\(account.clientEmail) \(account.tokenURI) \(account.privateKeyID)"
+    let tokens = accessTokenSources[identity] ?? sharedTokens(account, identity)
     accessTokenSources[identity] = tokens
     var pool = FCMConfiguration.defaultPool
     pool.connectionsMax = settings.connections
@@ -76,6 +74,26 @@ struct ProviderFactory {
       FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool), tokens: tokens, loop: loop,
       logger: logger)
     return (provider, 2 * settings.connections * settings.streamsPerConnection, settings.ratePerSecond)
+  }
+
+  private func sharedTokens(_ credentials: APNsCredentials) -> SharedTokenSource {
+    let clock = SystemClock()
+    return SharedTokenSource(
+      identity: credentials.identity, ageMin: APNsTokenSource.replacementAgeMin,
+      store: OutboxTokenStore(outbox: outbox, provider: .apns)
+    ) { _ throws(ProviderTokenError) in
+      try APNsTokenSource.mint(credentials, wallMilliseconds: clock.wallMilliseconds())
+    }
+  }
+
+  private func sharedTokens(_ account: FCMServiceAccount, _ identity: String) -> SharedTokenSource {
+    let source = FCMTokenSource(account: account, caFile: caFile, loop: loop)
+    return SharedTokenSource(
+      identity: identity, ageMin: FCMTokenSource.replacementAgeMin,
+      store: OutboxTokenStore(outbox: outbox, provider: .fcm)
+    ) { refused throws(ProviderTokenError) in
+      try await source.token(replacing: refused)
+    }
   }
 
   private func expo(_ app: GatewayConfiguration.App) throws -> (any PushProvider, window: Int, perSecond: Int?) {

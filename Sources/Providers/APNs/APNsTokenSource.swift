@@ -15,6 +15,12 @@ public struct APNsCredentials: Sendable {
   /// The key of the .p8 file.
   public let key: SigningKey
 
+  /// Names the key among all: team, key id, and a fingerprint, so that another key under the same id is another.
+  public var identity: String {
+    let fingerprint = SHA256.hexDigest((try? key.publicKeyPEM()) ?? []).prefix(16)
+    return "\(teamID)/\(keyID)/\(String(decoding: fingerprint, as: UTF8.self))"
+  }
+
   public init(teamID: String, keyID: String, key: SigningKey) {
     self.teamID = teamID
     self.keyID = keyID
@@ -66,17 +72,28 @@ public final class APNsTokenSource: ProviderTokenSource {
     let now = clock.wallMilliseconds()
     let result: Result<ProviderToken, ProviderTokenError> = current.withLock { current in
       if let token = current, !Self.isReplaced(token, refused: refused, now: now) { return .success(token) }
-      do {
-        let token = ProviderToken(
-          value: try credentials.mint(issuedAtSeconds: now / 1000), issuedAtMilliseconds: now,
-          renewAtMilliseconds: now + Self.renewalAge.milliseconds)
+      do throws(ProviderTokenError) {
+        let token = try Self.mint(credentials, wallMilliseconds: now)
         current = token
         return .success(token)
       } catch {
-        return .failure(ProviderTokenError("no APNs token for key \(credentials.keyID): \(error)"))
+        return .failure(error)
       }
     }
     return try result.get()
+  }
+
+  /// Signs a new token, to be renewed in good time.
+  public static func mint(
+    _ credentials: APNsCredentials, wallMilliseconds now: Int64
+  ) throws(ProviderTokenError) -> ProviderToken {
+    do {
+      return ProviderToken(
+        value: try credentials.mint(issuedAtSeconds: now / 1000), issuedAtMilliseconds: now,
+        renewAtMilliseconds: now + renewalAge.milliseconds)
+    } catch {
+      throw ProviderTokenError("no APNs token for key \(credentials.keyID): \(error)")
+    }
   }
 
   /// Whether a token gives way to a new one. A clock set back makes an age negative: such a token is from the future

@@ -10,7 +10,7 @@ public actor FCMTokenSource: ProviderTokenSource {
   /// How long before its end a token is renewed.
   static let renewalMargin = Nanoseconds.seconds(300)
   /// A refused token younger than this is not replaced: another one would be refused as well.
-  static let replacementAgeMin = Nanoseconds.seconds(30)
+  public static let replacementAgeMin = Nanoseconds.seconds(30)
 
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }

@@ -46,6 +46,15 @@ enum OutboxStatements {
     name: "invalidate", sql: "select push.invalidate_tokens($1, $2, $3, $4)")
   static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
 
+  static let currentToken = PostgresStatement(
+    name: "current_token", sql: "select token, minted_at, expires_at from push.current_provider_token($1, $2)")
+  static let offerToken = PostgresStatement(
+    name: "offer_token",
+    sql: """
+      select token, minted_at, expires_at
+      from push.offer_provider_token($1, $2, $3, ($4::timestamptz[])[1], ($4::timestamptz[])[2], $5 * interval '1 ms')
+      """)
+
   // Maintenance, by whichever replica holds the lock of the same session.
   static let tryLead = PostgresStatement(name: "try_lead", sql: "select pg_try_advisory_lock(7781, 2)")
   static let promote = PostgresStatement(name: "promote", sql: "select push.promote()")

@@ -199,6 +199,30 @@ public actor PostgresOutbox: OutboxStore {
     return try await perform(settlements, OutboxStatements.registerLane, parameters).int16(0, 0)
   }
 
+  // MARK: - Provider tokens
+
+  /// The token all replicas use now; nil when there is none.
+  public func providerToken(_ provider: String, _ name: String) async throws(OutboxError) -> StoredToken? {
+    var parameters = PostgresParameters()
+    parameters.append(provider)
+    parameters.append(name)
+    let result = try await perform(settlements, OutboxStatements.currentToken, parameters)
+    return result.rowCount == 0 ? nil : StoredToken(result)
+  }
+
+  /// Offers a new token; returns the one in use from now on, which is another if that is younger than `ageMin`.
+  public func offer(
+    _ token: StoredToken, _ provider: String, _ name: String, ageMin: Nanoseconds
+  ) async throws(OutboxError) -> StoredToken {
+    var parameters = PostgresParameters()
+    parameters.append(provider)
+    parameters.append(name)
+    parameters.append(text: token.value)
+    parameters.append(timestamps: [token.mintedAtMilliseconds * 1000, token.renewAtMilliseconds * 1000])
+    parameters.append(Int32(clamping: ageMin.milliseconds))
+    return StoredToken(try await perform(settlements, OutboxStatements.offerToken, parameters))
+  }
+
   // MARK: - Deliveries
 
   public func claim(_ allowances: [LaneAllowance]) async throws(OutboxError) -> [Delivery] {
