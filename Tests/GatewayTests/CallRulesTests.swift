@@ -142,4 +142,24 @@ struct CallRulesTests {
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
     }
   }
+
+  @Test("three replicas share the work and show APNs one provider token; each push leaves once")
+  func replicas() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.tokenUpdateInterval = 1200
+    try await GatewayHarness.with(simulators: configuration) { settings in
+      settings.apps[0].apns?.connections = 8
+    } _: { gateway in
+      try await gateway.withReplicas(2) {
+        try await gateway.database.execute(GatewayHarness.bulk(500))
+        try await gateway.settled()
+      }
+      #expect(try await gateway.outcomes() == "apns delivered 500,expo delivered 500,fcm delivered 500")
+      let counts = await gateway.pushesByToken()
+      #expect(counts.count == 1500)
+      #expect(counts.values.allSatisfy { $0 == 1 })
+      #expect(await gateway.refusals() == [:])
+      #expect(try await gateway.database.value("select count(*) from push.provider_tokens where provider = 'apns'") == "1")
+    }
+  }
 }

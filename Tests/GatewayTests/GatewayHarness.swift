@@ -16,6 +16,7 @@ import Testing
 struct GatewayHarness {
   let database: TestDatabase
   let simulators: SimulatorSuite
+  let settings: GatewayConfiguration
   private let group: ServiceGroup
   private let running: Task<Void, any Error>
 
@@ -45,7 +46,8 @@ struct GatewayHarness {
         defer { hasEnded.withLock { $0 = true } }
         try await group.run()
       }
-      let harness = GatewayHarness(database: database, simulators: simulators, group: group, running: running)
+      let harness = GatewayHarness(
+        database: database, simulators: simulators, settings: settings, group: group, running: running)
       do {
         while await service.readiness() != .ready {
           if hasEnded.withLock({ $0 }) { try await running.value }  // throws why it did not start
@@ -64,6 +66,21 @@ struct GatewayHarness {
 
   /// Shuts the gateway down gracefully; throws what it ended with.
   func stop() async throws {
+    await group.triggerGracefulShutdown()
+    try await running.value
+  }
+
+  /// Runs `body` with so many further gateways on the same database and configuration.
+  func withReplicas(_ count: Int, _ body: () async throws -> Void) async throws {
+    var logger = Logger(label: "replica", factory: { StreamLogHandler.standardError(label: $0) })
+    logger.logLevel = .error
+    let services = (0..<count).map { _ in GatewayService(configuration: settings, logger: logger) }
+    let group = ServiceGroup(services: services, logger: logger)
+    let running = Task { try await group.run() }
+    for service in services {
+      while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(2)) }
+    }
+    try await body()
     await group.triggerGracefulShutdown()
     try await running.value
   }
