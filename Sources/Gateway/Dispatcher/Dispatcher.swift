@@ -17,6 +17,8 @@ actor Dispatcher {
     var lane: Int  // index into `lanes`
     var attempts: Int32
     var isWaiting = false
+    /// When it is sent again, while it waits.
+    var dueAt = Instant(nanoseconds: .min)
     /// Its call has ended: it is not sent again.
     var isVoid = false
     /// Whether sending it again is another attempt.
@@ -236,7 +238,8 @@ actor Dispatcher {
 
   private func resendDue(_ now: Instant) {
     while let slot = retries.popDue(now) {
-      guard held[slot]?.isWaiting == true else { continue }
+      // The slot may have a new occupant since: it has its own time.
+      guard let entry = held[slot], entry.isWaiting, entry.dueAt <= now else { continue }
       held[slot]?.isWaiting = false
       send(slot, now)
     }
@@ -273,6 +276,7 @@ actor Dispatcher {
         let wait = max(wait, laneWait)
         held[slot]?.isNextCounted = isCounted
         held[slot]?.isWaiting = true
+        held[slot]?.dueAt = now + wait
         retries.insert(slot, at: now + wait)
       }
     case .park(let wait, let reason):

@@ -38,9 +38,9 @@ struct RetryPolicy: Sendable {
   /// - Parameters:
   ///   - attempts: attempts made so far, the one just answered included.
   ///   - answeredAt: when the outcome was known.
-  ///   - random: uniform in 0..<1, for the jitter.
+  ///   - random: uniform in 0..<1, for the jitter; drawn only when there is a wait.
   func disposition(
-    of outcome: PushOutcome, attempts: Int, deadline: Instant, answeredAt now: Instant, random: Double
+    of outcome: PushOutcome, attempts: Int, deadline: Instant, answeredAt now: Instant, random: @autoclosure () -> Double
   ) -> Disposition {
     switch outcome {
     case .accepted:
@@ -52,10 +52,10 @@ struct RetryPolicy: Sendable {
     case .refused(let reason):
       return again(after: refusedWait, reason, isCounted: false, deadline, now)
     case .throttled(let reason, let after, _), .unavailable(let reason, let after):
-      let wait = jittered(attempts, random)
+      let wait = jittered(attempts, random())
       return again(after: max(wait, after ?? wait), reason, isCounted: true, deadline, now)
     case .unknown(let reason), .unauthorized(let reason):
-      return again(after: jittered(attempts, random), reason, isCounted: true, deadline, now)
+      return again(after: jittered(attempts, random()), reason, isCounted: true, deadline, now)
     }
   }
 
