@@ -40,7 +40,8 @@ struct RetryPolicy: Sendable {
   ///   - answeredAt: when the outcome was known.
   ///   - random: uniform in 0..<1, for the jitter; drawn only when there is a wait.
   func disposition(
-    of outcome: PushOutcome, attempts: Int, deadline: Instant, answeredAt now: Instant, random: @autoclosure () -> Double
+    of outcome: PushOutcome, attempts: Int, deadline: Instant, answeredAt now: Instant,
+    random: @autoclosure () -> Double
   ) -> Disposition {
     switch outcome {
     case .accepted:
