@@ -60,6 +60,7 @@ public final class SharedTokenSource: ProviderTokenSource {
 
   private func isFresh(_ token: ProviderToken, _ refused: ProviderToken?) -> Bool {
     let now = clock.wallMilliseconds()
-    return token.value != refused?.value && now < token.renewAtMilliseconds && token.issuedAtMilliseconds <= now + 300_000
+    return token.value != refused?.value && now < token.renewAtMilliseconds
+      && token.issuedAtMilliseconds <= now + 300_000
   }
 }

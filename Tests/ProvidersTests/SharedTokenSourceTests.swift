@@ -37,7 +37,11 @@ struct SharedTokenSourceTests {
 
   final class Counter: Sendable {
     private let count = Mutex(0)
-    func next() -> Int { count.withLock { $0 += 1; return $0 } }
+    func next() -> Int {
+      count.withLock {
+        $0 += 1; return $0
+      }
+    }
   }
 
   private func replica() -> SharedTokenSource {
