@@ -14,8 +14,10 @@ public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   /// credentials and the time left of that moment.
   func pool(_ pool: HTTP2ConnectionPool, write request: Int, into headers: inout HTTP2HeaderBlock) -> [UInt8]
   /// A request ended; called once for each `submit`, unless the verdict has it sent again.
+  ///
+  /// - Parameter connection: the number of the connection that it ended on; nil when it was on none.
   func pool(
-    _ pool: HTTP2ConnectionPool, didEnd request: Int, _ exchange: HTTP2Exchange
+    _ pool: HTTP2ConnectionPool, didEnd request: Int, _ exchange: HTTP2Exchange, on connection: Int?
   ) -> HTTP2ConnectionPool.Verdict
   /// So many requests may usefully be in flight; 0 while no connection is usable. Called at the end of a turn.
   func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int)
@@ -47,6 +49,13 @@ public final class HTTP2ConnectionPool {
     public static let done = Verdict(.proven)
   }
 
+  /// A connection, what the machine calls it, and what the pool's owner calls it.
+  private struct Member {
+    let id: HTTP2ConnectionPoolMachine.ConnectionID
+    let number: Int
+    let connection: HTTP2Connection
+  }
+
   public let endpoint: HTTP2Endpoint
   public let loop: EventLoop
   public weak var delegate: (any HTTP2ConnectionPoolDelegate)?
@@ -55,8 +64,9 @@ public final class HTTP2ConnectionPool {
 
   private let settings: HTTP2ConnectionPoolSettings
   private let logger: Logger
+  private let nextNumber: () -> Int
   private var machine: HTTP2ConnectionPoolMachine
-  private var connections: [(id: Int, connection: HTTP2Connection)] = []
+  private var members: [Member] = []
   private var actions: [HTTP2ConnectionPoolMachine.Action] = []
   private var isPerforming = false
   private var headers = HTTP2HeaderBlock()
@@ -67,15 +77,18 @@ public final class HTTP2ConnectionPool {
   private var shutDownCompletion: (() -> Void)?
   private var isFinished = false
 
-  /// - Parameter seed: where the jitter of reconnecting starts.
+  /// - Parameters:
+  ///   - nextNumber: numbers the next connection; greater at each call.
+  ///   - seed: where the jitter of reconnecting starts.
   public init(
     _ endpoint: HTTP2Endpoint, settings: HTTP2ConnectionPoolSettings, loop: EventLoop, logger: Logger,
-    seed: UInt64 = .random(in: .min ... .max)
+    nextNumber: @escaping () -> Int, seed: UInt64 = .random(in: .min ... .max)
   ) {
     self.endpoint = endpoint
     self.settings = settings
     self.loop = loop
     self.logger = logger
+    self.nextNumber = nextNumber
     machine = HTTP2ConnectionPoolMachine(settings: settings, seed: seed)
   }
 
@@ -86,9 +99,12 @@ public final class HTTP2ConnectionPool {
 
   /// Takes a request over; it ends in `didEnd`, at the latest at its deadline.
   ///
-  /// - Parameter request: the owner's number for it: small (the number of a slot) and unique while the request is here.
-  public func submit(_ request: Int, deadline: Instant) {
-    handle(.submitted(request, deadline: deadline))
+  /// - Parameters:
+  ///   - request: the owner's number for it: small (the number of a slot) and unique while the request is here.
+  ///   - avoided: the number of a connection that is only taken if no other has room.
+  public func submit(_ request: Int, deadline: Instant, avoiding avoided: Int? = nil) {
+    let avoided = avoided.flatMap { number in members.first { $0.number == number }?.id }
+    handle(.submitted(request, deadline: deadline, avoiding: avoided))
   }
 
   /// Lets nothing leave until `resume`: for the time in which there are no credentials that the server would accept.
@@ -151,7 +167,7 @@ public final class HTTP2ConnectionPool {
   private func open(_ id: Int) {
     let connection = HTTP2Connection(endpoint, settings: settings.connection, loop: loop)
     connection.delegate = self
-    connections.append((id, connection))
+    members.append(Member(id: id, number: nextNumber(), connection: connection))
     connection.connect()
   }
 
@@ -170,7 +186,7 @@ public final class HTTP2ConnectionPool {
 
   /// Ends a request that is on no connection.
   private func end(_ request: Int, _ result: HTTP2Exchange.Result) {
-    _ = delegate?.pool(self, didEnd: request, HTTP2Exchange(result, sentAt: nil))
+    _ = delegate?.pool(self, didEnd: request, HTTP2Exchange(result, sentAt: nil), on: nil)
   }
 
   private func scheduleCapacityReport() {
@@ -196,54 +212,54 @@ public final class HTTP2ConnectionPool {
   }
 
   private func connection(_ id: Int) -> HTTP2Connection? {
-    connections.first { $0.id == id }?.connection
+    members.first { $0.id == id }?.connection
   }
 
-  private func id(of connection: HTTP2Connection) -> Int? {
-    connections.first { $0.connection === connection }?.id
+  private func member(_ connection: HTTP2Connection) -> Member? {
+    members.first { $0.connection === connection }
   }
 }
 
 extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
   public func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int) {
-    guard let id = id(of: connection) else { return }
+    guard let member = member(connection) else { return }
     logger.debug(
       "http2 connection limit",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "streams_max": "\(streamsMax)"])
-    handle(.limited(id, streamsMax: streamsMax))
+      metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "streams_max": "\(streamsMax)"])
+    handle(.limited(member.id, streamsMax: streamsMax))
   }
 
   public func connection(_ connection: HTTP2Connection, didEnd request: Int, _ exchange: HTTP2Exchange) {
-    guard let id = id(of: connection) else { return }
+    guard let member = member(connection) else { return }
     switch exchange.result {
     case .response:
-      let verdict = delegate?.pool(self, didEnd: request, exchange) ?? .done
-      handle(.answered(request, id, verdict))
-    case .refused: handle(.refused(request, id))
+      let verdict = delegate?.pool(self, didEnd: request, exchange, on: member.number) ?? .done
+      handle(.answered(request, member.id, verdict))
+    case .refused: handle(.refused(request, member.id))
     case .timedOut, .lost:
-      _ = delegate?.pool(self, didEnd: request, exchange)
-      handle(.failed(request, id))
+      _ = delegate?.pool(self, didEnd: request, exchange, on: member.number)
+      handle(.failed(request, member.id))
     }
   }
 
   public func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String) {
-    guard let id = id(of: connection) else { return }
+    guard let member = member(connection) else { return }
     logger.info(
       "http2 connection going away",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "reason": "\(reason)"])
-    handle(.goingAway(id))
+      metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "reason": "\(reason)"])
+    handle(.goingAway(member.id))
   }
 
   public func connection(_ connection: HTTP2Connection, didCloseWith error: HTTP2Error?) {
-    guard let index = connections.firstIndex(where: { $0.connection === connection }) else { return }
-    let id = connections.remove(at: index).id
+    guard let index = members.firstIndex(where: { $0.connection === connection }) else { return }
+    let member = members.remove(at: index)
     if let error {
       logger.warning(
         "http2 connection failed",
-        metadata: ["host": "\(endpoint.host)", "connection": "\(id)", "error": "\(error)"])
+        metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "error": "\(error)"])
     } else {
-      logger.debug("http2 connection closed", metadata: ["host": "\(endpoint.host)", "connection": "\(id)"])
+      logger.debug("http2 connection closed", metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)"])
     }
-    handle(.closed(id))
+    handle(.closed(member.id))
   }
 }

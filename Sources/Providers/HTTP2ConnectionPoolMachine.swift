@@ -4,7 +4,7 @@
 // and comes back to the front of the queue when the server certainly did not process it; that costs nothing but time,
 // of which every request has until `giveUpAt`. A connection is connecting, ready or draining. A new one is opened when
 // none is left, and when three quarters of the streams there are would be in use; after a failure not before the
-// backoff allows.
+// backoff allows; and when a request would rather not have the only one there is.
 
 internal import Runtime
 
@@ -16,7 +16,8 @@ struct HTTP2ConnectionPoolMachine {
 
   enum Event: Equatable {
     case started
-    case submitted(RequestID, deadline: Instant)
+    /// A request came, which would rather not have this connection.
+    case submitted(RequestID, deadline: Instant, avoiding: ConnectionID?)
     /// A connection became ready, or the server changed its limit.
     case limited(ConnectionID, streamsMax: Int)
     /// A request got its answer, which says this about the connection.
@@ -82,6 +83,7 @@ struct HTTP2ConnectionPoolMachine {
   private struct Request {
     var deadline: Instant
     var giveUpAt: Instant
+    var avoided: ConnectionID?
   }
 
   private let settings: HTTP2ConnectionPoolSettings
@@ -96,6 +98,8 @@ struct HTTP2ConnectionPoolMachine {
   private var mayOpenAt = Instant(nanoseconds: .min)
   private var wakeAt = Instant.distantFuture
   private var reportedCapacity = 0
+  /// A request had to take the connection it would rather not have had.
+  private var lacksAlternative = false
   private var isStarted = false
   private var isPaused = false
   private var isShuttingDown = false
@@ -116,7 +120,7 @@ struct HTTP2ConnectionPoolMachine {
   mutating func handle(_ event: Event, now: Instant, _ actions: inout [Action]) {
     switch event {
     case .started: isStarted = true
-    case .submitted(let request, let deadline): submit(request, deadline, now, &actions)
+    case .submitted(let request, let deadline, let avoided): submit(request, deadline, avoided, now, &actions)
     case .limited(let id, let streamsMax):
       update(id) {
         if $0.state == .connecting { $0.state = .ready }
@@ -146,13 +150,15 @@ struct HTTP2ConnectionPoolMachine {
 
   // MARK: - Events
 
-  private mutating func submit(_ request: RequestID, _ deadline: Instant, _ now: Instant, _ actions: inout [Action]) {
+  private mutating func submit(
+    _ request: RequestID, _ deadline: Instant, _ avoided: ConnectionID?, _ now: Instant, _ actions: inout [Action]
+  ) {
     guard !isShuttingDown else { return actions.append(.refuse(request, reason: "ShuttingDown")) }
     guard deadline > now else { return actions.append(.expire(request)) }
     guard waiting.count < settings.waitingMax else {
       return actions.append(.refuse(request, reason: "TooManyWaiting"))
     }
-    let entry = Request(deadline: deadline, giveUpAt: min(deadline, now + settings.waitTimeout))
+    let entry = Request(deadline: deadline, giveUpAt: min(deadline, now + settings.waitTimeout), avoided: avoided)
     while requests.count <= request { requests.append(entry) }
     requests[request] = entry
     waiting.append(request)
@@ -266,21 +272,24 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func dispatch(_ now: Instant, _ actions: inout [Action]) {
     guard !isPaused else { return }
-    while !waiting.isEmpty, let index = roomiest() {
-      guard let request = waiting.popFirst() else { return }
+    while let request = waiting.first, let index = roomiest(avoiding: requests[request].avoided) {
+      _ = waiting.popFirst()
+      if connections[index].id == requests[request].avoided { lacksAlternative = true }
       connections[index].inFlight += 1
       actions.append(.dispatch(request, connections[index].id))
     }
   }
 
-  /// The index of the connection with the most room; nil when none has any.
-  private func roomiest() -> Int? {
+  /// The index of the connection with the most room, the avoided one only if no other has any; nil when none has.
+  private func roomiest(avoiding avoided: ConnectionID?) -> Int? {
     var best: (index: Int, room: Int)?
+    var lastResort: Int?
     for (index, connection) in connections.enumerated() {
       let room = connection.room(probes: settings.probes)
-      if room > best?.room ?? 0 { best = (index, room) }
+      guard room > best?.room ?? 0 else { continue }
+      if connection.id == avoided { lastResort = index } else { best = (index, room) }
     }
-    return best?.index
+    return best?.index ?? lastResort
   }
 
   private var needsConnection: Bool {
@@ -295,7 +304,7 @@ struct HTTP2ConnectionPoolMachine {
       inFlight += connection.inFlight
     }
     if usable == 0 { return true }
-    return usable < settings.connectionsMax && (inFlight + waiting.count) * 4 > streams * 3
+    return usable < settings.connectionsMax && (lacksAlternative || (inFlight + waiting.count) * 4 > streams * 3)
   }
 
   private mutating func openIfNeeded(_ now: Instant, _ actions: inout [Action]) {
@@ -303,6 +312,7 @@ struct HTTP2ConnectionPoolMachine {
     connections.append(Connection(id: nextConnection, openedAt: now))
     actions.append(.open(nextConnection))
     nextConnection += 1
+    lacksAlternative = false
   }
 
   private mutating func askToBeWoken(_ now: Instant, _ actions: inout [Action]) {

@@ -9,6 +9,7 @@ struct HTTP2ConnectionPoolWaitingLine {
 
   var count: Int { front.count + back.count - backStart }
   var isEmpty: Bool { count == 0 }
+  var first: Int? { front.last ?? (backStart < back.count ? back[backStart] : nil) }
 
   mutating func append(_ request: Int) { back.append(request) }
   mutating func prepend(_ request: Int) { front.append(request) }

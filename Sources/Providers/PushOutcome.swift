@@ -35,12 +35,19 @@ public struct PushResult: Sendable {
   public var sentAt: Instant?
   /// When the outcome was known.
   public var answeredAt: Instant
+  /// Which of the provider's connections carried the last try; nil where none did, or where it is not known. A number
+  /// is not used again while the provider lives.
+  public var connection: Int?
 
-  public init(tag: UInt64, outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?, answeredAt: Instant) {
+  public init(
+    tag: UInt64, outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?, answeredAt: Instant,
+    connection: Int? = nil
+  ) {
     self.tag = tag
     self.outcome = outcome
     self.status = status
     self.sentAt = sentAt
     self.answeredAt = answeredAt
+    self.connection = connection
   }
 }

@@ -35,10 +35,12 @@ public struct PushRequest: Sendable {
   public var deadline: Instant
   /// The deadline on the wall, in milliseconds since 1970 (from the database's clock).
   public var expiresAtMilliseconds: Int64
+  /// `PushResult.connection` of a try that met a provider in trouble: another connection is taken, if one has room.
+  public var avoidedConnection: Int?
 
   public init(
     tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: [UInt8], body: [UInt8],
-    collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64
+    collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64, avoidedConnection: Int? = nil
   ) {
     self.tag = tag
     self.deliveryID = deliveryID
@@ -49,6 +51,7 @@ public struct PushRequest: Sendable {
     self.collapseID = collapseID
     self.deadline = deadline
     self.expiresAtMilliseconds = expiresAtMilliseconds
+    self.avoidedConnection = avoidedConnection
   }
 }
 
@@ -69,6 +72,9 @@ public enum PushProviderEvent: Sendable {
   case results([PushResult])
   /// How many requests may usefully be in flight now. 0 while no connection is usable: leave rows in the outbox.
   case capacity(Int)
+  /// The provider's clock minus ours, from the `date` of an answer: accurate to about a second. Told of at the first
+  /// answer of a connection, and at most once a minute after that.
+  case clockSkew(Nanoseconds)
 }
 
 /// One provider account of one app: connections, credentials, request format. An actor on an event loop.

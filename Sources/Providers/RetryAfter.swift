@@ -36,6 +36,10 @@ enum HTTPDate {
   private static let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
     .map { Array($0.utf8) }
 
+  /// No date is read as earlier than 1970 or later than 2200: whatever a server says, what is reckoned with dates stays
+  /// within the range of nanoseconds.
+  private static let range: ClosedRange<Int64> = 0...7_258_118_400
+
   /// Seconds since 1970, or nil when the text is no HTTP date. The name of the weekday is not checked.
   static func seconds(_ text: [UInt8]) -> Int64? {
     guard text.count <= 64 else { return nil }
@@ -61,7 +65,8 @@ enum HTTPDate {
       1...31 ~= day, hour < 24, minute < 60, second <= 60
     else { return nil }
     if year < 100 { year += year < 70 ? 2000 : 1900 }
-    return ((daysSince1970(year: year, month: Int64(monthIndex) + 1, day: day) * 24 + hour) * 60 + minute) * 60 + second
+    let days = daysSince1970(year: year, month: Int64(monthIndex) + 1, day: day)
+    return min(max(((days * 24 + hour) * 60 + minute) * 60 + second, range.lowerBound), range.upperBound)
   }
 
   /// Days from 1970-01-01 in the Gregorian calendar, counted in years that begin in March so that the leap day is the

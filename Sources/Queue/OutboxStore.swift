@@ -31,10 +31,15 @@ public struct Settlement: Sendable {
   public var sentAt: Instant?
   /// When its answer came; nil if none did.
   public var answeredAt: Instant?
+  /// The tries before the last, as far as they were made under this lease.
+  public var failures: [FailedAttempt]
+  /// How long from now the receipt of `providerMessageID` can be read; nil where there is none to read.
+  public var receiptAfter: Nanoseconds?
 
   public init(
     lease: DeliveryLease, callID: [UInt8], outcome: DeliveryOutcome, attempts: Int32, status: UInt16 = 0,
-    reason: String? = nil, providerMessageID: String? = nil, sentAt: Instant? = nil, answeredAt: Instant? = nil
+    reason: String? = nil, providerMessageID: String? = nil, sentAt: Instant? = nil, answeredAt: Instant? = nil,
+    failures: [FailedAttempt] = [], receiptAfter: Nanoseconds? = nil
   ) {
     self.lease = lease
     self.callID = callID
@@ -45,6 +50,8 @@ public struct Settlement: Sendable {
     self.providerMessageID = providerMessageID
     self.sentAt = sentAt
     self.answeredAt = answeredAt
+    self.failures = failures
+    self.receiptAfter = receiptAfter
   }
 }
 
@@ -56,12 +63,17 @@ public struct Parking: Sendable {
   public var delay: Nanoseconds
   /// Why the last attempt failed.
   public var reason: String
+  /// The tries made under this lease, all of which failed.
+  public var failures: [FailedAttempt]
 
-  public init(lease: DeliveryLease, attempts: Int32, delay: Nanoseconds, reason: String) {
+  public init(
+    lease: DeliveryLease, attempts: Int32, delay: Nanoseconds, reason: String, failures: [FailedAttempt] = []
+  ) {
     self.lease = lease
     self.attempts = attempts
     self.delay = delay
     self.reason = reason
+    self.failures = failures
   }
 }
 
@@ -79,6 +91,37 @@ public struct TokenInvalidation: Sendable {
     self.token = token
     self.since = since
     self.reason = reason
+  }
+}
+
+/// An APNs token that works in the other environment than the one it was registered for.
+public struct EnvironmentCorrection: Sendable {
+  /// `push.lane.id`.
+  public var lane: Int16
+  public var token: [UInt8]
+  /// 0 production, 1 sandbox.
+  public var environment: UInt8
+
+  public init(lane: Int16, token: [UInt8], environment: UInt8) {
+    self.lane = lane
+    self.token = token
+    self.environment = environment
+  }
+}
+
+/// A lane whose provider suddenly calls so many tokens dead that it is not to be believed.
+public struct InvalidationHold: Sendable {
+  /// `push.lane.id`.
+  public var lane: Int16
+  /// How far back tokens of the lane live again.
+  public var window: Nanoseconds
+  /// What was seen, for ops.
+  public var note: String
+
+  public init(lane: Int16, window: Nanoseconds, note: String) {
+    self.lane = lane
+    self.window = window
+    self.note = note
   }
 }
 
@@ -106,6 +149,10 @@ public enum OutboxEvent: Sendable {
   case void(outboxID: Int64)
   /// So many calls have ended at once that they were not named.
   case voidAny
+  /// From now on the end of a call is heard of, or (false) not: what is sent again must ask the store first.
+  case listening(Bool)
+  /// Ops believe the lane's provider again when it calls tokens dead.
+  case invalidationResumed(lane: Int16)
   /// This replica was declared dead and has registered anew: its claims are others' now. Drop everything unsent.
   case fenced
 }
@@ -121,6 +168,12 @@ public protocol OutboxStore: Sendable {
   func park(_ parkings: [Parking]) async throws(OutboxError) -> Int
   /// Gives claims back with the attempt uncounted; returns how many were still ours.
   func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int
-  /// Marks tokens dead unless they were registered since; returns how many were.
+  /// Marks tokens dead unless they were registered since, or quarantines them where the lane is on hold; returns how many
+  /// are newly dead.
   func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int
+  /// Puts lanes on hold: from now on, and back to the start of the window, their dead tokens are quarantined until ops say
+  /// otherwise. Returns how many live again.
+  func hold(_ holds: [InvalidationHold]) async throws(OutboxError) -> Int
+  /// Notes the environments that tokens really belong to; returns how many were noted otherwise.
+  func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int
 }

@@ -2,11 +2,21 @@
 
 /// One attempt to reach a server. Confined to its event loop; kept alive by its owner until it is done.
 final class TLSDialer: TLSStreamDelegate {
+  /// No address is waited for longer while there are others to try.
+  static let impatience = Nanoseconds.seconds(1)
+
+  /// Finds the addresses of a host and comes back to the loop with them; `SocketAddress.resolve` unless told otherwise.
+  typealias Resolver = (
+    _ host: String, _ port: UInt16, _ loop: EventLoop,
+    _ completion: @escaping @Sendable (Result<[SocketAddress], SocketAddress.ResolutionError>) -> Void
+  ) -> Void
+
   private let host: String
   private let port: UInt16
   private let context: TLSContext
   private let addressTimeout: Nanoseconds
   private let loop: EventLoop
+  private let resolve: Resolver
   private var completion: ((Result<TLSStream, TLSError>) -> Void)?
 
   private var untried: ArraySlice<SocketAddress> = []
@@ -17,24 +27,25 @@ final class TLSDialer: TLSStreamDelegate {
   private var timer: EventLoop.Timer?
 
   /// - Parameters:
-  ///   - addressTimeout: how long one address may take from SYN to the end of the handshake.
+  ///   - addressTimeout: how long the last address may take from SYN to the end of the handshake.
   ///   - completion: called once on the loop, unless `cancel` comes first.
   init(
     host: String, port: UInt16, context: TLSContext, addressTimeout: Nanoseconds, loop: EventLoop,
-    completion: @escaping (Result<TLSStream, TLSError>) -> Void
+    resolve: @escaping Resolver = SocketAddress.resolve, completion: @escaping (Result<TLSStream, TLSError>) -> Void
   ) {
     self.host = host
     self.port = port
     self.context = context
     self.addressTimeout = addressTimeout
     self.loop = loop
+    self.resolve = resolve
     self.completion = completion
   }
 
   func start() {
     // The resolver's thread only carries the reference back; everything else happens on the loop.
     nonisolated(unsafe) let dialer = self
-    SocketAddress.resolve(host, port: port, on: loop) { result in
+    resolve(host, port, loop) { result in
       unsafe dialer.resolved(result)
     }
   }
@@ -66,10 +77,10 @@ final class TLSDialer: TLSStreamDelegate {
     } catch {
       return tryNext(after: TLSError(.connection, "\(host) (\(address)): \(error)"))
     }
-    timer = loop.schedule(at: loop.now + addressTimeout) { [weak self] in
+    let timeout = untried.isEmpty ? addressTimeout : min(addressTimeout, Self.impatience)
+    timer = loop.schedule(at: loop.now + timeout) { [weak self] in
       guard let self else { return }
-      let seconds = addressTimeout.seconds
-      tryNext(after: TLSError(.connection, "\(host) (\(address)): no TLS connection within \(seconds) s"))
+      tryNext(after: TLSError(.connection, "\(host) (\(address)): no TLS connection within \(timeout.seconds) s"))
     }
   }
 

@@ -7,6 +7,9 @@ public struct AcceptedPush: Sendable {
   public var provider: SimulatedProvider
   /// When it was accepted, in microseconds since 1970.
   public var at: Int64
+  /// Which of the listener's connections it came on, counted from 1, and the stream's id there.
+  public internal(set) var connection = 0
+  public internal(set) var stream: Int32 = 0
   /// `production` or `sandbox` for APNs, else empty.
   public var environment: String
   var tokenBytes: ArraySlice<UInt8>

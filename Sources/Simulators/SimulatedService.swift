@@ -11,6 +11,9 @@ public enum SimulatedProvider: String, Sendable, CaseIterable {
 public struct SimulatedRequest: Sendable {
   public var headers: HTTP2HeaderBlock
   public var body: [UInt8]
+  /// Which of the listener's connections it came on, and the stream's id there.
+  public var connection = 0
+  public var stream: Int32 = 0
 
   public init(headers: HTTP2HeaderBlock, body: [UInt8]) {
     self.headers = headers
@@ -46,6 +49,8 @@ public struct SimulatedAnswer: Sendable, Equatable {
     case reset
     /// RST_STREAM with REFUSED_STREAM: the request was certainly not processed.
     case refuse
+    /// GOAWAY with an earlier stream as its last: this request and those after it were certainly not processed.
+    case cutOff
     /// The TCP connection is closed without a word.
     case close
   }

@@ -10,6 +10,8 @@ final class SimulatorConnection: TLSStreamDelegate {
   private static let farewellDelay = Nanoseconds.seconds(1)
 
   private unowned let core: SimulatorCore
+  /// Counts the listener's connections, from 1.
+  private let number: Int
   private let stream: TLSStream
   private let session: HTTP2Session
   private var memory = ConnectionMemory()
@@ -18,14 +20,18 @@ final class SimulatorConnection: TLSStreamDelegate {
   private var hasFullStreams: Bool
   private var isGoingAway = false
   private var isFinishing = false
+  /// The highest stream that was processed, and the one above which none will be.
+  private var highestStream: Int32 = 0
+  private var lastStream = Int32.max
 
   /// Takes an accepted socket over; nil when TLS refuses, which concerns this client only.
-  init?(_ socket: FileDescriptor, tls: TLSContext, core: SimulatorCore) {
+  init?(_ socket: FileDescriptor, number: Int, tls: TLSContext, core: SimulatorCore) {
     guard let stream = try? TLSStream(socket, context: tls, loop: core.loop) else { return nil }
     self.core = core
+    self.number = number
     self.stream = stream
     var settings = HTTP2SessionSettings()
-    settings.streamsMax = core.options.streamsMaxBeforeAuthorisation ?? core.options.streamsMax
+    settings.streamsMax = core.options.streamsMaxBeforeAuthorisation ?? core.streamsMax
     settings.bodyBytesMax = Self.bodyBytesMax
     session = HTTP2Session(.server, settings: settings)
     hasFullStreams = core.options.streamsMaxBeforeAuthorisation == nil
@@ -42,6 +48,13 @@ final class SimulatorConnection: TLSStreamDelegate {
     guard !isGoingAway else { return }
     isGoingAway = true
     session.goAway(debugData: Array(reason.utf8))
+    flush()
+  }
+
+  /// Tells the client the core's limit, if it is the one that holds for it.
+  func limitStreams() {
+    guard hasFullStreams else { return }
+    session.limitStreams(to: core.streamsMax)
     flush()
   }
 
@@ -88,11 +101,17 @@ final class SimulatorConnection: TLSStreamDelegate {
   // MARK: - Answers
 
   private func answer(_ id: Int32, _ message: HTTP2Message) {
-    let answer = core.answer(SimulatedRequest(headers: message.headers, body: message.body), on: &memory)
+    guard id <= lastStream else { return core.didDrop(on: number) }
+    var request = SimulatedRequest(headers: message.headers, body: message.body)
+    request.connection = number
+    request.stream = id
+    let answer = core.answer(request, on: &memory)
     if answer.isAuthorised, !hasFullStreams {
       hasFullStreams = true
-      session.limitStreams(to: core.options.streamsMax)
+      session.limitStreams(to: core.streamsMax)
     }
+    if answer.delivery == .cutOff { return cutOff(id) }
+    highestStream = max(highestStream, id)
     guard answer.delay > .zero else { return deliver(answer, to: id) }
     core.loop.schedule(at: core.loop.now + answer.delay) { [weak self] in
       guard let self, !self.stream.isClosed else { return }
@@ -110,14 +129,25 @@ final class SimulatorConnection: TLSStreamDelegate {
     case .answer: respond(answer, to: id)
     case .never: break
     case .reset: session.reset(id, .internalError)
-    case .refuse: session.reset(id, .refusedStream)
+    case .refuse, .cutOff: session.reset(id, .refusedStream)
     case .close: end()
     }
+  }
+
+  /// Processes nothing any more that came later than what was processed so far.
+  private func cutOff(_ id: Int32) {
+    guard !isGoingAway, id > highestStream else { return session.reset(id, .refusedStream) }
+    isGoingAway = true
+    lastStream = highestStream
+    core.didCutOff(number, lastStream: lastStream)
+    core.didDrop(on: number)
+    session.goAway(lastStream: lastStream)
   }
 
   private func respond(_ answer: SimulatedAnswer, to id: Int32) {
     headers.removeAll()
     headers.add(":status", Int64(answer.status))
+    headers.add("date", core.dateText())
     if !answer.apnsID.isEmpty { headers.add("apns-id", answer.apnsID, isIndexed: false) }
     if answer.contentType != .none { headers.add("content-type", answer.contentType.rawValue) }
     if let seconds = answer.retryAfter { headers.add("retry-after", Int64(seconds)) }

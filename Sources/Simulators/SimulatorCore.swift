@@ -23,11 +23,14 @@ final class SimulatorCore {
 
   let loop: EventLoop
   let options: SimulatorServer.Options
+  /// SETTINGS_MAX_CONCURRENT_STREAMS, as it is now.
+  private(set) var streamsMax: UInt32
   var service: any SimulatedService
   private(set) var journal: SimulatorJournal
   private let tls: TLSContext
   private let listener: TCPListener
   private var log: SimulatorLog?
+  private var date = ResponseDate()
   private var logTimer: EventLoop.Timer?
   private var connections: [ObjectIdentifier: SimulatorConnection] = [:]
   private var waiters: [Waiter] = []
@@ -38,6 +41,7 @@ final class SimulatorCore {
   ) {
     self.service = service
     self.options = options
+    streamsMax = options.streamsMax
     self.tls = tls
     self.listener = listener
     self.loop = loop
@@ -58,6 +62,11 @@ final class SimulatorCore {
     log = nil
     for waiter in waiters { waiter.continuation.resume() }
     waiters.removeAll()
+  }
+
+  func limitStreams(to streamsMax: UInt32) {
+    self.streamsMax = streamsMax
+    for connection in connections.values { connection.limitStreams() }
   }
 
   /// Closes every connection without a word, as a failing network does.
@@ -90,8 +99,25 @@ final class SimulatorCore {
   /// Asks the rules about one request.
   func answer(_ request: SimulatedRequest, on memory: inout ConnectionMemory) -> SimulatedAnswer {
     journal.counters.requests += 1
-    return service.respond(to: request, on: &memory, at: Self.wallMicroseconds(), journal: &journal)
+    let accepted = journal.accepted.count
+    let answer = service.respond(to: request, on: &memory, at: Self.wallMicroseconds(), journal: &journal)
+    journal.stamp(from: accepted, connection: request.connection, stream: request.stream)
+    return answer
   }
+
+  /// A connection says GOAWAY and processes nothing above `lastStream`.
+  func didCutOff(_ connection: Int, lastStream: Int32) {
+    journal.cutOffs.append(CutOff(connection: connection, lastStream: lastStream))
+  }
+
+  /// A request came on a stream above its connection's last one.
+  func didDrop(on connection: Int) {
+    guard let index = journal.cutOffs.lastIndex(where: { $0.connection == connection }) else { return }
+    journal.cutOffs[index].dropped += 1
+  }
+
+  /// The value of `date` for an answer that is given now.
+  func dateText() -> [UInt8] { date.text(at: Self.wallMicroseconds() / 1_000_000 + options.clockOffset) }
 
   /// Called after a batch of answers.
   func didAnswer() {
@@ -104,7 +130,8 @@ final class SimulatorCore {
 
   private func accept(_ socket: FileDescriptor) {
     journal.counters.connections += 1
-    guard let connection = SimulatorConnection(socket, tls: tls, core: self) else { return }
+    let number = journal.counters.connections
+    guard let connection = SimulatorConnection(socket, number: number, tls: tls, core: self) else { return }
     connections[ObjectIdentifier(connection)] = connection
     connection.start()
   }

@@ -19,6 +19,16 @@ public struct SimulatorCounters: Sendable, Equatable {
   public init() {}
 }
 
+/// A GOAWAY after which a connection processed nothing new.
+public struct CutOff: Sendable, Equatable {
+  /// Which of the listener's connections, counted from 1.
+  public var connection: Int
+  /// The last-stream-id it named.
+  public var lastStream: Int32
+  /// Complete requests that had arrived on later streams, and were dropped.
+  public var dropped = 0
+}
+
 /// Written by the verifiers, emptied by the server.
 public struct SimulatorJournal: Sendable {
   /// What is kept.
@@ -41,6 +51,8 @@ public struct SimulatorJournal: Sendable {
   public internal(set) var counters = SimulatorCounters()
   /// The accepted pushes in order; empty unless they are kept.
   public private(set) var accepted: [AcceptedPush] = []
+  /// The GOAWAYs that cut later streams off, in order.
+  public internal(set) var cutOffs: [CutOff] = []
   /// Log lines not yet taken by the server.
   var pendingLines: [UInt8] = []
 
@@ -78,6 +90,14 @@ public struct SimulatorJournal: Sendable {
     writer.endObject()
     pendingLines.append(contentsOf: writer.bytes)
     pendingLines.append(0x0A)
+  }
+
+  /// Notes which stream the pushes after the first `count` came on.
+  mutating func stamp(from count: Int, connection: Int, stream: Int32) {
+    for index in accepted.indices.dropFirst(count) {
+      accepted[index].connection = connection
+      accepted[index].stream = stream
+    }
   }
 
   mutating func forgetAccepted() { accepted.removeAll() }

@@ -14,6 +14,8 @@ public actor SimulatorServer {
     public var port: UInt16
     /// SETTINGS_MAX_CONCURRENT_STREAMS.
     public var streamsMax: UInt32
+    /// Seconds by which the clock that answers are dated with is ahead.
+    public var clockOffset: Int64
     /// APNs: as many streams and no more until a request was authorised; nil for no such rule.
     public var streamsMaxBeforeAuthorisation: UInt32?
     public var journal: SimulatorJournal.Options
@@ -22,12 +24,14 @@ public actor SimulatorServer {
 
     public init(
       address: String = "127.0.0.1", port: UInt16 = 0, streamsMax: UInt32 = 1_000,
-      streamsMaxBeforeAuthorisation: UInt32? = nil, journal: SimulatorJournal.Options = .init(), logFile: String? = nil
+      streamsMaxBeforeAuthorisation: UInt32? = nil, clockOffset: Int64 = 0,
+      journal: SimulatorJournal.Options = .init(), logFile: String? = nil
     ) {
       self.address = address
       self.port = port
       self.streamsMax = streamsMax
       self.streamsMaxBeforeAuthorisation = streamsMaxBeforeAuthorisation
+      self.clockOffset = clockOffset
       self.journal = journal
       self.logFile = logFile
     }
@@ -87,6 +91,9 @@ public actor SimulatorServer {
   /// Replaces the faults of the plan. Requests that are being answered keep theirs.
   public func setFaults(_ plan: FaultPlan) { core.service.setFaults(plan) }
 
+  /// Changes SETTINGS_MAX_CONCURRENT_STREAMS, on every connection and for those to come.
+  public func limitStreams(to streamsMax: UInt32) { core.limitStreams(to: streamsMax) }
+
   /// Closes every connection without a word.
   public func dropConnections() { core.dropConnections() }
 
@@ -98,6 +105,8 @@ public actor SimulatorServer {
   /// The accepted pushes in order; empty unless the journal keeps them.
   public var accepted: [AcceptedPush] { core.journal.accepted }
   public var counters: SimulatorCounters { core.journal.counters }
+  /// The GOAWAYs that cut later streams off, in order.
+  public var cutOffs: [CutOff] { core.journal.cutOffs }
   public var openConnections: Int { core.openConnections }
 
   /// Waits until so many pushes have been accepted since the start (or the simulator was stopped), and gives those

@@ -1,6 +1,6 @@
 // All simulators of one app: APNs production and sandbox, FCM with its token endpoint, Expo.
 
-internal import Runtime
+public import Runtime
 
 /// The four listening simulators and the material to reach them.
 ///
@@ -30,6 +30,10 @@ public struct SimulatorSuite: Sendable {
     public var apnsStreamsMax: UInt32 = 1_000
     /// Streams a connection may have at FCM (Google: 100) and Expo.
     public var streamsMax: UInt32 = 100
+    /// Seconds by which the simulators' clocks are ahead in the `date` of their answers.
+    public var clockOffset: Int64 = 0
+    /// APNs: public keys by key id that are good besides the material's own.
+    public var apnsKeys: [String: VerifyingKey] = [:]
     public var journal = SimulatorJournal.Options()
     public var logFile: String?
     public var faults = FaultPlan()
@@ -91,6 +95,7 @@ public struct SimulatorSuite: Sendable {
     ) throws -> SimulatorServer {
       let options = SimulatorServer.Options(
         address: configuration.address, port: port, streamsMax: streamsMax, streamsMaxBeforeAuthorisation: before,
+        clockOffset: configuration.clockOffset,
         journal: configuration.journal, logFile: configuration.logFile)
       do {
         started.append(try SimulatorServer(name: name, options: options, tls: tls, service: service))
@@ -101,9 +106,11 @@ public struct SimulatorSuite: Sendable {
       return started[started.count - 1]
     }
     func apns(_ environment: APNsSimulator.Environment) throws -> APNsSimulator {
-      APNsSimulator(
+      var keys = configuration.apnsKeys
+      keys[identity.keyID] = try material.apnsKey.verifyingKey()
+      return APNsSimulator(
         .init(
-          environment: environment, keys: [identity.keyID: try material.apnsKey.verifyingKey()],
+          environment: environment, keys: keys,
           teamIDs: [identity.teamID], topics: [identity.topic],
           tokenUpdateInterval: configuration.tokenUpdateInterval),
         faults: configuration.faults)

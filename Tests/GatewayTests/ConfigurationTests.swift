@@ -6,38 +6,6 @@ import Testing
 
 @testable import Gateway
 
-/// A folder with the files a configuration names; removed with its owner.
-private final class ConfigurationFolder {
-  let path: String
-
-  init() throws {
-    path = FileManager.default.temporaryDirectory.appendingPathComponent("configuration-\(UUID())").path
-    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
-    for name in ["key.p8", "account.json", "token", "ca.pem"] { try write("x", to: name) }
-  }
-
-  deinit { try? FileManager.default.removeItem(atPath: path) }
-
-  func write(_ text: String, to name: String) throws {
-    try text.write(toFile: path + "/" + name, atomically: true, encoding: .utf8)
-  }
-
-  func load(_ yaml: String, _ environment: [String: String] = [:]) throws -> GatewayConfiguration {
-    try write(yaml, to: "gateway.yaml")
-    return try GatewayConfiguration.load(file: path + "/gateway.yaml", environment: environment)
-  }
-
-  /// The message without the folder's name; empty when nothing is wrong.
-  func message(_ yaml: String, _ environment: [String: String] = [:]) throws -> String {
-    do {
-      _ = try load(yaml, environment)
-      return ""
-    } catch let error as ConfigurationError {
-      return error.description.replacing(path + "/", with: "")
-    }
-  }
-}
-
 @Suite struct ConfigurationTests {
   private let folder = try! ConfigurationFolder()
 
@@ -50,11 +18,13 @@ private final class ConfigurationFolder {
     apps:
       porteiro:
         dialect: intercom
+        locale: pt-BR
         ring_seconds: 45
+        invalidation: { dead_percent: 50, answers_min: 10, window_seconds: 60 }
         apns: { team_id: TEAM, key_id: 12345, key_file: key.p8, topic: com.example.app,
                 production_url: "https://127.0.0.1:2197", sandbox_url: "https://[::1]:2198/", connections: 2 }
         fcm:  { service_account_file: account.json, url: "https://fcm.example:444", streams_per_connection: 50 }
-        expo: { url: https://expo.example, access_token_file: token }
+        expo: { url: https://expo.example, access_token_file: token, receipt_after_seconds: 0.25 }
     """
 
   static let minimal = """
@@ -86,6 +56,9 @@ private final class ConfigurationFolder {
     #expect(app.expo?.url == .init(host: "expo.example", port: 443))
     #expect(app.expo?.accessTokenFile == folder.path + "/token")
     #expect(app.apns?.sandboxURL.description == "https://[::1]:2198")
+    #expect(app.locale == "pt-BR")
+    #expect(app.invalidation == .init(deadPercent: 50, answersMin: 10, windowSeconds: 60))
+    #expect(app.expo?.receiptAfterMilliseconds == 250)
   }
 
   @Test func `what is left out has the providers' own addresses and the documented values`() throws {
@@ -104,6 +77,9 @@ private final class ConfigurationFolder {
     let (a, b) = (configuration.apps[0], configuration.apps[1])
     #expect(a.dialect.name == "intercom" && a.ringSeconds == 60 && a.providers == [.expo])
     #expect(a.expo?.url.description == "https://exp.host")
+    #expect(a.expo?.receiptAfterMilliseconds == 900_000)
+    #expect(a.locale == nil)
+    #expect(a.invalidation == .init(deadPercent: 20, answersMin: 200, windowSeconds: 300))
     #expect(b.apns?.productionURL.description == "https://api.push.apple.com")
     #expect(b.apns?.sandboxURL.description == "https://api.sandbox.push.apple.com")
     #expect(b.fcm?.url.description == "https://fcm.googleapis.com")
@@ -174,11 +150,11 @@ private final class ConfigurationFolder {
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, ring_seconds, apns, fcm, expo"
+      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, templates, templates_file, locale, ring_seconds, apns, fcm, expo, invalidation"
     ),
     (
       app("expo: { token_file: x }"),
-      "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections, rate_per_second"
+      "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections, rate_per_second, receipt_after_seconds"
     ),
     (
       app("expo: { acces_token_file: x }"),
@@ -205,7 +181,7 @@ private final class ConfigurationFolder {
     ("- a", "gateway.yaml:1: must be a mapping of keys, such as database: or apps:"),
     (
       app("expo: [1]"),
-      "gateway.yaml:4: apps.a.expo: must be a section with keys below it: url, access_token_file, connections, rate_per_second"
+      "gateway.yaml:4: apps.a.expo: must be a section with keys below it: url, access_token_file, connections, rate_per_second, receipt_after_seconds"
     ),
     (app("expo: {}\n    dialect: { a: b }"), "gateway.yaml:5: apps.a.dialect: must be a single value, not a section"),
     (
@@ -225,6 +201,30 @@ private final class ConfigurationFolder {
     (
       app("expo: {}\n    dialect: intercon"),
       "gateway.yaml:5: apps.a.dialect: there is no intercon; did you mean intercom?"
+    ),
+    (
+      app("expo: { receipt_after_seconds: 86400.5 }"),
+      "gateway.yaml:4: apps.a.expo.receipt_after_seconds: must be a number of seconds from 0 to 86400"
+    ),
+    (
+      app("expo: { receipt_after_seconds: nan }"),
+      "gateway.yaml:4: apps.a.expo.receipt_after_seconds: must be a number of seconds from 0 to 86400"
+    ),
+    (
+      app("expo: {}\n    invalidation: { dead_percent: 0 }"),
+      "gateway.yaml:5: apps.a.invalidation.dead_percent: is 0, but must be from 1 to 100"
+    ),
+    (
+      app("expo: {}\n    invalidation: { answers_min: 1000001 }"),
+      "gateway.yaml:5: apps.a.invalidation.answers_min: is 1000001, but must be from 1 to 1000000"
+    ),
+    (
+      app("expo: {}\n    invalidation: { window_seconds: 86401 }"),
+      "gateway.yaml:5: apps.a.invalidation.window_seconds: is 86401, but must be from 1 to 86400"
+    ),
+    (
+      app("expo: {}\n    locale: ja-JP"),
+      "gateway.yaml:5: apps.a.locale: must be in one of the languages there are texts in: nl, en, de, fr, es, it, pt, pt-BR, no, sv, da, pl, tr"
     ),
     (app("expo: {}\n    dialect: telnyx"), "gateway.yaml:4: apps.a.expo: the dialect telnyx has no calls over expo"),
     (
@@ -339,6 +339,19 @@ private final class ConfigurationFolder {
       try GatewayConfiguration.load(file: "/does/not/exist.yaml", environment: [:])
     }
     #expect(error?.description == "/does/not/exist.yaml: cannot be read: is it there, readable and UTF-8?")
+  }
+
+  @Test func `a configuration can be read again and again, and differs when a value does`() throws {
+    let first = try folder.load(Self.full)
+    #expect(try folder.load(Self.full) == first)
+    #expect(try folder.load(Self.full.replacing("KEY", with: "OTHER").replacing("12345", with: "67890")) != first)
+    #if os(Linux)
+    let descriptors = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
+    let open = descriptors.compactMap {
+      try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
+    }
+    #expect(!open.contains { $0.hasPrefix(folder.path) })
+    #endif
   }
 
   @Test func `no message repeats a value that may be a secret`() throws {

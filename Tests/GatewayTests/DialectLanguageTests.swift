@@ -26,15 +26,44 @@ import Testing
   @Test(arguments: texts) func `every language has its texts`(tag: String, call: String, videoCall: String) throws {
     let language = try #require(Language(locale: tag.utf8))
     #expect(language.rawValue == tag)
-    #expect(MissedCallText.text(in: language, isVideo: false) == call)
-    #expect(MissedCallText.text(in: language, isVideo: true) == videoCall)
+    #expect(VisibleText.missedCall.text(in: language) == call)
+    #expect(VisibleText.missedVideoCall.text(in: language) == videoCall)
+  }
+
+  private static let chatTexts = [
+    "nl": ["Nieuw bericht", "Nieuw groepsbericht", "Groepsuitnodiging"],
+    "en": ["New message", "New group message", "Group invitation"],
+    "de": ["Neue Nachricht", "Neue Gruppennachricht", "Gruppeneinladung"],
+    "fr": ["Nouveau message", "Nouveau message de groupe", "Invitation à un groupe"],
+    "es": ["Mensaje nuevo", "Mensaje de grupo nuevo", "Invitación a un grupo"],
+    "it": ["Nuovo messaggio", "Nuovo messaggio di gruppo", "Invito a un gruppo"],
+    "pt": ["Nova mensagem", "Nova mensagem de grupo", "Convite para um grupo"],
+    "pt-BR": ["Nova mensagem", "Nova mensagem no grupo", "Convite para um grupo"],
+    "no": ["Ny melding", "Ny gruppemelding", "Gruppeinvitasjon"],
+    "sv": ["Nytt meddelande", "Nytt gruppmeddelande", "Gruppinbjudan"],
+    "da": ["Ny besked", "Ny gruppebesked", "Gruppeinvitation"],
+    "pl": ["Nowa wiadomość", "Nowa wiadomość grupowa", "Zaproszenie do grupy"],
+    "tr": ["Yeni mesaj", "Yeni grup mesajı", "Grup daveti"],
+  ]
+
+  @Test(arguments: Language.allCases) func `messages and invitations are announced in every language`(
+    language: Language
+  ) throws {
+    for (index, kind) in ["message", "group_message", "group_invite"].enumerated() {
+      var fixture = DeliveryFixture()
+      (fixture.kind, fixture.callKind) = (.notification, kind)
+      fixture.payload["chatId"] = "room"
+      (fixture.locale, fixture.appLocale) = (language.rawValue, "nl")
+      let aps = try fixture.body("commeazy", .apns)["aps"] as! [String: Any]
+      #expect((aps["alert"] as! [String: Any])["body"] as? String == Self.chatTexts[language.rawValue]?[index])
+    }
   }
 
   @Test func `there are thirteen languages, and no text needs escaping`() {
     #expect(Set(Language.allCases.map(\.rawValue)) == Set(Self.texts.map(\.tag)))
     #expect(Language.allCases.count == 13)
     for language in Language.allCases {
-      for text in [false, true].map({ MissedCallText.text(in: language, isVideo: $0) }) {
+      for text in VisibleText.allCases.map({ $0.text(in: language) }) {
         #expect(text.utf8.allSatisfy { $0 >= 0x20 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") })
       }
     }

@@ -109,7 +109,7 @@ import Testing
     fixture.locale = language.rawValue
     fixture.appLocale = "nl"
     let seen = try Seen(fixture, route.dialect, route.provider)
-    #expect(seen.body == MissedCallText.text(in: language, isVideo: false))
+    #expect(seen.body == VisibleText.missedCall.text(in: language))
   }
 
   // MARK: What each app reads

@@ -220,9 +220,9 @@ import Testing
     (#"{"apns":{"invite":{"a":1,"\u0061":2}}}"#, "apns.invite.a", .repeatedKey("a")),
     (#"{"apns":{"invite":{"$payload":"all"}}}"#, "apns.invite.$payload", .unknownDirective("$payload")),
     (#"{"apns":{"invite":{"$sting":{}}}}"#, "apns.invite.$sting", .unknownDirective("$sting")),
-    (#"{"apns":{"ring":{}}}"#, "apns", .unknownSection("ring")),
-    (#"{"apns":{"invite.palm":{}}}"#, "apns", .unknownSection("invite.palm")),
-    (#"{"gcm":{}}"#, "", .unknownSection("gcm")),
+    (#"{"apns":{"ring":{}}}"#, "apns", .unknownKind("ring")),
+    (#"{"apns":{"invite.palm":{}}}"#, "apns", .unknownKind("invite.palm")),
+    (#"{"gcm":{}}"#, "", .unknownProvider("gcm")),
     (#"{"apns":{"invite":[]}}"#, "apns.invite", .notAnObject),
     (#"[]"#, "", .notAnObject),
   ]

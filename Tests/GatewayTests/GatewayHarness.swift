@@ -21,8 +21,11 @@ struct GatewayHarness {
   private let running: Task<Void, any Error>
 
   /// Starts it all, runs `body`, and stops it all; the gateway must end well.
+  ///
+  /// - Parameter watchesFiles: whether the gateway reads its credentials again when their files change.
   static func with(
     simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(),
+    watchesFiles: Bool = false,
     adjust: (inout GatewayConfiguration) -> Void = { _ in },
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
@@ -39,7 +42,8 @@ struct GatewayHarness {
       adjust(&settings)
       var logger = Logger(label: "gateway", factory: { StreamLogHandler.standardError(label: $0) })
       logger.logLevel = .error
-      let service = GatewayService(configuration: settings, logger: logger)
+      let source = ConfigurationFile(path: simulators.material.configurationFile, environment: [:])
+      let service = GatewayService(configuration: settings, source: watchesFiles ? source : nil, logger: logger)
       let group = ServiceGroup(services: [service], logger: logger)
       let hasEnded = Mutex(false)
       let running = Task {

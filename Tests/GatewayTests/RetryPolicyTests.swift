@@ -54,6 +54,19 @@ struct RetryPolicyTests {
     #expect(decide(long) == .park(after: .seconds(10), reason: "UNAVAILABLE"))
   }
 
+  @Test("a token that gets too many pushes has one more try; a whole lane's throttle has as many as there is time for")
+  func tooManyForAToken() {
+    let decide = { (isLaneWide: Bool, throttles: Int) in
+      policy.disposition(
+        of: .throttled(reason: "TooManyRequests", after: nil, isLaneWide: isLaneWide), attempts: throttles,
+        throttles: throttles, deadline: now + .seconds(60), answeredAt: now, random: 0)
+    }
+    let again = Disposition.retry(after: .zero, reason: "TooManyRequests", isCounted: true)
+    #expect(decide(false, 1) == again)
+    #expect(decide(false, 2) == .settle(.dead, reason: "TooManyRequests"))
+    #expect(decide(true, 5) == again)
+  }
+
   @Test("a retry that would come too late is not made")
   func tooLate() {
     let outcome = PushOutcome.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(60), isLaneWide: true)

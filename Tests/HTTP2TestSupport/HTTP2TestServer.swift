@@ -25,6 +25,8 @@ public final class HTTP2TestServer: @unchecked Sendable {
     public let session: HTTP2Session
     public let number: Int
     let stream: TLSStream
+    /// What the client has sent.
+    public private(set) var received = HTTP2FrameCount()
     private weak var server: HTTP2TestServer?  // a test's server may go before its clients
     private var events: [HTTP2Event] = []
 
@@ -49,6 +51,8 @@ public final class HTTP2TestServer: @unchecked Sendable {
     /// The counts of the connection's server.
     public func note(_ name: String, _ count: Int = 1) { server?.notes[name, default: 0] += count }
 
+    public func noted(_ name: String) -> Int { server?.notes[name] ?? 0 }
+
     /// Makes the whole server say nothing any more.
     public func mute() { server?.isMute = true }
 
@@ -60,6 +64,7 @@ public final class HTTP2TestServer: @unchecked Sendable {
 
     public func streamDidOpen(_ stream: TLSStream) { flushLater() }
     public func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer) {
+      received.take(bytes)
       try? session.receive(bytes)
     }
     public func streamDidProgress(_ stream: TLSStream) {

@@ -9,7 +9,7 @@ private typealias Connection = HTTP2ConnectionPool.Verdict.Connection
 
 private func read(
   _ status: Int, _ body: String, _ fields: [(String, String)] = []
-) -> (disposition: APNsDisposition, connection: Connection) {
+) -> (disposition: AnswerDisposition, connection: Connection) {
   var message = HTTP2Message()
   message.headers.add(":status", String(status))
   for (name, value) in fields { message.headers.add(name: Array(name.utf8), value: Array(value.utf8)) }
@@ -19,7 +19,7 @@ private func read(
 }
 
 /// docs/protocols.md §1, written out again: the table must not be able to agree with itself only.
-private let expected: [(Int, String, APNsDisposition, Connection)] = [
+private let expected: [(Int, String, AnswerDisposition, Connection)] = [
   (400, "BadDeviceToken", .settle(.tokenInvalid(reason: "BadDeviceToken", since: nil)), .proven),
   (400, "DeviceTokenNotForTopic", .settle(.rejected(reason: "DeviceTokenNotForTopic")), .proven),
   (400, "BadCollapseId", .settle(.rejected(reason: "BadCollapseId")), .proven),
@@ -33,7 +33,7 @@ private let expected: [(Int, String, APNsDisposition, Connection)] = [
   (400, "MissingTopic", .settle(.rejected(reason: "MissingTopic")), .proven),
   (400, "PayloadEmpty", .settle(.rejected(reason: "PayloadEmpty")), .proven),
   (400, "TopicDisallowed", .settle(.rejected(reason: "TopicDisallowed")), .proven),
-  (400, "IdleTimeout", .reconnect, .worn),
+  (400, "IdleTimeout", .resend, .worn),
   (403, "ExpiredProviderToken", .renewToken, .worn),
   (403, "InvalidProviderToken", .settle(.unauthorized(reason: "InvalidProviderToken")), .unproven),
   (403, "MissingProviderToken", .settle(.unauthorized(reason: "MissingProviderToken")), .unproven),
@@ -51,7 +51,7 @@ private let expected: [(Int, String, APNsDisposition, Connection)] = [
   (
     429, "TooManyRequests", .settle(.throttled(reason: "TooManyRequests", after: nil, isLaneWide: false)), .proven
   ),
-  (429, "TooManyProviderTokenUpdates", .resend, .unproven),
+  (429, "TooManyProviderTokenUpdates", .keepOlderToken, .unproven),
   (500, "InternalServerError", .settle(.unavailable(reason: "InternalServerError", after: nil)), .unproven),
   (503, "ServiceUnavailable", .settle(.unavailable(reason: "ServiceUnavailable", after: nil)), .unproven),
   (503, "Shutdown", .settle(.unavailable(reason: "Shutdown", after: nil)), .worn),

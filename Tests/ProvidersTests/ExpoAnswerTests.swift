@@ -45,10 +45,10 @@ import Testing
     #expect(answer(#"{"data":[{"status":"error","details":{"error":"\#(code)"}}]}"#) == .tickets([outcome]))
   }
 
-  @Test func everyRowOfTheTablesIsTested() {
-    #expect(ExpoReasonTable.tickets.count == 8)
-    #expect(ExpoReasonTable.requests.count == 5)
-    for row in ExpoReasonTable.tickets + ExpoReasonTable.requests { #expect(!row.source.isEmpty) }
+  @Test func everyRowHasItsSource() {
+    for row in ExpoReasonTable.tickets + ExpoReasonTable.receipts + ExpoReasonTable.requests {
+      #expect(!row.source.isEmpty)
+    }
   }
 
   @Test(
@@ -58,7 +58,6 @@ import Testing
         429, "TOO_MANY_REQUESTS",
         PushOutcome.throttled(reason: "TOO_MANY_REQUESTS", after: .seconds(3), isLaneWide: true)
       ),
-      (400, "PUSH_TOO_MANY_NOTIFICATIONS", .rejected(reason: "PUSH_TOO_MANY_NOTIFICATIONS")),
       (400, "PUSH_TOO_MANY_RECEIPTS", .rejected(reason: "PUSH_TOO_MANY_RECEIPTS")),
       (401, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
       (400, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
@@ -78,6 +77,19 @@ import Testing
     #expect(answer(body, status: 400, count: 3) == .splitByProject(tokens))
     #expect(
       answer(#"{"errors":[{"code":"PUSH_TOO_MANY_EXPERIENCE_IDS"}]}"#, status: 400, count: 3) == .splitByProject([]))
+  }
+
+  @Test func tooManyMessagesAreToBeSentInSmallerRequests() {
+    let body = #"{"errors":[{"code":"PUSH_TOO_MANY_NOTIFICATIONS"}]}"#
+    #expect(answer(body, status: 400, count: 2) == .sendFewer)
+  }
+
+  @Test(
+    "A single message can't be parted: what refuses it is the last word",
+    arguments: ["PUSH_TOO_MANY_EXPERIENCE_IDS", "PUSH_TOO_MANY_NOTIFICATIONS"])
+  func aSingleMessage(code: String) {
+    let body = #"{"errors":[{"code":"\#(code)","details":{"@a/x":["T1"]}}]}"#
+    #expect(answer(body, status: 400, count: 1) == .all(.rejected(reason: code)))
   }
 
   @Test(
@@ -122,17 +134,19 @@ import Testing
     "No answer: what certainly did not leave may be sent again, the rest is unknown",
     arguments: CurlFailure.Reason.allCases)
   func failures(reason: CurlFailure.Reason) {
-    let unsent = ExpoAnswer(CurlFailure(reason))
-    let sent = ExpoAnswer(CurlFailure(reason, sentAt: Instant(nanoseconds: 1)))
+    let unsent = ExpoReasonTable.outcome(of: CurlFailure(reason))
+    let sent = ExpoReasonTable.outcome(of: CurlFailure(reason, sentAt: Instant(nanoseconds: 1)))
     switch reason {
-    case .deadlinePassed: #expect(unsent == .all(.expired))
+    case .deadlinePassed: #expect(unsent == .expired)
     case .addressNotAllowed, .malformedRequest, .rootsUnusable:
-      #expect(unsent == .all(.unauthorized(reason: reason.rawValue)))
-    case .closed: #expect(unsent == .all(.refused(reason: reason.rawValue)))
-    default: #expect(unsent == .all(.unavailable(reason: reason.rawValue, after: nil)))
+      #expect(unsent == .unauthorized(reason: reason.rawValue))
+    case .closed: #expect(unsent == .refused(reason: reason.rawValue))
+    default: #expect(unsent == .unavailable(reason: reason.rawValue, after: nil))
     }
     if [.timedOut, .connectionLost, .responseTooLarge, .malformedResponse, .closed, .other].contains(reason) {
-      #expect(sent == .all(.unknown(reason: reason.rawValue)))
+      #expect(sent == .unknown(reason: reason.rawValue))
+      let receipts = ExpoReceiptsAnswer(CurlFailure(reason, sentAt: Instant(nanoseconds: 1)))
+      #expect(receipts == .failed(.unavailable(reason: reason.rawValue, after: nil)))
     }
   }
 }

@@ -12,6 +12,7 @@ final class ProviderReports: Sendable {
   private struct State {
     var results: [PushResult] = []
     var capacities: [Int] = []
+    var clockSkews: [Nanoseconds] = []
     var batches = 0
     var waiting: (count: Int, continuation: CheckedContinuation<Void, Never>)?
     var waitingForCapacity: (isEnough: @Sendable (Int) -> Bool, continuation: CheckedContinuation<Void, Never>)?
@@ -21,6 +22,7 @@ final class ProviderReports: Sendable {
 
   var results: [PushResult] { state.withLock { $0.results } }
   var capacities: [Int] { state.withLock { $0.capacities } }
+  var clockSkews: [Nanoseconds] { state.withLock { $0.clockSkews } }
   /// In how many pieces the results came.
   var batches: Int { state.withLock { $0.batches } }
 
@@ -40,6 +42,7 @@ final class ProviderReports: Sendable {
           state.waitingForCapacity = nil
           waiting.continuation.resume()
         }
+      case .clockSkew(let skew): state.clockSkews.append(skew)
       }
     }
   }

@@ -17,7 +17,9 @@ import Testing
       expiresAtMilliseconds: 1_700_000_000_000 + deadline * 1000)
   }
 
-  private func tags(_ batch: ExpoSendQueue.Batch?) -> [Int]? { batch?.requests.map { Int($0.tag) } }
+  private func tags(_ batch: [PushRequest]?) -> [Int]? { batch?.map { Int($0.tag) } }
+
+  private func tokens(_ projects: [[String]]) -> [[[UInt8]]] { projects.map { $0.map { Array($0.utf8) } } }
 
   @Test func whatComesFirstLeavesAtOnceAndWhatPilesUpLeavesTogether() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 2)
@@ -47,13 +49,37 @@ import Testing
     let first = queue.next()
     let batch = try #require(first)
     queue.finishOne()
-    queue.append(batch, splitBy: [["token-1", "token-4"], ["token-2"], ["unknown"]].map { $0.map { Array($0.utf8) } })
+    queue.append(batch, splitBy: tokens([["token-1", "token-4"], ["token-2"], ["unknown"]]))
     var groups: [[Int]] = []
-    while let next = queue.next() {
-      #expect(next.isSplit)
-      groups.append(tags(next)!)
-    }
+    while let next = queue.next() { groups.append(tags(next)!) }
     #expect(Set(groups) == [[1, 4], [2], [3], [5]])
+  }
+
+  @Test(arguments: [[], [["token-1", "token-2", "token-3"]], [["elsewhere"]]] as [[[String]]])
+  func aBatchThatExpoDoesNotPartLeavesOneByOne(projects: [[String]]) {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
+    queue.append((1...3).map { Self.request($0) }, splitBy: tokens(projects))
+    var groups: [[Int]] = []
+    while let next = queue.next() { groups.append(tags(next)!) }
+    #expect(Set(groups) == [[1], [2], [3]])
+  }
+
+  @Test func aBatchTooLongIsHalvedAndRequestsGrowAgainOneByOne() {
+    var queue = ExpoSendQueue(messagesMax: 10, requestsMax: 100)
+    queue.append((1...30).map { Self.request($0) })
+    let first = queue.next()!
+    #expect(first.count == 10)
+    queue.append(halvesOf: first)
+    #expect(queue.messagesAtOnce == 5)
+    #expect(Set([tags(queue.next())!, tags(queue.next())!]) == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
+    queue.noteTaken(4)
+    #expect(queue.messagesAtOnce == 5, "a short request says nothing about longer ones")
+    queue.noteTaken(5)
+    #expect(tags(queue.next()) == Array(11...16))
+    for _ in 0..<20 { queue.noteTaken(10) }
+    #expect(queue.messagesAtOnce == 10)
+    queue.append(halvesOf: [])
+    #expect(queue.messagesAtOnce == 10)
   }
 
   @Test func whatWaitsPastItsDeadlineIsTakenOut() {
@@ -62,7 +88,7 @@ import Testing
     _ = queue.next()
     #expect(queue.earliestDeadline == nil)
     queue.append([Self.request(2, deadline: 30), Self.request(3, deadline: 10), Self.request(4, deadline: 20)])
-    queue.append(.init(requests: [Self.request(5, deadline: 5)], isSplit: false), splitBy: [])
+    queue.append([Self.request(5, deadline: 5)], splitBy: [])
     #expect(queue.earliestDeadline == Instant(nanoseconds: 5_000_000_000))
     #expect(queue.removeExpired(at: Instant(nanoseconds: 4_999_999_999)).isEmpty)
     #expect(queue.removeExpired(at: Instant(nanoseconds: 10_000_000_000)).map(\.tag) == [3, 5])
@@ -75,7 +101,7 @@ import Testing
     for _ in 0..<200 {
       let (messagesMax, requestsMax) = (Int.random(in: 1...7, using: &random), Int.random(in: 1...3, using: &random))
       var queue = ExpoSendQueue(messagesMax: messagesMax, requestsMax: requestsMax)
-      var (next, out, underWay) = (0, [Int](), [ExpoSendQueue.Batch]())
+      var (next, out, underWay) = (0, [Int](), [[PushRequest]]())
       for step in 0..<60 {
         switch Int.random(in: 0..<5, using: &random) {
         case 0, 1:
@@ -85,16 +111,18 @@ import Testing
           next += count
         case 2:
           while let batch = queue.next() {
-            #expect(!batch.requests.isEmpty && batch.requests.count <= messagesMax)
+            #expect(!batch.isEmpty && batch.count <= messagesMax)
             underWay.append(batch)
             #expect(underWay.count <= requestsMax)
           }
         case 3:
           guard let batch = underWay.popLast() else { continue }
           queue.finishOne()
-          if Bool.random(using: &random), !batch.isSplit {
-            queue.append(batch, splitBy: [batch.requests.prefix(2).map(\.token)])
-          } else {
+          switch Int.random(in: 0..<3, using: &random) {
+          case 0: queue.append(batch, splitBy: [batch.prefix(2).map(\.token)])
+          case 1: queue.append(halvesOf: batch)
+          default:
+            queue.noteTaken(batch.count)
             out += tags(batch)!
           }
         default:

@@ -8,7 +8,7 @@ import Testing
 @Suite struct FCMAnswerTests {
   private func read(
     _ status: UInt16, _ body: String, retryAfter: String? = nil, date: String? = nil
-  ) -> FCMDisposition {
+  ) -> AnswerDisposition {
     var response = HTTP2Message()
     response.headers.add(":status", String(status))
     if let retryAfter { response.headers.add("retry-after", retryAfter) }
@@ -75,8 +75,8 @@ import Testing
       ),
       (500, error("INTERNAL", fcm: "INTERNAL"), .settle(.unavailable(reason: "INTERNAL", after: nil))),
       (503, error("UNAVAILABLE", fcm: "UNAVAILABLE"), .settle(.unavailable(reason: "UNAVAILABLE", after: nil))),
-    ] as [(UInt16, String, FCMDisposition)])
-  func rows(status: UInt16, body: String, disposition: FCMDisposition) {
+    ] as [(UInt16, String, AnswerDisposition)])
+  func rows(status: UInt16, body: String, disposition: AnswerDisposition) {
     #expect(read(status, body) == disposition)
   }
 
@@ -101,7 +101,7 @@ import Testing
   @Test(
     "A body that is none of FCM's kills no token",
     arguments: [
-      (400, FCMDisposition.settle(.rejected(reason: "HTTP400"))), (401, .renewToken),
+      (400, AnswerDisposition.settle(.rejected(reason: "HTTP400"))), (401, .renewToken),
       (302, .settle(.unauthorized(reason: "HTTP302"))), (403, .settle(.unauthorized(reason: "HTTP403"))),
       (404, .settle(.unauthorized(reason: "HTTP404"))), (408, .settle(.unavailable(reason: "HTTP408", after: nil))),
       (413, .settle(.rejected(reason: "HTTP413"))),
@@ -110,8 +110,8 @@ import Testing
       (502, .settle(.unavailable(reason: "HTTP502", after: nil))),
       (503, .settle(.unavailable(reason: "HTTP503", after: nil))),
       (504, .settle(.unavailable(reason: "HTTP504", after: nil))),
-    ] as [(UInt16, FCMDisposition)])
-  func foreignBodies(status: UInt16, disposition: FCMDisposition) {
+    ] as [(UInt16, AnswerDisposition)])
+  func foreignBodies(status: UInt16, disposition: AnswerDisposition) {
     let bodies = [
       "", "<!DOCTYPE html><title>Error 502 (Server Error)!!1</title>", "null", "[]", #"{"error":"#, #"{"error":7}"#,
       #"{"error":{}}"#, #"{"error":{"details":{}}}"#, #"{"error":{"status":7,"details":[7,null,{"@type":1}]}}"#,

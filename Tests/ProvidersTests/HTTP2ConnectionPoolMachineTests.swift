@@ -22,8 +22,10 @@ private struct MachineDriver {
     return actions
   }
 
-  mutating func submit(_ request: Int, within time: Nanoseconds = .seconds(60)) -> [HTTP2ConnectionPoolMachine.Action] {
-    feed(.submitted(request, deadline: now + time))
+  mutating func submit(
+    _ request: Int, within time: Nanoseconds = .seconds(60), avoiding avoided: Int? = nil
+  ) -> [HTTP2ConnectionPoolMachine.Action] {
+    feed(.submitted(request, deadline: now + time, avoiding: avoided))
   }
 
   /// Started, with connection 0 ready and proven.
@@ -239,6 +241,31 @@ private func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HT
   @Test func aPoolWithoutConnectionsShutsDownAtOnce() {
     var pool = MachineDriver()
     #expect(pool.feed(.shutDown) == [.finish])
+  }
+
+  @Test func aRequestTakesAnotherConnectionThanTheOneItAvoidsIfThatHasRoom() {
+    var pool = MachineDriver { $0.connectionsMax = 2 }
+    pool.connect(streamsMax: 4)
+    for request in 0...3 { _ = pool.submit(request) }
+    _ = pool.feed(.limited(1, streamsMax: 2))
+    for request in 0...3 { _ = pool.feed(.answered(request, 0, .done)) }
+    #expect(withoutWakes(pool.submit(4)) == [.dispatch(4, 0)])
+    #expect(withoutWakes(pool.submit(5, avoiding: 0)) == [.dispatch(5, 1)])
+    #expect(withoutWakes(pool.submit(6, avoiding: 0)) == [.dispatch(6, 1)])
+    // The other is full: no waiting for it.
+    #expect(withoutWakes(pool.submit(7, avoiding: 0)) == [.dispatch(7, 0)])
+    // Refused there, it still avoids it.
+    _ = pool.feed(.answered(5, 1, .done))
+    #expect(withoutWakes(pool.feed(.refused(7, 0))) == [.dispatch(7, 1)])
+  }
+
+  @Test func aRequestThatHasToTakeTheConnectionItAvoidsHasAnotherOpened() {
+    var pool = MachineDriver { $0.connectionsMax = 2 }
+    pool.connect(streamsMax: 100)
+    #expect(withoutWakes(pool.submit(0, avoiding: 0)) == [.dispatch(0, 0), .open(1)])
+    #expect(withoutWakes(pool.submit(1, avoiding: 0)) == [.dispatch(1, 0)])
+    _ = pool.feed(.limited(1, streamsMax: 100))
+    #expect(withoutWakes(pool.submit(2, avoiding: 0)) == [.dispatch(2, 1)])
   }
 
   @Test func aLongLineKeepsItsOrder() {

@@ -41,6 +41,9 @@ import Testing
       ("Thu, 01 Jan 1970 00:00:00 GMT", 0), ("Thu, 29 Feb 2024 23:59:59 GMT", 1_709_251_199),
       ("Tue, 01 Mar 2022 00:00:00 GMT", 1_646_092_800), ("Fri, 31 Dec 1999 23:59:60 GMT", 946_684_800),
       ("Mon, 01 Jan 2096 12:00:00 GMT", 3_976_257_600),
+      // Kept within what nanoseconds can express.
+      ("Fri, 31 Dec 9999 23:59:59 GMT", 7_258_118_400), ("Wed, 01 Jan 2200 00:00:00 GMT", 7_258_118_400),
+      ("Sat, 01 Jan 0999 00:00:00 GMT", 0),
     ] as [(String, Int64)])
   func calendar(text: String, seconds: Int64) {
     #expect(HTTPDate.seconds(Array(text.utf8)) == seconds)

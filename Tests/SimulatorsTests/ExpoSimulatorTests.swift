@@ -167,7 +167,8 @@ struct ExpoSimulatorTests {
     "a token brings each error of a request about",
     arguments: [
       ("TOO_MANY_REQUESTS", 429), ("PUSH_TOO_MANY_EXPERIENCE_IDS", 400), ("PUSH_TOO_MANY_NOTIFICATIONS", 400),
-      ("UNAUTHORIZED", 401), ("INTERNAL_SERVER_ERROR", 500), ("SERVICE_UNAVAILABLE", 503),
+      ("PUSH_TOO_MANY_RECEIPTS", 400), ("UNAUTHORIZED", 401), ("INTERNAL_SERVER_ERROR", 500),
+      ("SERVICE_UNAVAILABLE", 503),
     ])
   func requestFaults(_ name: String, _ status: Int) {
     var bench = ExpoBench()
@@ -176,6 +177,17 @@ struct ExpoSimulatorTests {
     #expect(code(answer) == name)
     #expect(answer.retryAfter == 3)
     #expect(bench.journal.accepted.isEmpty)
+  }
+
+  @Test("a ticket id brings the errors of a whole request for receipts about")
+  func receiptRequestFaults() {
+    var bench = ExpoBench()
+    let busy = bench.receipts(["a", "fault-TOO_MANY_REQUESTS-7"])
+    #expect(busy.status == 429)
+    #expect(code(busy) == "TOO_MANY_REQUESTS")
+    #expect(busy.retryAfter == 7)
+    #expect(bench.receipts(["fault-html"]).status == 502)
+    #expect(bench.journal.counters.refused == ["TOO_MANY_REQUESTS": 1, "html": 1])
   }
 
   @Test("receipts are there from the delay on until a day is over; unknown ids are left out")

@@ -9,6 +9,7 @@ Prints the port as its first line, then serves until it is terminated or the pro
   /large?N      200, N bytes
   /redirect     302 to /echo
   /cut          the promised body is cut off by closing the connection
+  /unframed     200, one Expo ticket, no Content-Length: the connection's end is the body's
   /hang         the request is read and never answered
   /bomb?N       200, gzip that unfolds to N zeros
   /token?NAME   OAuth: an access token "NAME-N" good for an hour, N counting the requests for NAME; NAME may begin with
@@ -91,6 +92,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "1000")
             self.end_headers()
             self.wfile.write(b"only this")
+            self.close_connection = True
+        elif path == "/unframed":
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"data":[{"status":"ok","id":"unframed"}]}')
             self.close_connection = True
         elif path == "/hang":
             threading.Event().wait()

@@ -16,8 +16,8 @@ select test.refuses(field || ' must be a string', format('payload.%s: must be a 
   jsonb_build_object('callId', 'a', 'from', 'x', field, '["secret"]'::jsonb))
   from unnest(array['fromName', 'apartmentNumber', 'buildingName', 'channelName']) field;
 select test.refuses('metadata must be an object', 'payload.metadata: must be an object, or left out (call a)', '{"callId": "a", "from": "x", "metadata": "secret"}');
-select test.refuses('other kinds come later', 'kind: must be incoming_call or video_call; other kinds are not supported yet (call a)',
-  '{"callId": "a", "from": "x"}', p_kind => 'message');
+select test.refuses('another kind is refused', 'kind: must be incoming_call, video_call, message, group_message, group_invite or missed_call (call a)',
+  '{"callId": "a", "from": "x"}', p_kind => 'sms');
 select test.refuses('app must be a name', 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores (call a)',
   '{"callId": "a", "from": "x"}', p_app => 'a b');
 select test.refuses('ring_seconds ' || ring || ' is out of range', 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window (call a)',

@@ -213,6 +213,73 @@ two_starts "select push.end_call('end-both');"
 two_waits
 one "commit;" >"$work/out"
 equal "answer and end at once: one truth" "$(two_ends)/$(sql -c "select state from push.outbox where call_id = 'end-both'")" "f/answered"
+# --- The next channel against another replica and against the end of a call ---
+sql -c "insert into push.devices (user_id, app, provider, token, platform) values
+  ('pair', 'end', 'apns', repeat('0', 60) || 'aaa1', 'ios'), ('pair', 'end', 'apns', repeat('0', 60) || 'aaa2', 'ios'),
+  ('pair', 'end', 'fcm', 'pair-token-0123456789', 'ios')"
+chance_call() {
+  sql -c "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"$1\", \"from\": \"x\"}', '[\"pair\"]')"
+  one "select count(*) from push.claim($gateway, array(select id from push.lane where app = 'end'), array[10, 10], array['-infinity', '-infinity']::timestamptz[]);" >"$work/out"
+}
+fail() {
+  echo "select push.settle($gateway, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(4::smallint),
+    array_agg(410::smallint), array_agg('Unregistered'::text), array_agg(null::text), array_agg('$1'::text), array_agg(now()), array_agg(now()))
+    from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = '$1' and d.n = any ('{$2}') and d.state = 1;"
+}
+chance_call pair-1
+one "begin; $(fail pair-1 0)" >"$work/out"
+two_starts "$(fail pair-1 1)"
+two_waits
+equal "the first of two replicas sees the other token owed: no fallback" "$(one "select count(*) from push.deliveries where call_id = 'pair-1' and fallback_of is not null;")" 0
+one "commit;" >"$work/out"
+equal "the second waits for its decision, and falls back" "$(two_ends)/$(owed pair-1)" "1/invite:ready"
+
+chance_call pair-2
+one "begin; select push.end_call('pair-2', 'busy');" >"$work/out"
+equal "a fallback does not wait for an end in progress" "$(two "$(fail pair-2 0,1)")/$(owed pair-2)" "2/invite:waiting"
+equal "nor is it claimed meanwhile" "$(two "select push.promote(); $(claim)" | grep -c pair-2)" 0
+one "commit;" >"$work/out"
+equal "it is void afterwards" "$(two "select push.promote(); $(claim)" | grep -c pair-2)/$(past pair-2)" \
+  "0/invite:dead:Unregistered invite:dead:Unregistered invite:void:CallEnded"
+
+chance_call pair-3
+one "begin; select push.end_call('pair-3', 'busy');" >"$work/out"
+two "$(fail pair-3 0,1)" >"$work/out"
+one "rollback;" >"$work/out"
+two "select push.promote();" >"$work/out"
+equal "if the end is rolled back, it is sent" "$(owed pair-3)" "invite:ready"
+
+chance_call pair-4
+one "begin; $(fail pair-4 0,1)" >"$work/out"
+two_starts "select push.end_call('pair-4', 'busy');"
+two_waits
+one "commit;" >"$work/out"
+equal "an end waits for a fallback in flight, and voids it" "$(two_ends | cut -d' ' -f1)/$(owed pair-4)/$(past pair-4)" \
+  "t//invite:dead:Unregistered invite:dead:Unregistered invite:void:CallEnded"
+
+# --- A hold of invalidation against an invalidation in flight, in both orders ---
+dead() { echo "select push.invalidate_tokens(array[$lane]::smallint[], array['$1'], array[null]::timestamptz[], array['UNREGISTERED']);"; }
+quarantined() { sql -c "select string_agg(right(token, 6), ' ' order by token) from push.quarantined_tokens"; }
+one "begin; $(dead hold-token-0123456789-first)" >"$work/out"
+two_starts "select push.hold_invalidation($lane::smallint, '5 minutes', 'test');"
+two_waits
+one "commit;" >"$work/out"
+equal "a hold waits for an invalidation in flight, and takes it back" "$(two_ends)/$(quarantined)" "1/-first"
+sql -c "select from push.resume_invalidation('end', 'fcm')"
+one "begin; select push.hold_invalidation($lane::smallint, '5 minutes', 'test');" >"$work/out"
+two_starts "$(dead hold-token-0123456789-second)"
+two_waits
+one "commit;" >"$work/out"
+equal "an invalidation waits for a hold in progress, and heeds it" "$(two_ends)/$(quarantined)" "0/second"
+sql -c "select from push.resume_invalidation('end', 'fcm')"
+
+# --- Receipts: two replicas ---
+sql -c "insert into push.expo_receipts (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at)
+  select 'end', 'ticket-' || g, g, 0, 'u', 'ExponentPushToken[end]', now(), now(), now() + interval '1 day' from generate_series(1, 3) g"
+equal "a replica claims receipts" "$(one "begin; select count(*) from push.claim_receipts('end', 2, 60000);")" 2
+equal "another passes those by" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 1
+one "rollback;" >"$work/out"
+equal "what a replica did not get done is due again" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 2
 exec 3>&- 5>&-
 wait $one $two || true
 exec 4<&- 6<&-
@@ -234,6 +301,13 @@ equal "new dead tokens are told once a call" "$(sql <<SQL | grep -c 'push_token_
 listen push_token_invalidations;
 select push.invalidate_tokens(array[$lane, $lane]::smallint[], array['told-token-0123456789-1', 'told-token-0123456789-2'], array[null, null]::timestamptz[], array['UNREGISTERED', 'UNREGISTERED']);
 select push.invalidate_tokens(array[$lane]::smallint[], array['told-token-0123456789-1'], array[null]::timestamptz[], array['UNREGISTERED']);
+select 1;
+SQL
+)" 1
+
+equal "gateways are told of a resumed invalidation" "$(sql <<SQL | grep -c 'push_control" with payload "resume '"$lane"'"'
+listen push_control;
+select from push.resume_invalidation('end', 'fcm');
 select 1;
 SQL
 )" 1
@@ -275,6 +349,25 @@ SQL
   equal "it walks no index as a whole" "$(grep -A1 -E 'Index (Only )?Scan using' "$work/plan" | grep -v '^--' \
     | awk '/Scan using/ { if (open) whole++; open = !/lane/ } /Index Cond/ { open = 0 } END { print whole + open }')" 0
   equal "late calls are found by the index on ringing ones" "$(grep -c 'using outbox_ringing' "$work/plan" | sed 's/^[1-9][0-9]*/yes/')" yes
+
+  # A fallback, with statistics of tiny tables in the plans, too.
+  sql -c "truncate push.outbox, push.delivery" -c "insert into push.devices (user_id, provider, token, platform) values
+    ('planned-2', 'apns', repeat('0', 60) || 'abcd', 'ios'), ('planned-2', 'expo', 'ExponentPushToken[plan]', 'ios')" -c "analyze"
+  sql -c "select push.register_lane('default', 'expo')" -c "select push.enqueue_call('{\"callId\": \"plan-2\", \"from\": \"x\"}',
+    jsonb_build_array('planned-2', jsonb_build_object('userId', 'u', 'voipPushToken', repeat('0', 60) || 'abce', 'fcmToken', 'plan-token-9876543210')))" >"$work/out"
+  sql -c "select count(*) from push.claim($gateway, array(select id from push.lane where app = 'default'), array[9, 9, 9], array['-infinity', '-infinity', '-infinity']::timestamptz[])" >"$work/out"
+  sql >"$work/out" 2>"$work/plan" <<SQL
+set client_min_messages = log; load 'auto_explain';
+set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
+$(fail plan-2 0,1)
+SQL
+  equal "a fallback was made for each" "$(owed plan-2)" "invite:ready invite:ready"
+  sed -n '/with call as materialized/,/ring_doorbell/p' "$work/plan" >"$work/chance"
+  equal "it scans no table" "$(grep -c 'Seq Scan' "$work/chance")" 0
+  equal "it finds devices by user, dead tokens by themselves" \
+    "$(grep -c 'using devices_of_user' "$work/chance" | sed 's/^[1-9][0-9]*/yes/')/$(grep -c 'using token_invalidations_lookup' "$work/chance" | sed 's/^[1-9][0-9]*/yes/')" yes/yes
+  equal "it walks no index as a whole" "$(grep -A1 -E 'Index (Only )?Scan using' "$work/chance" | grep -v '^--' \
+    | awk '/Scan using/ { if (open) whole++; open = !/lane/ } /Index Cond/ { open = 0 } END { print whole + open }')" 0
 fi
 
 cat "$results"

@@ -19,10 +19,11 @@ struct ConfigurationOptions: ParsableArguments {
     config ?? environment["PUSH_GATEWAY_CONFIG"].flatMap { $0.isEmpty ? nil : $0 }
   }
 
+  /// Where it comes from.
+  var source: ConfigurationFile { ConfigurationFile(path: file, environment: environment) }
+
   /// The whole configuration.
-  func load() throws(ConfigurationError) -> GatewayConfiguration {
-    try GatewayConfiguration.load(file: file, environment: environment)
-  }
+  func load() throws(ConfigurationError) -> GatewayConfiguration { try source.load() }
 
   /// A connection to the outbox, for a command that needs nothing else.
   func connect(as command: String) async throws -> PostgresConnection {

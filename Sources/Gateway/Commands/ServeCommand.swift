@@ -19,6 +19,9 @@ struct ServeCommand: AsyncParsableCommand {
       SIGTERM or SIGINT: no new claims, pushes in flight get shutdown.drain_seconds to finish, the rest goes back to the outbox \
       uncounted, results are written, exit 0.
 
+      Credentials are read again when their files or the configuration change, and on SIGHUP: new keys are used without a restart, \
+      and without a failed push. Other changes of the configuration take a restart.
+
       http.listen answers GET /livez and GET /readyz. Logs go to standard error.
 
       \(ConfigurationOptions.reference)
@@ -27,11 +30,12 @@ struct ServeCommand: AsyncParsableCommand {
   @OptionGroup var configuration: ConfigurationOptions
 
   func run() async throws {
-    let configuration = try configuration.load()
+    let source = configuration.source
+    let configuration = try source.load()
     LoggingSystem.bootstrap { StreamLogHandler.standardError(label: $0) }
     var logger = Logger(label: "push-gateway")
     logger.logLevel = configuration.logLevel
-    let gateway = GatewayService(configuration: configuration, logger: logger)
+    let gateway = GatewayService(configuration: configuration, source: source, logger: logger)
     let ops = OpsServer(listener: configuration.http, logger: logger, readiness: { await gateway.readiness() })
     var groupLogger = logger
     groupLogger.logLevel = max(logger.logLevel, .warning)
@@ -40,6 +44,7 @@ struct ServeCommand: AsyncParsableCommand {
       configuration: ServiceGroupConfiguration(
         services: [
           ServiceGroupConfiguration.ServiceConfiguration(service: ops),
+          ServiceGroupConfiguration.ServiceConfiguration(service: HangUpService { await gateway.reloadCredentials() }),
           ServiceGroupConfiguration.ServiceConfiguration(
             service: gateway, successTerminationBehavior: .gracefullyShutdownGroup,
             failureTerminationBehavior: .gracefullyShutdownGroup),

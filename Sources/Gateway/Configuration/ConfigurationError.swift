@@ -7,6 +7,18 @@ struct ConfigurationProblem: Equatable, Sendable {
     /// A line of the file, counted from 1; nil where there is none, as for a missing key.
     case file(line: Int?)
     case environment(variable: String)
+    /// A file that the configuration names.
+    case otherFile(name: String, line: Int?)
+
+    /// A line of the same file; the same place where there is none.
+    func at(line: Int?) -> Origin {
+      guard let line else { return self }
+      return switch self {
+      case .file: .file(line: line)
+      case .environment: self
+      case .otherFile(let name, _): .otherFile(name: name, line: line)
+      }
+    }
   }
 
   var origin: Origin
@@ -41,6 +53,7 @@ struct ConfigurationError: Error, Equatable, CustomStringConvertible, Sendable {
         switch problem.origin {
         case .file(let line): (file ?? "configuration") + (line.map { ":\($0)" } ?? "")
         case .environment(let variable): "environment variable \(variable)"
+        case .otherFile(let name, let line): name + (line.map { ":\($0)" } ?? "")
         }
       return problem.path.isEmpty ? "\(place): \(problem.message)" : "\(place): \(problem.path): \(problem.message)"
     }.joined(separator: "\n")

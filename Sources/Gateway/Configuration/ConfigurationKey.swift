@@ -5,10 +5,13 @@ struct ConfigurationKey: Equatable, Sendable {
   var path: [String]
   /// One line for the reference.
   var summary: String
+  /// Whether the value is a mapping with names of its own, passed on as a whole.
+  var isTree = false
 
-  private init(_ path: String, _ summary: String) {
+  private init(_ path: String, _ summary: String, isTree: Bool = false) {
     self.path = path.split(separator: ".").map(String.init)
     self.summary = summary
+    self.isTree = isTree
   }
 
   static let all: [ConfigurationKey] = [
@@ -19,6 +22,15 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("shutdown.drain_seconds", "how long a stop waits for pushes in flight, 0 to 300; 10"),
     ConfigurationKey(
       "apps.*.dialect", "what the phones understand: \(ShippedDialects.names.joined(separator: ", ")); intercom"),
+    ConfigurationKey(
+      "apps.*.templates", "templates laid over the dialect's: PROVIDER: {KIND: {…}}, see docs/dialects.md", isTree: true
+    ),
+    ConfigurationKey(
+      "apps.*.templates_file", "file with such templates, YAML or JSON; apps.APP.templates goes before it"),
+    ConfigurationKey(
+      "apps.*.locale",
+      "language of texts for devices that name none of \(Language.allCases.map(\.rawValue).joined(separator: ", ")); en"
+    ),
     ConfigurationKey("apps.*.ring_seconds", "ring window of a call that names none, 1 to 600; 60"),
     ConfigurationKey("apps.*.apns.team_id", "Apple team id"),
     ConfigurationKey("apps.*.apns.key_id", "id of the .p8 key"),
@@ -38,6 +50,14 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("apps.*.expo.access_token_file", "file with the access token, where the project asks for one"),
     ConfigurationKey("apps.*.expo.connections", "requests at a time, 1 to 64; 6"),
     ConfigurationKey("apps.*.expo.rate_per_second", "most pushes a second, 1 to 1000000; 600, the limit of a project"),
+    ConfigurationKey(
+      "apps.*.expo.receipt_after_seconds", "wait before a ticket's receipt is asked for, 0 to 86400, fractions too; 900"
+    ),
+    ConfigurationKey(
+      "apps.*.invalidation.dead_percent",
+      "dead tokens are put on hold, and not invalidated, above this share of a lane's answers, 1 to 100; 20"),
+    ConfigurationKey("apps.*.invalidation.answers_min", "the fewest answers to judge by, 1 to 1000000; 200"),
+    ConfigurationKey("apps.*.invalidation.window_seconds", "how far back answers count, 1 to 86400; 300"),
   ]
 
   /// The names that may follow `prefix`, empty if nothing may.
@@ -48,6 +68,11 @@ struct ConfigurationKey: Equatable, Sendable {
       if !names.contains(name) { names.append(name) }
     }
     return names
+  }
+
+  /// Whether the value of a concrete path is a mapping with names of its own.
+  static func isTree(_ path: [String]) -> Bool {
+    all.contains { $0.isTree && matches(path, $0.path) }
   }
 
   private static func matches(_ path: [String], _ pattern: [String]) -> Bool {

@@ -57,27 +57,52 @@ extension GatewayConfiguration {
 
   private static func apps(_ reader: inout ConfigurationReader) -> [App] {
     let names = reader.source.names(below: ["apps"])
-    if names.isEmpty, !reader.hasProblems(below: ["apps"]) { reader.note(["apps"], "must hold at least one app") }
+    if names.isEmpty, !reader.hasProblems(in: ["apps"]) { reader.note(["apps"], "must hold at least one app") }
     return names.compactMap { app($0, &reader) }
   }
 
   private static func app(_ name: String, _ reader: inout ConfigurationReader) -> App? {
     let path = ["apps", name]
-    guard
-      let dialect = reader.choice(
-        path + ["dialect"], ShippedDialects.names.map { ($0, try? ShippedDialects.named($0)) },
-        default: try? ShippedDialects.named("intercom"))
-    else { return nil }
+    guard let dialect = dialect(path, &reader) else { return nil }
     let app = App(
-      name: name, dialect: dialect, ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
-      apns: apns(path + ["apns"], &reader), fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
-    if app.providers.isEmpty, !reader.hasProblems(below: path) {
+      name: name, dialect: dialect, locale: reader.locale(path + ["locale"]),
+      ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
+      invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], &reader),
+      fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
+    if app.providers.isEmpty, !reader.hasProblems(in: path) {
       reader.note(path, "must hold at least one of apns, fcm and expo")
     }
-    for provider in app.providers where !dialect.speaks(provider) {
+    let templatesAreRight = !["templates", "templates_file"].contains { reader.hasProblems(in: path + [$0]) }
+    for provider in app.providers where templatesAreRight && !dialect.speaks(provider) {
       reader.note(path + [provider.rawValue], "the dialect \(dialect.name) has no calls over \(provider.rawValue)")
     }
     return app
+  }
+
+  /// The dialect that is chosen, below the app's own templates.
+  private static func dialect(_ path: [String], _ reader: inout ConfigurationReader) -> Dialect? {
+    let name = reader.choice(path + ["dialect"], ShippedDialects.names.map { ($0, $0) }, default: "intercom")
+    guard var dialect = try? ShippedDialects.named(name) else { return nil }
+    if let file = reader.file(path + ["templates_file"]), let tree = reader.tree(file, path + ["templates_file"]) {
+      lay(tree, path + ["templates_file"], over: &dialect, &reader)
+    }
+    if let tree = reader.source.trees[path + ["templates"]] {
+      lay(tree, path + ["templates"], over: &dialect, &reader)
+    }
+    return dialect
+  }
+
+  private static func lay(
+    _ tree: ConfigurationTree, _ path: [String], over dialect: inout Dialect, _ reader: inout ConfigurationReader
+  ) {
+    for fault in dialect.lay(over: tree.json) { reader.note(tree, at: fault.path, below: path, fault.message) }
+  }
+
+  private static func invalidation(_ path: [String], _ reader: inout ConfigurationReader) -> Invalidation {
+    Invalidation(
+      deadPercent: reader.integer(path + ["dead_percent"], in: 1...100, default: 20),
+      answersMin: reader.integer(path + ["answers_min"], in: 1...1_000_000, default: 200),
+      windowSeconds: reader.integer(path + ["window_seconds"], in: 1...86_400, default: 300))
   }
 
   private static func apns(_ path: [String], _ reader: inout ConfigurationReader) -> APNs? {
@@ -111,7 +136,9 @@ extension GatewayConfiguration {
       url: reader.providerURL(path + ["url"], default: "https://exp.host"),
       accessTokenFile: reader.file(path + ["access_token_file"]),
       connections: reader.integer(path + ["connections"], in: 1...64, default: 6),
-      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 600))
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 600),
+      receiptAfterMilliseconds: reader.milliseconds(
+        path + ["receipt_after_seconds"], inSeconds: 0...86_400, default: 900))
   }
 
   // MARK: - The file

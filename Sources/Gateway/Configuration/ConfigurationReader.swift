@@ -1,5 +1,6 @@
 // Typed access to the settings. A value that is wrong is noted and replaced, so that one run finds every problem.
 
+internal import Foundation
 #if canImport(Glibc)
 internal import Glibc
 #elseif canImport(Darwin)
@@ -18,15 +19,24 @@ struct ConfigurationReader {
     problems = source.problems
   }
 
-  /// Whether something in a section was refused already, so that it only seems to be empty.
-  func hasProblems(below section: [String]) -> Bool {
-    problems.contains { $0.path.hasPrefix(section.joined(separator: ".") + ".") }
+  /// Whether a section or something in it was refused already, so that it only seems to be empty.
+  func hasProblems(in section: [String]) -> Bool {
+    let path = section.joined(separator: ".")
+    return problems.contains { $0.path == path || $0.path.hasPrefix(path + ".") }
   }
 
   /// Notes a problem with a value that is there, or with the place where one is missing.
   mutating func note(_ path: [String], _ message: String) {
     let origin = source.settings[path]?.origin ?? source.sections[path] ?? .file(line: nil)
     problems.append(ConfigurationProblem(origin: origin, path: path.joined(separator: "."), message: message))
+  }
+
+  /// Notes a problem inside a tree.
+  mutating func note(_ tree: ConfigurationTree, at member: String, below path: [String], _ message: String) {
+    let path = path.joined(separator: ".")
+    problems.append(
+      ConfigurationProblem(
+        origin: tree.origin(of: member), path: member.isEmpty ? path : "\(path).\(member)", message: message))
   }
 
   /// Notes a problem with a variable that stands for a key.
@@ -59,6 +69,27 @@ struct ConfigurationReader {
       return fallback
     }
     return number
+  }
+
+  /// Seconds, with a fraction or without, as whole milliseconds.
+  mutating func milliseconds(_ path: [String], inSeconds range: ClosedRange<Int>, default fallback: Int) -> Int {
+    guard let text = text(path) else { return fallback * 1000 }
+    guard let seconds = Double(text), Double(range.lowerBound)...Double(range.upperBound) ~= seconds else {
+      note(path, "must be a number of seconds from \(range.lowerBound) to \(range.upperBound)")
+      return fallback * 1000
+    }
+    return Int((seconds * 1000).rounded())
+  }
+
+  /// A locale that chooses one of our languages.
+  mutating func locale(_ path: [String]) -> String? {
+    guard let text = text(path) else { return nil }
+    guard Language(locale: text.utf8) != nil else {
+      let known = Language.allCases.map(\.rawValue)
+      note(path, "must be in one of the languages there are texts in: \(known.joined(separator: ", "))")
+      return nil
+    }
+    return text
   }
 
   mutating func choice<Value>(_ path: [String], _ choices: [(String, Value)], default fallback: Value) -> Value {
@@ -98,6 +129,22 @@ struct ConfigurationReader {
       return nil
     }
     return name
+  }
+
+  /// The mapping in a file that could be opened.
+  mutating func tree(_ file: String, _ path: [String]) -> ConfigurationTree? {
+    let origin = ConfigurationProblem.Origin.otherFile(name: file, line: nil)
+    do throws(ConfigurationYAML.Fault) {
+      guard let text = try? String(contentsOfFile: file, encoding: .utf8) else {
+        throw ConfigurationYAML.Fault(message: "cannot be read: is it UTF-8?")
+      }
+      return try ConfigurationTree(text: text, origin: origin)
+    } catch {
+      problems.append(
+        ConfigurationProblem(
+          origin: origin.at(line: error.line), path: path.joined(separator: "."), message: error.message))
+      return nil
+    }
   }
 
   // MARK: - Addresses

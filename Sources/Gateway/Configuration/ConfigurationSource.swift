@@ -12,6 +12,8 @@ struct ConfigurationSource {
   private(set) var settings: [[String]: Setting] = [:]
   /// The sections that are there, empty or not, with their places.
   private(set) var sections: [[String]: ConfigurationProblem.Origin] = [:]
+  /// The values that are mappings with names of their own.
+  private(set) var trees: [[String]: ConfigurationTree] = [:]
   private(set) var problems: [ConfigurationProblem] = []
   /// False when the file is no YAML mapping: what it lacks cannot be told then.
   private(set) var isReadable = true
@@ -26,7 +28,7 @@ struct ConfigurationSource {
 
   /// The names below a section, sorted.
   func names(below section: [String]) -> [String] {
-    let paths = Array(settings.keys) + Array(sections.keys)
+    let paths = Array(settings.keys) + Array(sections.keys) + Array(trees.keys)
     return Set(paths.filter { $0.count > section.count && $0.starts(with: section) }.map { $0[section.count] }).sorted()
   }
 
@@ -38,8 +40,8 @@ struct ConfigurationSource {
   // MARK: - The file
 
   private mutating func read(_ yaml: String) {
-    do {
-      guard let root = try Yams.compose(yaml: yaml) else { return }  // an empty file is an empty configuration
+    do throws(ConfigurationYAML.Fault) {
+      guard let root = try ConfigurationYAML.compose(yaml) else { return }  // an empty file is an empty configuration
       guard case .mapping(let mapping) = root else {
         isReadable = false
         return problem(root.mark?.line, [], "must be a mapping of keys, such as database: or apps:")
@@ -47,8 +49,7 @@ struct ConfigurationSource {
       read(mapping, at: [])
     } catch {
       isReadable = false
-      let error = error as? YamlError
-      problem(error.flatMap(Self.line), [], "is not YAML: \(error.map(Self.reason) ?? "it cannot be read")")
+      problem(error.line, [], error.message)
     }
   }
 
@@ -79,6 +80,12 @@ struct ConfigurationSource {
   private mutating func read(_ value: Node, at path: [String], line: Int?) {
     let isSection = !ConfigurationKey.children(of: path).isEmpty
     switch value {
+    case .mapping(let mapping) where ConfigurationKey.isTree(path):
+      tree(at: path, .file(line: line)) { () throws(ConfigurationYAML.Fault) in
+        try ConfigurationTree(mapping, origin: .file(line: line))
+      }
+    case _ where ConfigurationKey.isTree(path) && value.null == nil:
+      problem(line, path, "must be a section: PROVIDER: {KIND: {…}}")
     case .mapping(let mapping) where isSection:
       sections[path] = .file(line: line)
       read(mapping, at: path)
@@ -93,6 +100,19 @@ struct ConfigurationSource {
           ? "must be a section with keys below it: "
             + ConfigurationKey.children(of: path).joined(separator: ", ").replacing("*", with: "one an app")
           : "must be a single value, not a \(value.sequence == nil ? "section" : "list")")
+    }
+  }
+
+  private mutating func tree(
+    at path: [String], _ origin: ConfigurationProblem.Origin,
+    _ make: () throws(ConfigurationYAML.Fault) -> ConfigurationTree
+  ) {
+    do throws(ConfigurationYAML.Fault) {
+      trees[path] = try make()
+    } catch {
+      problems.append(
+        ConfigurationProblem(
+          origin: origin.at(line: error.line), path: path.joined(separator: "."), message: error.message))
     }
   }
 
@@ -111,30 +131,17 @@ struct ConfigurationSource {
       ConfigurationProblem(origin: .file(line: line), path: path.joined(separator: "."), message: message))
   }
 
-  private static func line(of error: YamlError) -> Int? {
-    switch error {
-    case .scanner(_, _, let mark, _), .parser(_, _, let mark, _), .composer(_, _, let mark, _): mark.line
-    case .duplicatedKeysInMapping(_, let context): context.mark.line
-    default: nil
-    }
-  }
-
-  /// The parser's reason without the piece of the file it would quote.
-  private static func reason(of error: YamlError) -> String {
-    switch error {
-    case .scanner(_, let problem, _, _), .parser(_, let problem, _, _), .composer(_, let problem, _, _): problem
-    case .duplicatedKeysInMapping(let keys, _):
-      "the key \(keys.first ?? "") stands twice in the section that begins here"
-    default: "it cannot be read"
-    }
-  }
-
   // MARK: - The environment
 
   private mutating func overlay(_ environment: [String: String]) {
     let apps = names(below: ["apps"])
     for (variable, text) in environment.sorted(by: { $0.key < $1.key }) where Self.isOurs(variable) && !text.isEmpty {
-      if let path = ConfigurationKey.path(forVariable: variable, apps: apps) {
+      if let path = ConfigurationKey.path(forVariable: variable, apps: apps), ConfigurationKey.isTree(path) {
+        let origin = ConfigurationProblem.Origin.environment(variable: variable)
+        tree(at: path, origin) { () throws(ConfigurationYAML.Fault) in
+          try ConfigurationTree(text: text, origin: origin)
+        }
+      } else if let path = ConfigurationKey.path(forVariable: variable, apps: apps) {
         settings[path] = Setting(text: text, origin: .environment(variable: variable))
       } else {
         let near = Suggestion.text(for: variable, among: ConfigurationKey.variables(apps: apps))

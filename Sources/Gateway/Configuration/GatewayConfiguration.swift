@@ -48,13 +48,29 @@ struct GatewayConfiguration: Sendable, Equatable {
     var connections: Int
     /// Most pushes sent a second.
     var ratePerSecond: Int
+    /// How long after its ticket a receipt is asked for.
+    var receiptAfterMilliseconds: Int
   }
 
-  struct App: Sendable {
+  /// When so many dead tokens at once are believed to be the provider's mistake rather than the tokens'.
+  struct Invalidation: Sendable, Equatable {
+    /// More of a lane's answers than this share, and its dead tokens are put on hold.
+    var deadPercent: Int
+    /// The fewest answers to judge by.
+    var answersMin: Int
+    /// How far back answers count.
+    var windowSeconds: Int
+  }
+
+  struct App: Sendable, Equatable {
     /// As `push.outbox.app` has it.
     var name: String
+    /// With the app's own templates laid over the shipped ones.
     var dialect: Dialect
+    /// BCP 47: the language for devices whose own gives none.
+    var locale: String?
     var ringSeconds: Int
+    var invalidation: Invalidation
     var apns: APNs?
     var fcm: FCM?
     var expo: Expo?
@@ -74,11 +90,4 @@ struct GatewayConfiguration: Sendable, Equatable {
   var drainSeconds: Int
   /// Sorted by name.
   var apps: [App]
-}
-
-extension GatewayConfiguration.App: Equatable {
-  static func == (left: Self, right: Self) -> Bool {
-    left.name == right.name && left.dialect.name == right.dialect.name && left.ringSeconds == right.ringSeconds
-      && left.apns == right.apns && left.fcm == right.fcm && left.expo == right.expo
-  }
 }

@@ -56,7 +56,7 @@ struct CallPlanner: Sendable {
 
   private func request(for delivery: Delivery, now: Instant, tag: UInt64) throws(PlanningFailure) -> PushRequest {
     guard delivery.deadline > now else { throw .expired }
-    let kind = PushTemplateKind(delivery.kind)
+    guard let kind = PushTemplateKind(delivery.kind, callKind: delivery.callKind) else { throw .noTemplate }
     let body = try body(of: delivery, kind, now: now)
     let limit = provider.bodyLimit(for: kind)
     guard body.count <= limit else { throw .payloadTooLarge(bytes: body.count, limit: limit) }
@@ -85,7 +85,7 @@ struct CallPlanner: Sendable {
     }
   }
 
-  /// The call id, so that a repeated push takes the place of the one before it. None for a VoIP push: nothing stores one.
+  /// The call id (of a message: its own id), so that a repeated push takes the place of the one before it. None for a VoIP push: nothing stores one.
   private func collapseID(of delivery: Delivery, _ kind: PushTemplateKind) -> [UInt8]? {
     guard !(provider == .apns && kind == .invite) else { return nil }
     return Self.collapseID(delivery.callID)

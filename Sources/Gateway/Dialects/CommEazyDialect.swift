@@ -16,7 +16,8 @@ extension ShippedDialects {
           "isVideo": "${isVideo:json}",
           \#(caller),
           \#(DialectFragments.stamps)
-        }
+        },
+        \#(DialectFragments.chatAlerts(sender: sender, thread: "${chatId}"))
       },
       "fcm": {
         "invite": {
@@ -35,12 +36,18 @@ extension ShippedDialects {
           "isVideo": "${isVideo}",
           \#(caller),
           \#(DialectFragments.stamps)
-        }
+        },
+        \#(DialectFragments.chatSections { kind, _ in #"{"type": "\#(kind)", \#(sender), \#(DialectFragments.stamps)}"# })
       }
     }
     """#
 
   private static let caller = #"""
     "callerJid": "${from}", "callerName": "${fromName|from}"
+    """#
+
+  /// The app makes its notification of a message itself, so FCM carries these alone.
+  private static let sender = #"""
+    "chatId": "${chatId}", "senderJid": "${from}", "senderName": "${fromName|from}"
     """#
 }

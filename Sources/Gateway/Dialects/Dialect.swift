@@ -6,8 +6,9 @@ internal import Runtime
 ///
 /// A dialect is JSON: `{"apns": {"invite": {…}}, "fcm": {"invite": {…}}, "expo": {"invite": {…}, "invite.ios": {…}}}`. A kind with
 /// `.ios` or `.android` behind goes before the plain one for devices known to be that. An APNs template is the whole
-/// payload, an FCM template the `data` object, an Expo template the message without `to`, `ttl`, `expiration` and `priority`.
-struct Dialect: Sendable {
+/// payload, an FCM template the `data` object, an Expo template the message without what the gateway adds to it.
+/// docs/dialects.md says how to write one.
+struct Dialect: Equatable, Sendable {
   /// The name an app's configuration chooses it by.
   let name: String
   private var templates: [Section: PushTemplate] = [:]
@@ -19,38 +20,60 @@ struct Dialect: Sendable {
   }
 
   /// Compiles a dialect.
-  /// - Throws: everything in it that could never be sent: unknown placeholders, FCM values that are no strings, reserved FCM keys.
+  /// - Throws: the first of the faults.
   init(name: String, json source: String) throws(TemplateError) {
     self.name = name
+    if let fault = lay(over: source).first { throw fault }
+  }
+
+  // MARK: - Compiling
+
+  /// Compiles templates; each takes the place of the one there is for its provider, kind and platform.
+  /// - Returns: everything in them that could never be sent, such as unknown placeholders, FCM values that are no strings, reserved
+  ///   keys. A template with a fault is not taken.
+  mutating func lay(over source: String) -> [TemplateError] {
     let json: JSONScanner
     do throws(JSONError) {
       json = try JSONScanner(Array(source.utf8))
     } catch {
-      throw TemplateError(path: "", reason: .notJSON(error.description))
+      return [TemplateError(path: "", reason: .notJSON(error.description))]
     }
-    guard json.root.kind == .object else { throw TemplateError(path: "", reason: .notAnObject) }
+    guard json.root.kind == .object else { return [TemplateError(path: "", reason: .notAnObject)] }
+    var faults: [TemplateError] = []
     for member in json.members(of: json.root) {
       let word = String(decoding: json.key(member), as: UTF8.self)
-      guard let provider = ProviderKind(rawValue: word) else {
-        throw TemplateError(path: "", reason: .unknownSection(word))
+      if let provider = ProviderKind(rawValue: word) {
+        faults += lay(member.value, of: json, over: provider)
+      } else {
+        faults.append(TemplateError(path: "", reason: .unknownProvider(word)))
       }
-      guard member.value.kind == .object else { throw TemplateError(path: word, reason: .notAnObject) }
-      try compile(member.value, of: json, for: provider)
     }
+    return faults
   }
 
-  private mutating func compile(
-    _ object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind
-  ) throws(TemplateError) {
+  private mutating func lay(
+    _ object: JSONScanner.Value, of json: JSONScanner, over provider: ProviderKind
+  ) -> [TemplateError] {
+    guard object.kind == .object else { return [TemplateError(path: provider.rawValue, reason: .notAnObject)] }
+    var faults: [TemplateError] = []
+    var seen: Set<Section> = []
     for member in json.members(of: object) {
       let word = String(decoding: json.key(member), as: UTF8.self)
-      guard let section = Self.section(word, provider) else {
-        throw TemplateError(path: provider.rawValue, reason: .unknownSection(word))
-      }
       let path = "\(provider.rawValue).\(word)"
-      guard templates[section] == nil else { throw TemplateError(path: path, reason: .repeatedKey(word)) }
-      templates[section] = try TemplateCompiler.compile(member.value, of: json, for: provider, at: path)
+      guard let section = Self.section(word, provider) else {
+        faults.append(TemplateError(path: provider.rawValue, reason: .unknownKind(word)))
+        continue
+      }
+      guard seen.insert(section).inserted else {
+        faults.append(TemplateError(path: path, reason: .repeatedKey(word)))
+        continue
+      }
+      let (template, itsFaults) = TemplateCompiler.compile(
+        member.value, of: json, for: provider, section.kind, at: path)
+      if itsFaults.isEmpty { templates[section] = template }
+      faults += itsFaults
     }
+    return faults
   }
 
   private static func section(_ word: String, _ provider: ProviderKind) -> Section? {
@@ -60,6 +83,8 @@ struct Dialect: Sendable {
     guard let platform = DevicePlatform(rawValue: String(parts[1])) else { return nil }
     return Section(provider: provider, kind: kind, platform: platform)
   }
+
+  // MARK: - Templates
 
   /// Whether calls can be sent through this provider at all.
   func speaks(_ provider: ProviderKind) -> Bool {

@@ -1,6 +1,6 @@
 // The parts that the templates of several shipped dialects have in common.
 
-/// Members without braces, to be put between others.
+/// Members without braces, to be put between others, but for the whole sections at the end.
 enum DialectFragments {
   /// What every push carries, so that a late phone can tell, and one with two pushes knows which is the newer.
   static let stamps = #"""
@@ -17,39 +17,102 @@ enum DialectFragments {
     \#(stamps)
     """#
 
-  // A missed call carries the caller, and nothing else of the payload: an alert has less room than the VoIP push that
+  // What is shown carries who it is from, and nothing else of the payload: an alert has less room than the VoIP push that
   // rang, and what it shows stays on the lock screen for hours.
+
+  // MARK: - Missed calls
 
   /// The `aps` of a missed call. Those of one caller are grouped.
   static func missedCallAlert(title: String) -> String {
-    #"""
-    {
-      "alert": {"title": "\#(title)", "body": "${missedCallText}"},
-      "category": "missed_call",
-      "sound": "default",
-      "thread-id": "${from?}"
-    }
-    """#
+    alert(title: title, text: "missedCallText", category: "missed_call", thread: "${from?}")
   }
 
   /// The FCM data of a missed call, from which the app makes its notification.
   static func missedCallData(title: String) -> String {
-    #"""
-    "type": "missed_call",
-    "title": "\#(title)",
-    "body": "${missedCallText}",
-    "category": "missed_call"
-    """#
+    data(title: title, text: "missedCallText", type: "missed_call")
   }
 
   /// What Expo shows of a missed call.
   static func missedCallMessage(title: String) -> String {
+    message(title: title, text: "missedCallText", category: "missed_call")
+  }
+
+  // MARK: - Messages and group invitations
+
+  /// The kinds that are about a chat, and the placeholder of what is shown of each.
+  private static let chatKinds = [
+    ("message", "newMessageText"), ("group_message", "newGroupMessageText"), ("group_invite", "groupInvitationText"),
+  ]
+
+  private static let chatTitle = "${fromName|from}"
+
+  /// The APNs templates of messages and invitations, grouped by chat.
+  /// - Parameter sender: what the app reads beside `type`.
+  static func chatAlerts(sender: String = chat(from: "from"), thread: String = "${chatId|from}") -> String {
+    chatSections { kind, text in
+      let alert = alert(title: chatTitle, text: text, category: kind, thread: thread)
+      return #"{"aps": \#(alert), "type": "\#(kind)", \#(sender), \#(stamps)}"#
+    }
+  }
+
+  /// The FCM templates of messages and invitations.
+  /// - Parameter extra: a member whose value is the text that is shown, beside `body`.
+  static func chatData(extra: String? = nil) -> String {
+    chatSections { kind, text in
+      let extra = extra.map { #""\#($0)": "${\#(text)}", "# } ?? ""
+      return "{\(extra)\(data(title: chatTitle, text: text, type: kind)), \(chat(from: "fromId")), \(stamps)}"
+    }
+  }
+
+  /// The Expo templates of messages and invitations.
+  static let chatMessages = chatSections { kind, text in
+    #"""
+    {
+      \#(message(title: chatTitle, text: text, category: kind)),
+      "data": {"type": "\#(kind)", \#(chat(from: "from")), \#(stamps)}
+    }
+    """#
+  }
+
+  /// One template a kind, to be put among those of a provider.
+  static func chatSections(_ template: (_ kind: String, _ text: String) -> String) -> String {
+    chatKinds.map { #""\#($0)": \#(template($0, $1))"# }.joined(separator: ",\n")
+  }
+
+  /// Which chat, and whose turn it was. `from` is a reserved FCM key.
+  private static func chat(from key: String) -> String {
+    #""chatId": "${chatId?}", "\#(key)": "${from}", "fromName": "${fromName|from}""#
+  }
+
+  // MARK: - What is shown
+
+  private static func alert(title: String, text: String, category: String, thread: String) -> String {
+    #"""
+    {
+      "alert": {"title": "\#(title)", "body": "${\#(text)}"},
+      "category": "\#(category)",
+      "sound": "default",
+      "thread-id": "\#(thread)"
+    }
+    """#
+  }
+
+  private static func data(title: String, text: String, type: String) -> String {
+    #"""
+    "type": "\#(type)",
+    "title": "\#(title)",
+    "body": "${\#(text)}",
+    "category": "\#(type)"
+    """#
+  }
+
+  private static func message(title: String, text: String, category: String) -> String {
     #"""
     "title": "\#(title)",
-    "body": "${missedCallText}",
+    "body": "${\#(text)}",
     "sound": "default",
     "channelId": "default",
-    "categoryId": "missed_call"
+    "categoryId": "\#(category)"
     """#
   }
 }

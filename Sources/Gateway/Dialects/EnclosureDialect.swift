@@ -11,7 +11,8 @@ extension ShippedDialects {
           "type": "missed_call",
           "bodyKey": "Missed voice call",
           \#(room)
-        }
+        },
+        \#(DialectFragments.chatAlerts())
       },
       "fcm": {
         "invite": {"bodyKey": "Incoming voice call", \#(room)},
@@ -25,7 +26,8 @@ extension ShippedDialects {
           \#(DialectFragments.missedCallData(title: "${fromName|from}")),
           "bodyKey": "Missed voice call",
           \#(room)
-        }
+        },
+        \#(DialectFragments.chatData())
       }
     }
     """#

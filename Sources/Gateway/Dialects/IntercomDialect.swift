@@ -2,7 +2,7 @@
 //
 // `from` is a reserved FCM key, so the flat FCM data has it as `fromId`, and `body` has the whole canonical object as a JSON string:
 // where an Expo app's background task looks for it. An Android phone gets data only, because a visible notification would keep
-// the task from running; an iPhone with nothing but an Expo token can only be shown an alert. The FCM data of a missed call has
+// the task from running; an iPhone with nothing but an Expo token can only be shown an alert. The FCM data of what is shown has
 // its text as `message` as well: that is where expo-notifications looks for what to show.
 
 extension ShippedDialects {
@@ -27,7 +27,8 @@ extension ShippedDialects {
           "type": "missed_call",
           "from": "${from}",
           \#(missedCaller)
-        }
+        },
+        \#(DialectFragments.chatAlerts())
       },
       "fcm": {
         "invite": {
@@ -53,7 +54,8 @@ extension ShippedDialects {
           "message": "${missedCallText}",
           "fromId": "${from}",
           \#(missedCaller)
-        }
+        },
+        \#(DialectFragments.chatData(extra: "message"))
       },
       "expo": {
         "invite": {
@@ -72,7 +74,8 @@ extension ShippedDialects {
         "missed_call": {
           \#(DialectFragments.missedCallMessage(title: "${fromName|'Porteiro'}")),
           "data": {"type": "missed_call", "from": "${from}", \#(missedCaller)}
-        }
+        },
+        \#(DialectFragments.chatMessages)
       }
     }
     """#

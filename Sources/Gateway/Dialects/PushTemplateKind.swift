@@ -7,16 +7,23 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
   case invite
   case cancel
   case missedCall = "missed_call"
-  case notification
+  case message
+  case groupMessage = "group_message"
+  case groupInvite = "group_invite"
 
-  init(_ kind: DeliveryKind) {
-    self =
-      switch kind {
-      case .invite: .invite
-      case .cancel: .cancel
-      case .missedCall: .missedCall
-      case .notification: .notification
+  /// The kind of a delivery, or nil for a notification of a kind that is not known here.
+  /// - Parameter callKind: as the backend wrote it; says what a notification is about.
+  init?(_ kind: DeliveryKind, callKind: [UInt8]) {
+    switch kind {
+    case .invite: self = .invite
+    case .cancel: self = .cancel
+    case .missedCall: self = .missedCall
+    case .notification:
+      guard let found = Self(rawValue: String(decoding: callKind, as: UTF8.self)), found.isNotification else {
+        return nil
       }
+      self = found
+    }
   }
 
   var pushKind: PushKind {
@@ -24,9 +31,12 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
     case .invite: .invite
     case .cancel: .cancel
     case .missedCall: .missedCall
-    case .notification: .notification
+    case .message, .groupMessage, .groupInvite: .notification
     }
   }
+
+  /// Whether it is something to be shown, and no part of a ringing call.
+  var isNotification: Bool { self != .invite && self != .cancel }
 }
 
 /// The device's system, where that changes what it must be sent.

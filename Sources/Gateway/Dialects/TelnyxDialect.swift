@@ -2,7 +2,7 @@
 // than 60 s after it was sent as a missed call; `timestamp` says when that was.
 //
 // Apps take any data push for a ringing call unless its `message` is "Missed call!": the one thing that makes them stop, so a
-// cancel says it too.
+// cancel says it too. A chat message has no `metadata`, without which they can make no call of it.
 
 extension ShippedDialects {
   static let telnyx = #"""
@@ -15,7 +15,8 @@ extension ShippedDialects {
           "call_id": "${callId}",
           "metadata": \#(metadata),
           \#(DialectFragments.stamps)
-        }
+        },
+        \#(DialectFragments.chatAlerts())
       },
       "fcm": {
         "invite": {"call_id": "${callId}", "metadata": {"$string": \#(metadata)}, \#(DialectFragments.stamps)},
@@ -31,7 +32,8 @@ extension ShippedDialects {
           "call_id": "${callId}",
           "metadata": {"$string": \#(metadata)},
           \#(DialectFragments.stamps)
-        }
+        },
+        \#(DialectFragments.chatData())
       }
     }
     """#

@@ -12,14 +12,24 @@ struct TemplateCompiler {
   private let provider: ProviderKind
   private var path: String
   private var template = PushTemplate()
+  private var faults: [TemplateError] = []
 
+  /// - Returns: the template, and what is wrong with it: it can only be used if that is nothing.
   static func compile(
-    _ template: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, at path: String
-  ) throws(TemplateError) -> PushTemplate {
+    _ template: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, _ kind: PushTemplateKind,
+    at path: String
+  ) -> (template: PushTemplate, faults: [TemplateError]) {
     var compiler = TemplateCompiler(json: json, provider: provider, path: path)
-    guard template.kind == .object else { throw compiler.error(.notAnObject) }
-    try compiler.object(template, isFCMData: provider == .fcm)
-    return compiler.template
+    guard template.kind == .object else { return (compiler.template, [compiler.error(.notAnObject)]) }
+    for fault in TemplateRules.faults(in: template, of: json, for: provider, kind) {
+      compiler.faults.append(
+        TemplateError(path: fault.member.map { "\(path).\($0)" } ?? path, reason: fault.reason))
+    }
+    compiler.object(template, isFCMData: provider == .fcm)
+    if compiler.faults.isEmpty, !TemplateRules.isNeverEmpty(compiler.template) {
+      compiler.faults.append(compiler.error(.maybeEmpty))
+    }
+    return (compiler.template, compiler.faults)
   }
 
   private init(json: JSONScanner, provider: ProviderKind, path: String) {
@@ -34,7 +44,7 @@ struct TemplateCompiler {
     switch value.kind {
     case .object:
       if let inner = soleString(of: value) { return try nested(inner) }
-      try object(value, isFCMData: false)
+      object(value, isFCMData: false)
     case .array:
       literal([UInt8(ascii: "[")])
       for element in json.elements(of: value) { try self.value(element, isFCMData: false) }
@@ -44,27 +54,37 @@ struct TemplateCompiler {
     }
   }
 
-  private mutating func object(_ object: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {
+  /// Notes what is wrong with a member and goes on with the next.
+  private mutating func object(_ object: JSONScanner.Value, isFCMData: Bool) {
     let outer = path
     defer { path = outer }
     let names = json.members(of: object).map { json.key($0) }
     literal([UInt8(ascii: "{")])
     for (index, member) in json.members(of: object).enumerated() {
-      let name = String(decoding: names[index], as: UTF8.self)
-      path = outer + "." + name
-      guard !names[..<index].contains(names[index]) else { throw error(.repeatedKey(name)) }
-      if name.hasPrefix("$") {
-        guard name == "$payload", json.text(member.value) == "others" else { throw error(.unknownDirective(name)) }
-        emit(.otherMembers(Self.otherMembers(named: names, isFCMData: isFCMData)))
-        continue
+      path = outer + "." + String(decoding: names[index], as: UTF8.self)
+      do throws(TemplateError) {
+        try self.member(index, of: names, member.value, isFCMData: isFCMData)
+      } catch {
+        faults.append(error)
       }
-      if isFCMData {
-        guard !FCMDataKey.isReserved(names[index]) else { throw error(.reservedKey(name)) }
-        guard member.value.kind == .string || soleString(of: member.value) != nil else { throw error(.notAString) }
-      }
-      try self.member(key: names[index], member.value, isFCMData: isFCMData)
     }
     part([UInt8(ascii: "}")])
+  }
+
+  private mutating func member(
+    _ index: Int, of names: [[UInt8]], _ value: JSONScanner.Value, isFCMData: Bool
+  ) throws(TemplateError) {
+    let name = String(decoding: names[index], as: UTF8.self)
+    guard !names[..<index].contains(names[index]) else { throw error(.repeatedKey(name)) }
+    if name.hasPrefix("$") {
+      guard name == "$payload", json.text(value) == "others" else { throw error(.unknownDirective(name)) }
+      return emit(.otherMembers(Self.otherMembers(named: names, isFCMData: isFCMData)))
+    }
+    if isFCMData {
+      guard !FCMDataKey.isReserved(names[index]) else { throw error(.reservedKey(name)) }
+      guard value.kind == .string || soleString(of: value) != nil else { throw error(.notAString) }
+    }
+    try member(key: names[index], value, isFCMData: isFCMData)
   }
 
   private mutating func member(key: [UInt8], _ value: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {

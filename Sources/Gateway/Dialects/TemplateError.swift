@@ -4,39 +4,60 @@ struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable {
   enum Reason: Error, Equatable, Sendable {
     case notJSON(JSONErrorText)
     case notAnObject
-    case unknownSection(String)
+    case unknownProvider(String)
+    case unknownKind(String)
     case unknownPlaceholder(String)
     case malformedPlaceholder(String)
     case unknownDirective(String)
     case repeatedKey(String)
     case notAString
     case reservedKey(String)
+    case setByGateway(String)
+    case payloadInMessage
+    case cancelOverAPNs
+    case noAlert
+    case maybeEmpty
   }
   typealias JSONErrorText = String
 
-  /// Where: `fcm.invite.data.from`.
+  /// Where: `fcm.invite.from`; empty for the dialect as a whole.
   var path: String
   var reason: Reason
 
   var description: String { "\(path.isEmpty ? "the dialect" : path): \(message)" }
 
-  private var message: String {
+  /// What is wrong and what to do.
+  var message: String {
     switch reason {
     case .notJSON(let error): error
-    case .notAnObject: "must be a JSON object"
-    case .unknownSection(let name):
-      "no such section: \(name); a dialect has apns, fcm and expo, and in each invite, cancel, missed_call, notification,"
-        + " all of them also with .ios or .android behind"
+    case .notAnObject: "must be an object with keys"
+    case .unknownProvider(let name):
+      "no such provider: \(name)" + Self.hint(for: name, among: ProviderKind.allCases.map(\.rawValue))
+    case .unknownKind(let name):
+      "no such kind: \(name)" + Self.hint(for: name, among: PushTemplateKind.allCases.map(\.rawValue))
+        + ", all of them also with .ios or .android behind"
     case .unknownPlaceholder(let name):
       "unknown placeholder ${\(name)}\(Suggestion.text(for: name, among: TemplateName.plainNames)); there are "
         + TemplateName.plainNames.joined(separator: ", ") + ", metadata.NAME and payload.NAME"
     case .malformedPlaceholder(let text):
       "malformed placeholder ${\(text)}; it is ${name}, ${name?}, ${name|other|'literal'} or ${name:json}"
-    case .unknownDirective(let name): "unknown directive \(name); there are $string and $payload"
+    case .unknownDirective(let name): "unknown directive \(name); there are $string, and $payload with the value others"
     case .repeatedKey(let name): "the key \(name) stands twice"
-    case .notAString: "every value of an FCM data object is a string; use $string for an object, and no :json"
+    case .notAString:
+      "every value of an FCM data object is a string: put it in quotes; use $string for an object, and no :json"
     case .reservedKey(let name):
       "\(name) is a reserved FCM data key (so are from, message_type and all that begins with google or gcm)"
+    case .setByGateway(let name):
+      "\(name) is written by the gateway (so are to, priority, expiration, ttl and collapseId)"
+    case .payloadInMessage: "must stand inside data: outside, a call's payload could set the message's own fields"
+    case .cancelOverAPNs:
+      "there is no cancel over APNs: every VoIP push must end in a reported call, so none takes one back"
+    case .noAlert: "must have aps with an alert: it goes out as an alert, since only an invite may be a VoIP push"
+    case .maybeEmpty: "must have a member that is always there, and not only optional ones"
     }
+  }
+
+  private static func hint(for name: String, among known: [String]) -> String {
+    Suggestion.text(for: name, among: known) + "; there are " + known.joined(separator: ", ")
   }
 }

@@ -12,6 +12,8 @@ enum TemplateName: Equatable, Sendable {
   case buildingName
   case channelName
   case metadata
+  /// The chat a message is in, by the payload's `chatId`.
+  case chatID
   /// A member of `metadata`: `metadata.photo`.
   case metadataMember([UInt8])
   /// Any other member of the payload: `payload.doorCode`.
@@ -35,12 +37,18 @@ enum TemplateName: Equatable, Sendable {
   case endReason
   /// "Missed call" or "Missed video call" in the device's language.
   case missedCallText
+  /// "New message", "New group message" and "Group invitation" in the device's language.
+  case newMessageText
+  case newGroupMessageText
+  case groupInvitationText
 
   private static let plain: [(name: String, value: TemplateName)] = [
     ("callId", .callID), ("from", .from), ("fromName", .fromName), ("apartmentNumber", .apartmentNumber),
     ("buildingName", .buildingName), ("channelName", .channelName), ("metadata", .metadata), ("timestamp", .timestamp),
     ("expiresAt", .expiresAt), ("seq", .sequence), ("userId", .userID), ("locale", .locale), ("isVideo", .isVideo),
-    ("callType", .callType), ("reason", .endReason), ("missedCallText", .missedCallText),
+    ("callType", .callType), ("reason", .endReason), ("chatId", .chatID), ("missedCallText", .missedCallText),
+    ("newMessageText", .newMessageText), ("newGroupMessageText", .newGroupMessageText),
+    ("groupInvitationText", .groupInvitationText),
   ]
 
   /// Every name that takes no suffix, for error messages.

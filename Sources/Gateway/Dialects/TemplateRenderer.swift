@@ -120,9 +120,16 @@ struct TemplateRenderer {
     case .isVideo: writer.bytes.append(contentsOf: isVideo ? Self.true : Self.false)
     case .callType: writer.bytes.append(contentsOf: isVideo ? Self.videoCall : Self.call)
     case .endReason: if let reason = delivery.endReason { writer.escape(reason, reason.indices) }
-    case .missedCallText: writer.bytes.append(contentsOf: MissedCallText.text(in: language, isVideo: isVideo).utf8)
+    case .missedCallText: append(isVideo ? .missedVideoCall : .missedCall, to: &writer)
+    case .newMessageText: append(.newMessage, to: &writer)
+    case .newGroupMessageText: append(.newGroupMessage, to: &writer)
+    case .groupInvitationText: append(.groupInvitation, to: &writer)
     default: if let value = value(of: name) { appendText(value, to: &writer) }
     }
+  }
+
+  private func append(_ text: VisibleText, to writer: inout JSONWriter) {
+    writer.bytes.append(contentsOf: text.text(in: language).utf8)
   }
 
   /// Appends a name as a JSON value; false when there is none.
@@ -155,6 +162,7 @@ struct TemplateRenderer {
       case .buildingName: fields.buildingName
       case .channelName: fields.channelName
       case .metadata: fields.metadata
+      case .chatID: payload.member("chatId")
       case .metadataMember(let key): fields.metadata.flatMap { payload.member(key, of: $0) }
       case .payloadMember(let key): payload.member(key, of: payload.root)
       default: nil

@@ -10,12 +10,14 @@ extension ShippedDialects {
           "aps": \#(DialectFragments.missedCallAlert(title: "${fromName|from}")),
           "type": "missed_call",
           \#(call)
-        }
+        },
+        \#(DialectFragments.chatAlerts())
       },
       "fcm": {
         "invite": \#(callInvite),
         "cancel": \#(cancelledCallInvite),
-        "missed_call": {\#(DialectFragments.missedCallData(title: "${fromName|from}")), \#(call)}
+        "missed_call": {\#(DialectFragments.missedCallData(title: "${fromName|from}")), \#(call)},
+        \#(DialectFragments.chatData())
       },
       "expo": {
         "invite": {"_contentAvailable": true, "data": \#(callInvite)},
@@ -30,7 +32,8 @@ extension ShippedDialects {
         "missed_call": {
           \#(DialectFragments.missedCallMessage(title: "${fromName|from}")),
           "data": {"type": "missed_call", \#(call)}
-        }
+        },
+        \#(DialectFragments.chatMessages)
       }
     }
     """#

@@ -11,28 +11,11 @@ import Runtime
 
 /// Claims deliveries of its lanes, has them sent, and sees to it that what became of them is written down.
 actor Dispatcher {
-  /// A claimed delivery until it is settled, parked or released.
-  private struct Held {
-    var delivery: Delivery
-    var lane: Int  // index into `lanes`
-    var attempts: Int32
-    var isWaiting = false
-    /// When it is sent again, while it waits.
-    var dueAt = Instant(nanoseconds: .min)
-    /// Its call has ended: it is not sent again.
-    var isVoid = false
-    /// Whether sending it again is another attempt.
-    var isNextCounted = false
-    var reason: String?
-    var sentAt: Instant?
-    var answeredAt: Instant?
-    var status: UInt16 = 0
-  }
-
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
   private let store: any OutboxStore
+  private let writer: OutboxWriter
   private let lanes: [DispatcherLane]
   private let laneIndexByID: [Int16: Int]
   private let policy: RetryPolicy
@@ -40,16 +23,17 @@ actor Dispatcher {
 
   private var scheduler = LaneScheduler()
   private var pacer = ClaimPacer()
-  private var held = SlotTable<Held>()
+  private var held = SlotTable<HeldDelivery>()
   private var retries = DeadlineHeap<Int>()
   private var outgoing: [[PushRequest]]
-  private var settlements = SettlementBatcher<Settlement>()
-  private var parkings = SettlementBatcher<Parking>()
-  private var releases = SettlementBatcher<DeliveryLease>()
-  private(set) var counters = DispatcherCounters()
-
-  private var invalidations = SettlementBatcher<TokenInvalidation>()
+  private var breakers: [InvalidationBreaker]
   private var ended = EndedCalls()
+  var counters = DispatcherCounters()
+  /// How much a lane's provider is ahead of our clock, where it was measured.
+  private(set) var clockSkews: [Int: Nanoseconds] = [:]
+
+  /// Whether the ends of calls are heard of.
+  private var isListening = false
   private var isStoreAvailable = false
   private var isClaiming = false
   private var isDraining = false
@@ -63,12 +47,14 @@ actor Dispatcher {
     logger: Logger
   ) {
     self.store = store
+    self.writer = OutboxWriter(store: store, logger: logger)
     self.lanes = lanes
     self.laneIndexByID = Dictionary(uniqueKeysWithValues: lanes.enumerated().map { ($1.id, $0) })
     self.policy = policy
     self.loop = loop
     self.logger = logger
     outgoing = Array(repeating: [], count: lanes.count)
+    breakers = lanes.map { InvalidationBreaker(limits: $0.invalidation) }
     for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }
 
@@ -108,7 +94,18 @@ actor Dispatcher {
       ended.insert(outboxID, loop.now)
       void { $0 == outboxID }
     case .voidAny: void { _ in true }
+    case .listening(let isListening):
+      self.isListening = isListening
+      if !isListening { void { _ in true } }
+    case .invalidationResumed(let lane):
+      if let index = laneIndexByID[lane] { breakers[index].reset() }
     }
+    planPump()
+  }
+
+  /// Takes what receipts said of a lane's earlier pushes: they tell of tokens, credentials and limits as answers do.
+  func hear(receipts outcomes: [(token: [UInt8], outcome: PushOutcome)], of lane: Int) {
+    for (token, outcome) in outcomes { heed(outcome, token, lane, loop.now) }
     planPump()
   }
 
@@ -116,6 +113,7 @@ actor Dispatcher {
     switch event {
     case .capacity(let capacity): scheduler.setCapacity(capacity, of: lanes[lane].id)
     case .results(let results): for result in results { handle(result) }
+    case .clockSkew(let skew): clockSkews[lane] = skew
     }
     planPump()
   }
@@ -130,7 +128,7 @@ actor Dispatcher {
 
   // MARK: - The pump
 
-  private func planPump() {
+  func planPump() {
     guard !isPumpPlanned else { return }
     isPumpPlanned = true
     loop.atEndOfTurn { [weak self] in
@@ -144,7 +142,7 @@ actor Dispatcher {
     let now = loop.now
     resendDue(now)
     sendOutgoing()
-    flush(now)
+    writer.flush(now, isLast: isDraining, for: self)
     claimIfDue(now)
     setAlarm()
     if isDraining, isIdle, let onIdle {
@@ -156,9 +154,7 @@ actor Dispatcher {
   /// Wakes the pump at the earliest time something is due.
   private func setAlarm() {
     var next = retries.earliest ?? .distantFuture
-    for due in [settlements.due, parkings.due, releases.due, invalidations.due] {
-      next = min(next, due ?? .distantFuture)
-    }
+    next = min(next, writer.due)
     if mayClaim { next = min(next, pacer.next) }
     guard next != alarmAt || alarm?.isPending != true else { return }
     alarm?.cancel()
@@ -204,7 +200,7 @@ actor Dispatcher {
     for delivery in deliveries {
       guard let lane = laneIndexByID[delivery.lane] else { preconditionFailure("claimed from a lane nobody asked for") }
       scheduler.didClaim(1, of: delivery.lane)
-      let slot = held.insert(Held(delivery: delivery, lane: lane, attempts: delivery.attempt))
+      let slot = held.insert(HeldDelivery(delivery, lane: lane))
       if isDraining || (delivery.kind == .invite && ended.contains(delivery.lease.outboxID)) {
         release(slot, now)
       } else {
@@ -218,11 +214,12 @@ actor Dispatcher {
   private func send(_ slot: Int, _ now: Instant) {
     guard let entry = held[slot] else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(slot)) {
-    case .success(let request):
+    case .success(var request):
+      request.avoidedConnection = entry.avoidedConnection
+      if entry.suspicion != nil { request.deadline = min(request.deadline, now + policy.environmentProbe) }
       outgoing[entry.lane].append(request)
       if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
-      if entry.isNextCounted { held[slot]?.attempts += 1 }
-      held[slot]?.isNextCounted = false
+      held[slot]?.didSend()
       counters.sent += 1
     case .failure(let failure):
       finish(slot, failure.isExpired ? .expired : .dead, reason: failure.reason, now)
@@ -240,48 +237,79 @@ actor Dispatcher {
     while let slot = retries.popDue(now) {
       // The slot may have a new occupant since: it has its own time.
       guard let entry = held[slot], entry.isWaiting, entry.dueAt <= now else { continue }
-      held[slot]?.isWaiting = false
+      held[slot]?.wake()
       send(slot, now)
     }
   }
 
   // MARK: - Outcomes
 
+  private static let badDeviceToken = "BadDeviceToken"
+
   private func handle(_ result: PushResult) {
     let slot = Int(result.tag)
     guard var entry = held[slot] else { preconditionFailure("a provider answered a request twice") }
     let now = loop.now
-    entry.sentAt = result.sentAt ?? entry.sentAt
-    entry.answeredAt = result.answeredAt
-    entry.status = result.status
-    let disposition = policy.disposition(
-      of: result.outcome, attempts: Int(entry.attempts), deadline: entry.delivery.deadline,
-      answeredAt: result.answeredAt,
-      random: .random(in: 0..<1))
+    entry.note(result)
     held[slot] = entry
-    heed(result.outcome, entry, now)
+    guard let outcome = judge(result, slot, entry, now) else { return }
+    heed(outcome, entry.delivery.token, entry.lane, now)
+    let disposition = policy.disposition(
+      of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles, deadline: entry.delivery.deadline,
+      answeredAt: result.answeredAt, random: .random(in: 0..<1))
     switch disposition {
-    case .settle(let outcome, let reason):
+    case .settle(let ending, let reason):
       var messageID: String?
-      if case .accepted(let id) = result.outcome { messageID = id }
-      finish(slot, outcome, reason: reason ?? entry.reason, messageID: messageID, now)
+      if case .accepted(let id) = outcome { messageID = id }
+      finish(slot, ending, reason: reason ?? entry.reason, messageID: messageID, now)
     case .retry(let wait, let reason, let isCounted):
-      held[slot]?.reason = reason
-      let laneWait = scheduler.wait(of: entry.delivery.lane, now)
-      if entry.isVoid {
-        release(slot, now)
-      } else if isDraining || laneWait > policy.longestInMemory {
-        isCounted ? park(slot, after: max(wait, laneWait), reason: reason, now) : release(slot, now)
-      } else {
-        let wait = max(wait, laneWait)
-        held[slot]?.isNextCounted = isCounted
-        held[slot]?.isWaiting = true
-        held[slot]?.dueAt = now + wait
-        retries.insert(slot, at: now + wait)
-      }
+      if isCounted { held[slot]?.noteFailure(reason, result) }
+      retry(slot, after: wait, reason, isCounted: isCounted, now)
     case .park(let wait, let reason):
+      held[slot]?.noteFailure(reason, result)
       park(slot, after: wait, reason: reason, now)
     }
+  }
+
+  /// What an answer means for its delivery; nil when the question is put to APNs' other environment first.
+  ///
+  /// BadDeviceToken may be said of a token that is good, but of the other environment: only if that refuses it too, or does not
+  /// answer soon, is it dead (docs/protocols.md).
+  private func judge(_ result: PushResult, _ slot: Int, _ entry: HeldDelivery, _ now: Instant) -> PushOutcome? {
+    guard let suspicion = entry.suspicion else {
+      guard case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, lanes[entry.lane].kind == .apns,
+        entry.delivery.deadline > now + policy.roundTrip, !entry.isVoid, !isDraining
+      else { return result.outcome }
+      held[slot]?.noteFailure(Self.badDeviceToken, result)
+      held[slot]?.suspect(result.outcome)
+      send(slot, now)
+      return nil
+    }
+    switch result.outcome {
+    case .refused: return result.outcome
+    case .accepted:
+      let delivery = entry.delivery
+      writer.correct(
+        EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: delivery.environment), now)
+      logger.warning(
+        "A token is registered for the wrong APNs environment; the push went to the other one", metadata: about(entry))
+      return result.outcome
+    default: return suspicion
+    }
+  }
+
+  private func retry(_ slot: Int, after wait: Nanoseconds, _ reason: String, isCounted: Bool, _ now: Instant) {
+    guard let entry = held[slot] else { return }
+    held[slot]?.reason = reason
+    let wait = max(wait, scheduler.wait(of: entry.delivery.lane, now))
+    // An invite whose call may have ended unheard goes by way of the outbox, which knows.
+    let isUnsure = entry.delivery.kind == .invite && !isListening
+    guard isDraining || entry.isVoid || isUnsure || wait > policy.longestInMemory else {
+      held[slot]?.wait(until: now + wait, isNextCounted: isCounted)
+      retries.insert(slot, at: now + wait)
+      return
+    }
+    if isCounted { park(slot, after: wait, reason: reason, now) } else { giveBack(slot, now) }
   }
 
   /// Nothing of these calls' invites may leave any more: what waits goes back to the outbox, which ends it as void; what is
@@ -292,33 +320,41 @@ actor Dispatcher {
       guard let entry = held[slot], entry.delivery.kind == .invite, isMeant(entry.delivery.lease.outboxID) else {
         continue
       }
-      if entry.isWaiting { release(slot, now) } else { held[slot]?.isVoid = true }
+      if entry.isWaiting { giveBack(slot, now) } else { held[slot]?.isVoid = true }
     }
   }
 
-  /// What an outcome says about the whole lane.
-  private func heed(_ outcome: PushOutcome, _ entry: Held, _ now: Instant) {
-    let lane = entry.delivery.lane
+  /// What an outcome says about the token and the whole lane.
+  private func heed(_ outcome: PushOutcome, _ token: [UInt8], _ index: Int, _ now: Instant) {
+    let lane = lanes[index]
     let answer: LaneCircuit.Answer
     switch outcome {
     case .tokenInvalid(let reason, let since):
       answer = .working
-      invalidations.add(
-        TokenInvalidation(lane: lane, token: entry.delivery.token, since: since, reason: reason), now)
-    case .accepted, .rejected: answer = .working
+      writer.invalidate(TokenInvalidation(lane: lane.id, token: token, since: since, reason: reason), now)
+      if let note = breakers[index].didHear(isDead: true, now) { hold(lane, note, now) }
+    case .accepted, .rejected:
+      answer = .working
+      _ = breakers[index].didHear(isDead: false, now)
     case .throttled(_, let after, let isLaneWide):
       answer = .working
-      if isLaneWide { scheduler.throttle(lane, until: now + (after ?? policy.base)) }
+      if isLaneWide { scheduler.throttle(lane.id, until: now + (after ?? policy.base)) }
     case .unavailable, .unknown: answer = .failing
     case .unauthorized: answer = .unauthorized
     case .refused, .expired: return  // the provider never saw it
     }
-    guard scheduler.didHear(answer, from: lane, now) else { return }
+    guard scheduler.didHear(answer, from: lane.id, now) else { return }
     logger.error(
       "A lane's circuit has opened: its deliveries wait in the outbox",
-      metadata: [
-        "app": "\(lanes[entry.lane].app)", "provider": "\(lanes[entry.lane].kind.rawValue)", "outcome": "\(outcome)",
-      ])
+      metadata: ["app": "\(lane.app)", "provider": "\(lane.kind.rawValue)", "outcome": "\(outcome)"])
+  }
+
+  /// The provider calls too many tokens dead to be believed.
+  private func hold(_ lane: DispatcherLane, _ note: String, _ now: Instant) {
+    writer.hold(InvalidationHold(lane: lane.id, window: lane.invalidation.window, note: note), now)
+    logger.critical(
+      "Tokens die en masse: they are quarantined until push.resume_invalidation(app, provider) is called",
+      metadata: ["app": "\(lane.app)", "provider": "\(lane.kind.rawValue)", "seen": "\(note)"])
   }
 
   private func finish(
@@ -327,92 +363,60 @@ actor Dispatcher {
     guard let entry = remove(slot) else { return }
     counters.count(outcome)
     if outcome != .delivered { logFailure(entry, outcome, reason) }
-    settlements.add(
+    writer.settle(
       Settlement(
         lease: entry.delivery.lease, callID: entry.delivery.callID, outcome: outcome, attempts: entry.attempts,
         status: entry.status, reason: outcome == .delivered ? nil : reason, providerMessageID: messageID,
-        sentAt: entry.sentAt, answeredAt: entry.answeredAt), now)
+        sentAt: entry.sentAt, answeredAt: entry.answeredAt, failures: entry.failures,
+        receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter), now)
   }
 
   private func park(_ slot: Int, after wait: Nanoseconds, reason: String, _ now: Instant) {
     guard let entry = remove(slot) else { return }
     counters.parked += 1
-    parkings.add(Parking(lease: entry.delivery.lease, attempts: entry.attempts, delay: wait, reason: reason), now)
+    writer.park(
+      Parking(
+        lease: entry.delivery.lease, attempts: entry.attempts, delay: wait, reason: reason, failures: entry.failures),
+      now)
   }
 
   private func release(_ slot: Int, _ now: Instant) {
     guard let entry = remove(slot) else { return }
     counters.released += 1
-    releases.add(entry.delivery.lease, now)
+    writer.release(entry.delivery.lease, now)
   }
 
-  private func remove(_ slot: Int) -> Held? {
+  /// Back into the outbox: what was never tried under this lease uncounted, anything else with what is known of it.
+  private func giveBack(_ slot: Int, _ now: Instant) {
+    guard let entry = held[slot] else { return }
+    if entry.failures.isEmpty {
+      release(slot, now)
+    } else {
+      park(slot, after: max(.zero, entry.dueAt - now), reason: entry.reason ?? "Interrupted", now)
+    }
+  }
+
+  private func remove(_ slot: Int) -> HeldDelivery? {
     guard let entry = held.remove(slot) else { return nil }
     scheduler.didFinish(entry.delivery.lane)
     return entry
   }
 
-  private func logFailure(_ entry: Held, _ outcome: DeliveryOutcome, _ reason: String?) {
+  private func about(_ entry: HeldDelivery) -> Logger.Metadata {
     let lane = lanes[entry.lane]
-    logger.info(
-      "A delivery failed",
-      metadata: [
-        "call_id": "\(String(decoding: entry.delivery.callID, as: UTF8.self))",
-        "delivery_id": "\(entry.delivery.lease.outboxID)/\(entry.delivery.lease.number)",
-        "app": "\(lane.app)", "provider": "\(lane.kind.rawValue)", "outcome": "\(outcome)",
-        "reason": "\(reason ?? "none")", "attempts": "\(entry.attempts)",
-      ])
+    return [
+      "call_id": "\(String(decoding: entry.delivery.callID, as: UTF8.self))",
+      "delivery_id": "\(entry.delivery.lease.outboxID)/\(entry.delivery.lease.number)",
+      "app": "\(lane.app)", "provider": "\(lane.kind.rawValue)",
+    ]
   }
 
-  // MARK: - Settling
-
-  private func flush(_ now: Instant) {
-    while let batch = settlements.take(now, isLast: isDraining) {
-      write(batch) { store, batch throws(OutboxError) in
-        try await store.settle(batch)
-      } done: { dispatcher, isWritten in
-        isWritten ? dispatcher.settlements.didFlush() : dispatcher.settlements.didFail(batch, dispatcher.loop.now)
-      }
-    }
-    while let batch = parkings.take(now, isLast: isDraining) {
-      write(batch) { store, batch throws(OutboxError) in
-        try await store.park(batch)
-      } done: { dispatcher, isWritten in
-        isWritten ? dispatcher.parkings.didFlush() : dispatcher.parkings.didFail(batch, dispatcher.loop.now)
-      }
-    }
-    while let batch = invalidations.take(now, isLast: isDraining) {
-      write(batch) { store, batch throws(OutboxError) in
-        _ = try await store.invalidate(batch)
-        return batch.count
-      } done: { dispatcher, isWritten in
-        isWritten ? dispatcher.invalidations.didFlush() : dispatcher.invalidations.didFail(batch, dispatcher.loop.now)
-      }
-    }
-    while let batch = releases.take(now, isLast: isDraining) {
-      write(batch) { store, batch throws(OutboxError) in
-        try await store.release(batch)
-      } done: { dispatcher, isWritten in
-        isWritten ? dispatcher.releases.didFlush() : dispatcher.releases.didFail(batch, dispatcher.loop.now)
-      }
-    }
-  }
-
-  private func write<Element: Sendable>(
-    _ batch: [Element],
-    _ send: @escaping @Sendable (any OutboxStore, [Element]) async throws(OutboxError) -> Int,
-    done: @escaping @Sendable (isolated Dispatcher, _ isWritten: Bool) -> Void
-  ) {
-    Task {
-      do throws(OutboxError) {
-        counters.lostLeases += batch.count - (try await send(store, batch))
-        done(self, true)
-      } catch {
-        done(self, false)
-        logger.warning("Writing results to the outbox failed; it is tried again", metadata: ["reason": "\(error)"])
-      }
-      planPump()
-    }
+  private func logFailure(_ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?) {
+    var metadata = about(entry)
+    metadata["outcome"] = "\(outcome)"
+    metadata["reason"] = "\(reason ?? "none")"
+    metadata["attempts"] = "\(entry.attempts)"
+    logger.info("A delivery failed", metadata: metadata)
   }
 
   // MARK: - The end
@@ -422,9 +426,7 @@ actor Dispatcher {
     for slot in held.occupied where held[slot]?.isWaiting == true { _ = remove(slot) }
   }
 
-  private var isIdle: Bool {
-    held.isEmpty && !isClaiming && settlements.isIdle && parkings.isIdle && releases.isIdle && invalidations.isIdle
-  }
+  private var isIdle: Bool { held.isEmpty && !isClaiming && writer.isIdle }
 
   /// Stops claiming, lets what is in flight finish until `deadline`, gives the rest back, and writes everything down.
   ///

@@ -16,6 +16,24 @@ struct DispatcherLane: Sendable {
   var window: Int
   /// Most deliveries sent a second; nil for no limit.
   var perSecond: Int?
+  /// How long after sending the provider can tell more (Expo's receipts); nil where it has nothing to add.
+  var receiptAfter: Nanoseconds?
+  /// When the provider is no longer believed that tokens are dead.
+  var invalidation = InvalidationBreaker.Limits()
+}
+
+extension DispatcherLane {
+  /// The lane of an app's provider, with what the app's configuration says of it.
+  init(id: Int16, app: GatewayConfiguration.App, kind: ProviderKind, _ lane: LaneProvider) {
+    self.init(
+      id: id, app: app.name, kind: kind, provider: lane.provider,
+      planner: CallPlanner(dialect: app.dialect, provider: kind, appLocale: app.locale), window: lane.window,
+      perSecond: lane.perSecond,
+      receiptAfter: kind == .expo ? app.expo.map { .milliseconds(Int64($0.receiptAfterMilliseconds)) } : nil,
+      invalidation: InvalidationBreaker.Limits(
+        deadPercent: app.invalidation.deadPercent, answersMin: app.invalidation.answersMin,
+        window: .seconds(Int64(app.invalidation.windowSeconds))))
+  }
 }
 
 extension PushProvider {

@@ -27,6 +27,8 @@ struct RetryPolicy: Sendable {
   var roundTrip: Nanoseconds = .milliseconds(200)
   /// Longer waits are parked in the outbox.
   var longestInMemory: Nanoseconds = .seconds(2)
+  /// How long APNs' other environment may take to say whether a token is its own.
+  var environmentProbe: Nanoseconds = .seconds(2)
   /// The wait before something that was certainly not processed is sent again.
   var refusedWait: Nanoseconds = .milliseconds(20)
 
@@ -37,10 +39,11 @@ struct RetryPolicy: Sendable {
 
   /// - Parameters:
   ///   - attempts: attempts made so far, the one just answered included.
+  ///   - throttles: how often the provider said that this very token gets too many pushes, this time included.
   ///   - answeredAt: when the outcome was known.
   ///   - random: uniform in 0..<1, for the jitter; drawn only when there is a wait.
   func disposition(
-    of outcome: PushOutcome, attempts: Int, deadline: Instant, answeredAt now: Instant,
+    of outcome: PushOutcome, attempts: Int, throttles: Int = 0, deadline: Instant, answeredAt now: Instant,
     random: @autoclosure () -> Double
   ) -> Disposition {
     switch outcome {
@@ -52,6 +55,9 @@ struct RetryPolicy: Sendable {
       return .settle(.expired, reason: nil)
     case .refused(let reason):
       return again(after: refusedWait, reason, isCounted: false, deadline, now)
+    case .throttled(let reason, _, isLaneWide: false) where throttles > 1:
+      // Another wait helps no more than the first did: the user's next channel is tried.
+      return .settle(.dead, reason: reason)
     case .throttled(let reason, let after, _), .unavailable(let reason, let after):
       let wait = jittered(attempts, random())
       return again(after: max(wait, after ?? wait), reason, isCounted: true, deadline, now)

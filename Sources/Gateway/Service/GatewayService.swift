@@ -24,14 +24,39 @@ final class GatewayService: Service {
     }
   }
 
+  /// What runs beside the dispatcher.
+  private struct Attendants {
+    var receipts: [ReceiptCollector] = []
+    var credentials: CredentialWatcher?
+
+    func start() async {
+      for collector in receipts { await collector.start() }
+      await credentials?.start()
+    }
+
+    func stop() async {
+      for collector in receipts { await collector.stop() }
+      await credentials?.stop()
+    }
+  }
+
   private let configuration: GatewayConfiguration
+  private let source: ConfigurationFile?
   private let logger: Logger
   private let notifier = ServiceNotifier()
   private let dispatcher = Mutex<Dispatcher?>(nil)
+  private let credentials = Mutex<CredentialWatcher?>(nil)
 
-  init(configuration: GatewayConfiguration, logger: Logger) {
+  /// - Parameter source: where `configuration` came from, to read credentials again when they change; nil for never.
+  init(configuration: GatewayConfiguration, source: ConfigurationFile? = nil, logger: Logger) {
     self.configuration = configuration
+    self.source = source
     self.logger = logger
+  }
+
+  /// Reads the configuration's credentials again, now.
+  func reloadCredentials() async {
+    await credentials.withLock { $0 }?.reload()
   }
 
   /// For `/readyz`.
@@ -63,26 +88,40 @@ final class GatewayService: Service {
     guard !Task.isShuttingDownGracefully else { return await outbox.close() }
 
     var lanes: [DispatcherLane] = []
+    var credentialed: [CredentialWatcher.Lane] = []
     for (app, providers) in planned {
       try await outbox.register(app: app.name, ringSeconds: app.ringSeconds)
-      for (kind, (provider, window, perSecond)) in providers {
+      for (kind, lane) in providers {
         let id = try await outbox.register(lane: kind.rawValue, app: app.name)
-        let planner = CallPlanner(dialect: app.dialect, provider: kind)
-        lanes.append(
-          DispatcherLane(
-            id: id, app: app.name, kind: kind, provider: provider, planner: planner, window: window,
-            perSecond: perSecond))
+        lanes.append(DispatcherLane(id: id, app: app, kind: kind, lane))
+        credentialed.append(CredentialWatcher.Lane(app: app.name, kind: kind, provider: lane))
       }
     }
     let dispatcher = Dispatcher(store: outbox, lanes: lanes, loop: loop, logger: logger)
     await dispatcher.start()
     relay.connect(dispatcher)
     self.dispatcher.withLock { $0 = dispatcher }
+    var attendants = Attendants()
+    for (index, (lane, made)) in zip(lanes, credentialed).enumerated() {
+      guard let receiptAfter = lane.receiptAfter, let read = made.provider.readReceipts else { continue }
+      attendants.receipts.append(
+        ReceiptCollector(
+          app: lane.app, receiptAfter: receiptAfter, store: outbox, loop: loop, logger: logger, read: read
+        ) { await dispatcher.hear(receipts: $0, of: index) })
+    }
+    if let source {
+      let watcher = CredentialWatcher(
+        source: source, configuration: configuration, factory: factory, lanes: credentialed, logger: logger)
+      attendants.credentials = watcher
+      credentials.withLock { $0 = watcher }
+    }
+    await attendants.start()
     let names = lanes.map { "\($0.app)/\($0.kind.rawValue)" }.joined(separator: " ")
     logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
     notifier.notify(.ready, status: "serving \(names)")
 
     try? await gracefulShutdown()
+    await attendants.stop()
     try await shutDown(dispatcher, outbox)
   }
 

@@ -1,9 +1,30 @@
-// From the configuration of an app to its providers.
+// From the configuration of an app to its providers, and from changed credentials to providers that use them.
 
 import Logging
 import Providers
 import Queue
 import Runtime
+
+/// A provider as a lane needs it.
+struct LaneProvider {
+  let provider: any PushProvider
+  /// The most deliveries the lane may hold: twice what can be on the wire, so that the next are at hand.
+  let window: Int
+  /// The most it may send a second.
+  var perSecond: Int?
+  /// Asks for receipts, where the provider has them.
+  var readReceipts: ReceiptCollector.Read?
+  /// Names what it proves itself with; another name is another key.
+  var identity: String
+}
+
+/// New credentials of a running lane.
+struct CredentialRotation: Sendable {
+  /// What they are known by.
+  let identity: String
+  /// Has the provider use them.
+  let apply: @Sendable () async -> Void
+}
 
 /// Makes providers; one signing key gives one token source, whoever uses it.
 struct ProviderFactory {
@@ -12,7 +33,6 @@ struct ProviderFactory {
   private let logger: Logger
   private let outbox: PostgresOutbox
   private var tokenSources: [String: SharedTokenSource] = [:]
-  private var accessTokenSources: [String: SharedTokenSource] = [:]
 
   init(caFile: String?, outbox: PostgresOutbox, logger: Logger) {
     self.caFile = caFile
@@ -21,13 +41,10 @@ struct ProviderFactory {
     self.logger = logger
   }
 
-  /// A provider, the most deliveries that it may hold (twice what can be on the wire, so that the next are at hand), and the
-  /// most it may send a second.
+  /// Makes the provider of a lane.
   ///
   /// - Throws: what is wrong with a key, an account or a certificate file, naming the file.
-  mutating func make(_ kind: ProviderKind, for app: GatewayConfiguration.App) throws -> (
-    any PushProvider, window: Int, perSecond: Int?
-  ) {
+  mutating func make(_ kind: ProviderKind, for app: GatewayConfiguration.App) throws -> LaneProvider {
     var logger = logger
     logger[metadataKey: "app"] = "\(app.name)"
     logger[metadataKey: "provider"] = "\(kind.rawValue)"
@@ -38,15 +55,37 @@ struct ProviderFactory {
     }
   }
 
-  private mutating func apns(
-    _ app: GatewayConfiguration.App, _ logger: Logger
-  ) throws -> (any PushProvider, window: Int, perSecond: Int?) {
+  /// How a running lane comes to use the credentials that its app has now; nil when it uses them already.
+  ///
+  /// - Throws: what is wrong with a file, naming it; the lane goes on with what it has.
+  mutating func rotation(
+    of lane: LaneProvider, _ kind: ProviderKind, to app: GatewayConfiguration.App
+  ) throws -> CredentialRotation? {
+    switch kind {
+    case .apns:
+      let credentials = try credentials(of: app)
+      guard credentials.identity != lane.identity, let provider = lane.provider as? APNsProvider else { return nil }
+      let tokens = tokens(credentials)
+      return CredentialRotation(identity: credentials.identity) { await provider.rotate(to: tokens) }
+    case .fcm:
+      let account = try account(of: app)
+      guard account.identity != lane.identity, let provider = lane.provider as? FCMProvider else { return nil }
+      let tokens = tokens(account)
+      return CredentialRotation(identity: account.identity) { await provider.rotate(to: tokens) }
+    case .expo:
+      let token = try accessToken(of: app)
+      let identity = Self.identity(ofAccessToken: token)
+      guard identity != lane.identity, let provider = lane.provider as? ExpoProvider else { return nil }
+      return CredentialRotation(identity: identity) { await provider.rotate(accessToken: token) }
+    }
+  }
+
+  // MARK: - APNs
+
+  private mutating func apns(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> LaneProvider {
     guard let settings = app.apns else { preconditionFailure("\(app.name) has no apns section") }
     let tls = try TLSContext.client(caFile: caFile)
-    let credentials = try APNsCredentials(
-      teamID: settings.teamID, keyID: settings.keyID, keyFile: settings.keyFile)
-    let tokens = tokenSources[credentials.identity] ?? sharedTokens(credentials)
-    tokenSources[credentials.identity] = tokens
+    let credentials = try credentials(of: app)
     var pool = APNsConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
@@ -54,54 +93,90 @@ struct ProviderFactory {
       topic: settings.topic,
       production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls),
       sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls), pool: pool)
-    let provider = APNsProvider(configuration, tokens: tokens, loop: loop, logger: logger)
-    return (provider, 2 * settings.connections * settings.streamsPerConnection, nil)
+    let provider = APNsProvider(configuration, tokens: tokens(credentials), loop: loop, logger: logger)
+    return LaneProvider(
+      provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
+      identity: credentials.identity)
   }
 
-  private mutating func fcm(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> (
-    any PushProvider, window: Int, perSecond: Int?
-  ) {
+  private func credentials(of app: GatewayConfiguration.App) throws -> APNsCredentials {
+    guard let settings = app.apns else { preconditionFailure("\(app.name) has no apns section") }
+    return try APNsCredentials(teamID: settings.teamID, keyID: settings.keyID, keyFile: settings.keyFile)
+  }
+
+  private mutating func tokens(_ credentials: APNsCredentials) -> SharedTokenSource {
+    let clock = SystemClock()
+    return shared(.apns, credentials.identity, ageMin: APNsTokenSource.replacementAgeMin) {
+      _ throws(ProviderTokenError) in
+      try APNsTokenSource.mint(credentials, wallMilliseconds: clock.wallMilliseconds())
+    }
+  }
+
+  // MARK: - FCM
+
+  private mutating func fcm(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> LaneProvider {
     guard let settings = app.fcm else { preconditionFailure("\(app.name) has no fcm section") }
-    let account = try FCMServiceAccount.load(file: settings.serviceAccountFile)
-    let identity = "\(account.clientEmail) \(account.tokenURI) \(account.privateKeyID)"
-    let tokens = accessTokenSources[identity] ?? sharedTokens(account, identity)
-    accessTokenSources[identity] = tokens
+    let account = try account(of: app)
     var pool = FCMConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
     let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: try TLSContext.client(caFile: caFile))
     let provider = FCMProvider(
-      FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool), tokens: tokens, loop: loop,
-      logger: logger)
-    return (provider, 2 * settings.connections * settings.streamsPerConnection, settings.ratePerSecond)
+      FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool), tokens: tokens(account),
+      loop: loop, logger: logger)
+    return LaneProvider(
+      provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
+      perSecond: settings.ratePerSecond, identity: account.identity)
   }
 
-  private func sharedTokens(_ credentials: APNsCredentials) -> SharedTokenSource {
-    let clock = SystemClock()
-    return SharedTokenSource(
-      identity: credentials.identity, ageMin: APNsTokenSource.replacementAgeMin,
-      store: OutboxTokenStore(outbox: outbox, provider: .apns)
-    ) { _ throws(ProviderTokenError) in
-      try APNsTokenSource.mint(credentials, wallMilliseconds: clock.wallMilliseconds())
-    }
+  private func account(of app: GatewayConfiguration.App) throws -> FCMServiceAccount {
+    guard let settings = app.fcm else { preconditionFailure("\(app.name) has no fcm section") }
+    return try FCMServiceAccount.load(file: settings.serviceAccountFile)
   }
 
-  private func sharedTokens(_ account: FCMServiceAccount, _ identity: String) -> SharedTokenSource {
+  private mutating func tokens(_ account: FCMServiceAccount) -> SharedTokenSource {
     let source = FCMTokenSource(account: account, caFile: caFile, loop: loop)
-    return SharedTokenSource(
-      identity: identity, ageMin: FCMTokenSource.replacementAgeMin,
-      store: OutboxTokenStore(outbox: outbox, provider: .fcm)
-    ) { refused throws(ProviderTokenError) in
+    return shared(.fcm, account.identity, ageMin: FCMTokenSource.replacementAgeMin) {
+      refused throws(ProviderTokenError) in
       try await source.token(replacing: refused)
     }
   }
 
-  private func expo(_ app: GatewayConfiguration.App) throws -> (any PushProvider, window: Int, perSecond: Int?) {
+  private mutating func shared(
+    _ provider: ProviderKind, _ identity: String, ageMin: Nanoseconds,
+    mint: @escaping @Sendable (ProviderToken?) async throws(ProviderTokenError) -> ProviderToken
+  ) -> SharedTokenSource {
+    if let source = tokenSources[identity] { return source }
+    let source = SharedTokenSource(
+      identity: identity, ageMin: ageMin, store: OutboxTokenStore(outbox: outbox, provider: provider), mint: mint)
+    tokenSources[identity] = source
+    return source
+  }
+
+  // MARK: - Expo
+
+  private func expo(_ app: GatewayConfiguration.App) throws -> LaneProvider {
     guard let settings = app.expo else { preconditionFailure("\(app.name) has no expo section") }
-    let token = try settings.accessTokenFile.map { try ExpoConfiguration.readAccessToken(file: $0) }
+    let token = try accessToken(of: app)
     var configuration = ExpoConfiguration(url: settings.url.description, accessToken: token, caFile: caFile)
     configuration.requestsMax = settings.connections
     let provider = ExpoProvider(configuration: configuration, loop: loop)
-    return (provider, 2 * settings.connections * configuration.messagesMax, settings.ratePerSecond)
+    return LaneProvider(
+      provider: provider, window: 2 * settings.connections * configuration.messagesMax,
+      perSecond: settings.ratePerSecond, readReceipts: { await provider.receipts(of: $0) },
+      identity: Self.identity(ofAccessToken: token))
   }
+
+  private func accessToken(of app: GatewayConfiguration.App) throws -> String? {
+    try app.expo?.accessTokenFile.map { try ExpoConfiguration.readAccessToken(file: $0) }
+  }
+
+  private static func identity(ofAccessToken token: String?) -> String {
+    token.map { String(decoding: SHA256.hexDigest(Array($0.utf8)), as: UTF8.self) } ?? "none"
+  }
+}
+
+extension FCMServiceAccount {
+  /// Names the key among all.
+  fileprivate var identity: String { "\(clientEmail) \(tokenURI) \(privateKeyID)" }
 }

@@ -12,6 +12,8 @@ public struct APNsConfiguration: Sendable {
   /// `https://api.sandbox.push.apple.com`
   public var sandbox: HTTP2Endpoint
   public var pool: HTTP2ConnectionPoolSettings
+  /// How long the connections of a new key may take to be ready; after that requests wait for them.
+  public var rotationTimeMax = Nanoseconds.seconds(10)
 
   public init(
     topic: String, production: HTTP2Endpoint, sandbox: HTTP2Endpoint,
@@ -40,9 +42,7 @@ public actor APNsProvider: PushProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  private let tokens: any ProviderTokenSource
-  private let logger: Logger
-  private let sender: APNsSender
+  private let sender: HTTP2Sender
 
   /// - Parameters:
   ///   - tokens: shared by every provider that uses the same key.
@@ -52,17 +52,13 @@ public actor APNsProvider: PushProvider {
     clock: any GatewayClock = SystemClock()
   ) {
     self.loop = loop
-    self.tokens = tokens
-    self.logger = logger
-    sender = APNsSender(configuration, clock: clock, loop: loop, logger: logger)
+    sender = HTTP2Sender(
+      APNsFormat(configuration), settings: configuration.pool, tokens: tokens, clock: clock, loop: loop, logger: logger,
+      rotationTimeMax: configuration.rotationTimeMax)
   }
 
   public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {
     sender.report = report
-    sender.fetchToken = { [weak self] refused in
-      guard let self else { return }
-      Task { await self.fetchToken(replacing: refused) }
-    }
     sender.start()
   }
 
@@ -70,18 +66,17 @@ public actor APNsProvider: PushProvider {
     sender.send(batch)
   }
 
+  /// Sends with the tokens of another key from now on, without a failed push: new connections are opened for it, for
+  /// APNs ties a connection to the key it saw first; when they are ready new requests go there, those on the old ones
+  /// are finished, and those that have not left move. If they are not ready in `rotationTimeMax`, requests wait for
+  /// them; while there is no token of the new key, the old one is used on.
+  public func rotate(to tokens: any ProviderTokenSource) {
+    sender.rotate(to: tokens)
+  }
+
   public func shutDown(by deadline: Instant) async {
     await withCheckedContinuation { continuation in
       sender.shutDown(by: deadline) { continuation.resume() }
-    }
-  }
-
-  private func fetchToken(replacing refused: ProviderToken?) async {
-    do {
-      sender.tokenArrived(try await tokens.token(replacing: refused))
-    } catch {
-      logger.error("no APNs provider token", metadata: ["error": "\(error)"])
-      sender.tokenFailed()
     }
   }
 }

@@ -2,18 +2,6 @@
 
 internal import Runtime
 
-/// What an answer obliges us to do.
-enum APNsDisposition: Equatable {
-  /// The push is settled, as far as this attempt goes.
-  case settle(PushOutcome)
-  /// The token was too old: another one, on another connection, without counting an attempt.
-  case renewToken
-  /// The connection is of no more use, the request was not looked at: again on another one.
-  case reconnect
-  /// The request was not looked at: again with the same token.
-  case resend
-}
-
 /// The table of reasons.
 enum APNsReasonTable {
   enum Meaning {
@@ -89,11 +77,16 @@ enum APNsReasonTable {
   private static let byReason: [String: Row] = Dictionary(rows.map { ($0.reason, $0) }) { first, _ in first }
 
   /// Reads an answer: what to do, and what it says about the connection it came on.
-  static func read(_ response: borrowing HTTP2Message) -> (APNsDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+  static func read(
+    _ response: borrowing HTTP2Message
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
     let status = response.status
-    if status == 200 { return (.settle(.accepted(messageID: response.headers.text("apns-id"))), .proven) }
+    if status == 200 {
+      let id = response.headers["apns-id"].flatMap(AnswerWord.messageID)
+      return (.settle(.accepted(messageID: id)), .proven)
+    }
     let body = try? JSONScanner(response.body)
-    let reason = body.flatMap { body in body.member("reason").flatMap(body.text) }.map { String($0.prefix(64)) }
+    let reason = body.flatMap { body in body.member("reason").flatMap { AnswerWord.reason($0, in: body) } }
     // A reason counts only under its own status: an outage that speaks of tokens must not cost one.
     guard let reason, let row = byReason[reason], row.status == status else {
       return unlisted(status, reason, retryAfter(response))
@@ -109,8 +102,8 @@ enum APNsReasonTable {
     case .credentials: return (.settle(.unauthorized(reason: reason)), .unproven)
     case .connectionCredentials: return (.settle(.unauthorized(reason: reason)), .worn)
     case .expiredProviderToken: return (.renewToken, .worn)
-    case .idleConnection: return (.reconnect, .worn)
-    case .tokenUpdatedTooOften: return (.resend, .unproven)
+    case .idleConnection: return (.resend, .worn)
+    case .tokenUpdatedTooOften: return (.keepOlderToken, .unproven)
     }
   }
 
@@ -118,7 +111,7 @@ enum APNsReasonTable {
   /// decides, and without Apple's own word no token dies.
   private static func unlisted(
     _ status: UInt16, _ reason: String?, _ retryAfter: Nanoseconds?
-  ) -> (APNsDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
     let text = reason ?? "status \(status) without a readable reason"
     switch status {
     case 410 where reason != nil: return (.settle(.tokenInvalid(reason: text, since: nil)), .proven)

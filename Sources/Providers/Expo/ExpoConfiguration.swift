@@ -14,7 +14,11 @@ public struct ExpoConfiguration: Sendable {
   public var messagesMax = 100
   /// …and at most this many requests at a time. (Expo documentation, "Send notifications with the Expo Push Service")
   public var requestsMax = 6
+  /// Receipts of at most this many tickets may be asked for at a time. (The same page, "Push receipts")
+  public var receiptsMax = 1_000
   public var requestTimeout = Nanoseconds.seconds(10)
+  /// Bytes of an answer, decompressed, that are read at most: a thousand receipts that all tell of an error at length.
+  public var answerBytesMax = 4 << 20
 
   public init(url: String = "https://exp.host", accessToken: String? = nil, caFile: String? = nil) {
     self.url = url.last == "/" ? String(url.dropLast()) : url

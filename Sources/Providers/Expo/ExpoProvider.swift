@@ -5,15 +5,15 @@ public import Runtime
 /// Sends through one Expo project.
 ///
 /// What `send` takes in one turn of the loop leaves in one request, at once if one may be made, else together with
-/// whatever else piles up until then (`ExpoSendQueue`). Answers are read by `ExpoAnswer`.
+/// whatever else piles up until then (`ExpoSendQueue`). Answers are read by `ExpoAnswer`; a request that was refused for
+/// what it puts together leaves again in parts, which is no attempt of its messages.
 public actor ExpoProvider: PushProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
   private let configuration: ExpoConfiguration
   private let clock: any GatewayClock
-  private let url: String
-  private let headers: [(name: String, value: String)]
+  private var accessToken: String?
   private var client: CurlClient?
   private var report: (@Sendable (PushProviderEvent) -> Void)?
 
@@ -24,16 +24,14 @@ public actor ExpoProvider: PushProvider {
   private var isTurnEndAwaited = false
   private var isShuttingDown = false
   private var whenIdle: CheckedContinuation<Void, Never>?
+  private var skewMeter = ClockSkewMeter()
 
   /// - Parameter clock: the wall time that a Retry-After date is compared with.
   public init(configuration: ExpoConfiguration, loop: EventLoop, clock: any GatewayClock = SystemClock()) {
     self.configuration = configuration
     self.loop = loop
     self.clock = clock
-    url = configuration.url + ExpoRequestWriter.path
-    headers =
-      [("Content-Type", "application/json"), ("Accept", "application/json")]
-      + (configuration.accessToken.map { [("Authorization", "Bearer \($0)")] } ?? [])
+    accessToken = configuration.accessToken
     queue = ExpoSendQueue(messagesMax: configuration.messagesMax, requestsMax: configuration.requestsMax)
   }
 
@@ -44,6 +42,7 @@ public actor ExpoProvider: PushProvider {
     var connections = CurlConfiguration(caFile: configuration.caFile)
     connections.connectionsPerHostMax = configuration.requestsMax
     connections.totalTimeout = configuration.requestTimeout
+    connections.responseSizeMax = configuration.answerBytesMax
     client = CurlClient(loop: loop, configuration: connections)
     self.report = report
     report(.capacity(configuration.requestsMax * configuration.messagesMax))
@@ -74,7 +73,45 @@ public actor ExpoProvider: PushProvider {
     endTurn()
   }
 
+  /// Uses another access token from now on, or none. Pushes under way that are refused for the old one are sent again
+  /// with the new one.
+  public func rotate(accessToken: String?) {
+    self.accessToken = accessToken
+  }
+
+  // MARK: - Receipts
+
+  /// Asks what became of pushes that Expo took over. Their receipts are there some 15 minutes later, and for a day.
+  ///
+  /// - Parameter tickets: the ids of accepted pushes, at most `ExpoConfiguration.receiptsMax`.
+  public func receipts(of tickets: [String]) async -> ExpoReceiptsAnswer {
+    precondition(tickets.count <= configuration.receiptsMax, "more tickets than Expo takes in one request")
+    guard !tickets.isEmpty else { return .receipts([:]) }
+    let body = ExpoRequestWriter.body(receiptsOf: tickets)
+    while let client, !isShuttingDown {
+      let sentWith = accessToken
+      let answer: ExpoReceiptsAnswer
+      switch await client.perform(
+        request(ExpoRequestWriter.receiptsPath, body: body, deadline: loop.now + configuration.requestTimeout))
+      {
+      case .success(let response):
+        tellClockSkew(of: response)
+        answer = ExpoReceiptsAnswer(response, tickets: tickets, wallMilliseconds: clock.wallMilliseconds())
+      case .failure(let failure): answer = ExpoReceiptsAnswer(failure)
+      }
+      guard case .failed(.unauthorized) = answer, sentWith != accessToken else { return answer }
+    }
+    return .failed(.refused(reason: "ShuttingDown"))
+  }
+
   // MARK: - Requests
+
+  private func request(_ path: String, body: [UInt8], deadline: Instant) -> CurlRequest {
+    var headers = [(name: "Content-Type", value: "application/json"), (name: "Accept", value: "application/json")]
+    if let accessToken { headers.append((name: "Authorization", value: "Bearer \(accessToken)")) }
+    return CurlRequest(
+      url: configuration.url + path, headers: headers, body: body, isCompressible: true, deadline: deadline)
+  }
 
   private func makeRequests() {
     let now = loop.now
@@ -84,14 +121,14 @@ public actor ExpoProvider: PushProvider {
     queueTimer = queue.earliestDeadline.map { deadline in loop.schedule(at: deadline) { self.makeRequests() } }
   }
 
-  private func makeRequest(_ batch: ExpoSendQueue.Batch, on client: CurlClient, now: Instant) {
-    let flight = ExpoFlight(batch, startedAt: now)
+  private func makeRequest(_ batch: [PushRequest], on client: CurlClient, now: Instant) {
+    let flight = ExpoFlight(batch, accessToken: accessToken, startedAt: now)
     flights[ObjectIdentifier(flight)] = flight
     watch(flight)
-    let request = CurlRequest(
-      url: url, headers: headers, body: ExpoRequestWriter.body(batch.requests, now: now), isCompressible: true,
-      deadline: flight.latestDeadline)
-    client.perform(request) { self.land(flight, with: $0) }
+    let body = ExpoRequestWriter.body(batch, now: now)
+    client.perform(request(ExpoRequestWriter.path, body: body, deadline: flight.latestDeadline)) {
+      self.land(flight, with: $0)
+    }
   }
 
   private func watch(_ flight: ExpoFlight) {
@@ -108,29 +145,30 @@ public actor ExpoProvider: PushProvider {
     guard flights.removeValue(forKey: ObjectIdentifier(flight)) != nil else { return }  // given up before
     queue.finishOne()
     let now = loop.now
-    let (answer, status, sentAt) =
-      switch result {
-      case .success(let response):
-        (
-          ExpoAnswer(response, count: flight.batch.requests.count, wallMilliseconds: clock.wallMilliseconds()),
-          response.status, Optional(response.sentAt)
-        )
-      case .failure(let failure): (ExpoAnswer(failure), UInt16(0), failure.sentAt)
-      }
+    let answer: ExpoAnswer
+    var status: UInt16 = 0
+    let sentAt: Instant?
+    switch result {
+    case .success(let response):
+      tellClockSkew(of: response)
+      answer = ExpoAnswer(response, count: flight.batch.count, wallMilliseconds: clock.wallMilliseconds())
+      (status, sentAt) = (response.status, response.sentAt)
+    case .failure(let failure):
+      answer = .all(ExpoReasonTable.outcome(of: failure))
+      sentAt = failure.sentAt
+    }
     switch answer {
     case .tickets(let outcomes):
+      queue.noteTaken(outcomes.count)
       add(flight.answer(status: status, sentAt: sentAt, now: now) { outcomes[$0] })
+    case .splitByProject where isShuttingDown, .sendFewer where isShuttingDown:
+      add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in .refused(reason: "ShuttingDown") })
+    case .splitByProject(let projects): queue.append(flight.unanswered, splitBy: projects)
+    case .sendFewer: queue.append(halvesOf: flight.unanswered)
+    case .all(.unauthorized) where flight.accessToken != accessToken && !isShuttingDown:
+      queue.append(flight.unanswered)
     case .all(let outcome):
       add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in outcome })
-    case .splitByProject(let projects):
-      if flight.batch.isSplit || isShuttingDown {
-        let outcome: PushOutcome =
-          flight.batch.isSplit
-          ? .rejected(reason: "PUSH_TOO_MANY_EXPERIENCE_IDS") : .refused(reason: "ShuttingDown")
-        add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in outcome })
-      } else {
-        queue.append(flight.unanswered, splitBy: projects)
-      }
     }
     awaitTurnEnd()
   }
@@ -143,6 +181,15 @@ public actor ExpoProvider: PushProvider {
     }
     flights.removeAll()
     awaitTurnEnd()
+  }
+
+  /// Which connection an answer came on libcurl does not tell: the first answer counts, and then one a minute.
+  private func tellClockSkew(of response: CurlResponse) {
+    let now = loop.now
+    guard skewMeter.isDue(0, sentAt: now) else { return }
+    let wall = clock.wallMilliseconds()
+    guard let skew = skewMeter.measure(response.date?[...], on: 0, now: now, wallMilliseconds: wall) else { return }
+    report?(.clockSkew(skew))
   }
 
   // MARK: - Results, reported once a turn

@@ -1,7 +1,11 @@
-// What Expo may say, and what it means for a push. Data with its sources; the code that reads answers is ExpoAnswer's.
+// What Expo may say, and what it means for a push. Data with its sources; the code that reads answers is ExpoAnswer's,
+// ExpoReceiptsAnswer's and ExpoRefusal's.
 //
 // [send]  docs.expo.dev/push-notifications/sending-notifications
+// [rcpt]  the same page, "Push receipt errors"
 // [http]  RFC 9110 and the same page's "Request errors": retry network trouble, 429 and 5xx, never a plain 400
+
+internal import Runtime
 
 /// Expo's errors, by where they occur.
 enum ExpoReasonTable {
@@ -17,6 +21,20 @@ enum ExpoReasonTable {
     case unauthorized
     /// Messages of several projects in one request: send each project's by themselves.
     case splitByProject
+    /// Too many messages in one request: send fewer at a time.
+    case sendFewer
+
+    /// What becomes of a push this is the last word on.
+    func outcome(reason: String, after: Nanoseconds? = nil) -> PushOutcome {
+      switch self {
+      case .tokenInvalid: .tokenInvalid(reason: reason, since: nil)
+      case .rejected, .splitByProject, .sendFewer: .rejected(reason: reason)
+      case .throttled: .throttled(reason: reason, after: after, isLaneWide: false)
+      case .throttledLane: .throttled(reason: reason, after: after, isLaneWide: true)
+      case .unavailable: .unavailable(reason: reason, after: after)
+      case .unauthorized: .unauthorized(reason: reason)
+      }
+    }
   }
 
   struct Row: Sendable {
@@ -25,7 +43,7 @@ enum ExpoReasonTable {
     let source: String
   }
 
-  /// `details.error` of a ticket (and of a receipt).
+  /// `details.error` of a ticket.
   static let tickets = [
     Row(code: "DeviceNotRegistered", verdict: .tokenInvalid, source: "[send] stop sending to this token"),
     Row(code: "MessageTooBig", verdict: .rejected, source: "[send] payload over 4096 bytes"),
@@ -37,11 +55,24 @@ enum ExpoReasonTable {
     Row(code: "ProviderError", verdict: .unavailable, source: "[send] trouble at APNs or FCM"),
   ]
 
+  /// `details.error` of a receipt: what APNs or FCM told Expo, long after the push.
+  static let receipts = [
+    Row(code: "DeviceNotRegistered", verdict: .tokenInvalid, source: "[rcpt] stop sending to this token"),
+    Row(code: "MessageTooBig", verdict: .rejected, source: "[rcpt] payload over 4096 bytes"),
+    // The push is over; what is left to learn from is the pace.
+    Row(code: "MessageRateExceeded", verdict: .throttledLane, source: "[rcpt] back off, then send more slowly"),
+    Row(code: "MismatchSenderId", verdict: .unauthorized, source: "[rcpt] FCM credentials of another project"),
+    Row(code: "InvalidCredentials", verdict: .unauthorized, source: "[rcpt] push credentials are invalid"),
+    Row(code: "DeveloperError", verdict: .rejected, source: "[rcpt] the message or the project's set-up"),
+    Row(code: "ExpoError", verdict: .unavailable, source: "[rcpt] trouble at Expo"),
+    Row(code: "ProviderError", verdict: .unavailable, source: "[rcpt] trouble at APNs or FCM"),
+  ]
+
   /// `errors[].code` of a whole request.
   static let requests = [
     Row(code: "TOO_MANY_REQUESTS", verdict: .throttledLane, source: "[send] more than 600 notifications a second"),
     Row(code: "PUSH_TOO_MANY_EXPERIENCE_IDS", verdict: .splitByProject, source: "[send] tokens of several projects"),
-    Row(code: "PUSH_TOO_MANY_NOTIFICATIONS", verdict: .rejected, source: "[send] more than 100 messages"),
+    Row(code: "PUSH_TOO_MANY_NOTIFICATIONS", verdict: .sendFewer, source: "[send] more than 100 messages"),
     Row(code: "PUSH_TOO_MANY_RECEIPTS", verdict: .rejected, source: "[send] more than 1000 receipt ids"),
     Row(code: "UNAUTHORIZED", verdict: .unauthorized, source: "[send] access token missing or wrong"),
   ]
@@ -59,5 +90,24 @@ enum ExpoReasonTable {
   }
 
   static func ticket(_ code: String) -> Row? { tickets.first { $0.code == code } }
+  static func receipt(_ code: String) -> Row? { receipts.first { $0.code == code } }
   static func request(_ code: String) -> Row? { requests.first { $0.code == code } }
+
+  /// `details.error` of a ticket or receipt.
+  static func errorCode(of value: JSONScanner.Value, in json: JSONScanner) -> String? {
+    let error = json.member("details", of: value).flatMap { json.member("error", of: $0) }
+    return error.flatMap { AnswerWord.reason($0, in: json) }
+  }
+
+  /// No answer at all.
+  static func outcome(of failure: CurlFailure) -> PushOutcome {
+    let reason = failure.reason.rawValue
+    return switch failure.reason {
+    case .deadlinePassed: .expired
+    case .addressNotAllowed, .malformedRequest, .rootsUnusable: .unauthorized(reason: reason)
+    case _ where failure.sentAt != nil: .unknown(reason: reason)
+    case .closed: .refused(reason: reason)
+    default: .unavailable(reason: reason, after: nil)
+    }
+  }
 }

@@ -1,10 +1,12 @@
-// The body of a send request: the rendered messages with Expo's own fields put in front.
+// The bodies of requests: the rendered messages with Expo's own fields put in front, and the tickets whose receipts are
+// asked for.
 
 internal import Runtime
 
-/// Writes `POST /--/api/v2/push/send`.
+/// Writes `POST /--/api/v2/push/send` and `POST /--/api/v2/push/getReceipts`.
 enum ExpoRequestWriter {
   static let path = "/--/api/v2/push/send"
+  static let receiptsPath = "/--/api/v2/push/getReceipts"
 
   /// A JSON array of messages in the order of the requests; their tickets come back in it.
   ///
@@ -14,6 +16,18 @@ enum ExpoRequestWriter {
     json.beginArray()
     for request in requests { write(request, now: now, to: &json) }
     json.endArray()
+    return json.bytes
+  }
+
+  /// `{"ids": […]}`
+  static func body(receiptsOf tickets: [String]) -> [UInt8] {
+    var json = JSONWriter(reservingCapacity: 16 + tickets.count * 40)
+    json.beginObject()
+    json.key("ids")
+    json.beginArray()
+    for ticket in tickets { json.string(ticket) }
+    json.endArray()
+    json.endObject()
     return json.bytes
   }
 

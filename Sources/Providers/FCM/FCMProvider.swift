@@ -36,9 +36,7 @@ public actor FCMProvider: PushProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  private let tokens: any ProviderTokenSource
-  private let logger: Logger
-  private let sender: FCMSender
+  private let sender: HTTP2Sender
 
   /// - Parameters:
   ///   - tokens: shared by every provider that uses the same service account.
@@ -48,17 +46,12 @@ public actor FCMProvider: PushProvider {
     clock: any GatewayClock = SystemClock()
   ) {
     self.loop = loop
-    self.tokens = tokens
-    self.logger = logger
-    sender = FCMSender(configuration, clock: clock, loop: loop, logger: logger)
+    sender = HTTP2Sender(
+      FCMFormat(configuration), settings: configuration.pool, tokens: tokens, clock: clock, loop: loop, logger: logger)
   }
 
   public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {
     sender.report = report
-    sender.fetchToken = { [weak self] refused in
-      guard let self else { return }
-      Task { await self.fetchToken(replacing: refused) }
-    }
     sender.start()
   }
 
@@ -66,18 +59,14 @@ public actor FCMProvider: PushProvider {
     sender.send(batch)
   }
 
+  /// Sends with the access tokens of another key from now on, as soon as there is one; the connections stay.
+  public func rotate(to tokens: any ProviderTokenSource) {
+    sender.rotate(to: tokens)
+  }
+
   public func shutDown(by deadline: Instant) async {
     await withCheckedContinuation { continuation in
       sender.shutDown(by: deadline) { continuation.resume() }
-    }
-  }
-
-  private func fetchToken(replacing refused: ProviderToken?) async {
-    do {
-      sender.tokenArrived(try await tokens.token(replacing: refused))
-    } catch {
-      logger.error("no FCM access token", metadata: ["error": "\(error)"])
-      sender.tokenFailed()
     }
   }
 }

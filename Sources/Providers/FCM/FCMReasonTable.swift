@@ -6,14 +6,6 @@
 
 internal import Runtime
 
-/// What an answer obliges us to do.
-enum FCMDisposition: Equatable {
-  /// The push is settled, as far as this attempt goes.
-  case settle(PushOutcome)
-  /// The access token was not accepted: another one, without counting an attempt.
-  case renewToken
-}
-
 /// The table of reasons.
 enum FCMReasonTable {
   enum Meaning: Equatable {
@@ -59,14 +51,14 @@ enum FCMReasonTable {
   static let throttleDefault = Nanoseconds.seconds(60)
 
   /// - Parameter wallMilliseconds: now, for a Retry-After that is a date.
-  static func read(_ response: borrowing HTTP2Message, wallMilliseconds: Int64) -> FCMDisposition {
+  static func read(_ response: borrowing HTTP2Message, wallMilliseconds: Int64) -> AnswerDisposition {
     let status = response.status
     let json = try? JSONScanner(response.body)
     if status == 200 {
-      guard let name = json.flatMap({ json in json.member("name").flatMap(json.text) }) else {
+      guard let name = json.flatMap({ json in json.member("name").flatMap(json.string) }) else {
         return .settle(.unknown(reason: "MalformedAnswer"))
       }
-      return .settle(.accepted(messageID: name))
+      return .settle(.accepted(messageID: AnswerWord.messageID(name)))
     }
     let after = response.headers["retry-after"].flatMap {
       RetryAfter.parse(Array($0), date: response.headers["date"].map { Array($0) }, wallMilliseconds: wallMilliseconds)
@@ -89,7 +81,7 @@ enum FCMReasonTable {
 
   /// A code that is not in the table, or a body that is none of FCM's (a front end's HTML): the status decides, and no
   /// token dies.
-  private static func unlisted(_ status: UInt16, _ after: Nanoseconds?) -> FCMDisposition {
+  private static func unlisted(_ status: UInt16, _ after: Nanoseconds?) -> AnswerDisposition {
     let reason = "HTTP\(status)"
     switch status {
     case 401: return .renewToken

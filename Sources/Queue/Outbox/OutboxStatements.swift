@@ -40,10 +40,14 @@ enum OutboxStatements {
   }
 
   static let settle = PostgresStatement(
-    name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)")
-  static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7)")
+    name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")
+  static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8)")
   static let invalidate = PostgresStatement(
     name: "invalidate", sql: "select push.invalidate_tokens($1, $2, $3, $4)")
+  static let holdInvalidation = PostgresStatement(
+    name: "hold_invalidation", sql: "select push.hold_invalidation($1, $2 * interval '1 ms', $3)")
+  static let correctEnvironment = PostgresStatement(
+    name: "correct_environment", sql: "select push.correct_environment($1, $2, $3)")
   static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
 
   static let currentToken = PostgresStatement(
@@ -54,6 +58,14 @@ enum OutboxStatements {
       select token, minted_at, expires_at
       from push.offer_provider_token($1, $2, $3, ($4::timestamptz[])[1], ($4::timestamptz[])[2], $5 * interval '1 ms')
       """)
+
+  static let claimReceipts = PostgresStatement(
+    name: "claim_receipts", sql: "select ticket, token, sent_at from push.claim_receipts($1, $2, $3)")
+  static let settleReceipts = PostgresStatement(
+    name: "settle_receipts", sql: "select push.settle_receipts($1, $2, $3)")
+  static let postponeReceipts = PostgresStatement(
+    name: "postpone_receipts", sql: "select push.postpone_receipts($1, $2, $3)")
+  static let giveUpReceipts = PostgresStatement(name: "give_up_receipts", sql: "select push.give_up_receipts($1)")
 
   // Maintenance, by whichever replica holds the lock of the same session.
   static let tryLead = PostgresStatement(name: "try_lead", sql: "select pg_try_advisory_lock(7781, 2)")

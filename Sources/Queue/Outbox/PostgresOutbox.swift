@@ -71,9 +71,14 @@ public actor PostgresOutbox: OutboxStore {
       link.onUp = { self.linkIsUp() }
       link.onDown = { self.linkIsDown($0) }
     }
-    control.onUp = { report(.bell) }  // whatever was enqueued while we did not listen
+    control.onUp = {
+      report(.listening(true))
+      report(.bell)  // whatever was enqueued while we did not listen
+    }
     control.onDown = { self.controlIsDown($0) }
-    control.onNotification = { channel, payload in report(OutboxEvent(channel: channel, payload: payload)) }
+    control.onNotification = { channel, payload in
+      if let event = OutboxEvent(channel: channel, payload: payload) { report(event) }
+    }
     for link in [claims, settlements, control] { link.open() }
   }
 
@@ -96,6 +101,7 @@ public actor PostgresOutbox: OutboxStore {
 
   private func controlIsDown(_ error: PostgresError) {
     maintenance.isLeader = false
+    report?(.listening(false))
     logger.warning("The connection that listens is lost; polling until it is back", metadata: ["reason": "\(error)"])
   }
 
@@ -254,6 +260,8 @@ public actor PostgresOutbox: OutboxStore {
     parameters.append(texts: ordered.map(\.callID))
     parameters.append(timestamps: ordered.map { $0.sentAt.flatMap(clock.microseconds(at:)) })
     parameters.append(timestamps: ordered.map { $0.answeredAt.flatMap(clock.microseconds(at:)) })
+    parameters.append(texts: ordered.map { $0.failures.json(clock) })
+    parameters.append(ordered.map { $0.receiptAfter.map { Int32(clamping: $0.milliseconds) } })
     return Int(try await perform(self.settlements, OutboxStatements.settle, parameters).int64(0, 0))
   }
 
@@ -265,6 +273,7 @@ public actor PostgresOutbox: OutboxStore {
     parameters.append(parkings.map(\.attempts))
     parameters.append(parkings.map { Int32(clamping: $0.delay.milliseconds) })
     parameters.append(parkings.map { Optional($0.reason) })
+    parameters.append(texts: parkings.map { $0.failures.json(databaseClock) })
     return Int(try await perform(settlements, OutboxStatements.park, parameters).int64(0, 0))
   }
 
@@ -285,7 +294,34 @@ public actor PostgresOutbox: OutboxStore {
     return Int(try await perform(settlements, OutboxStatements.invalidate, parameters).int64(0, 0))
   }
 
+  public func hold(_ holds: [InvalidationHold]) async throws(OutboxError) -> Int {
+    var count = 0
+    for hold in holds {
+      var parameters = PostgresParameters()
+      parameters.append(hold.lane)
+      parameters.append(Int32(clamping: hold.window.milliseconds))
+      parameters.append(hold.note)
+      count += Int(try await perform(settlements, OutboxStatements.holdInvalidation, parameters).int64(0, 0))
+    }
+    return count
+  }
+
+  public func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int {
+    var parameters = PostgresParameters()
+    parameters.append(environments.map(\.lane))
+    parameters.append(texts: environments.map(\.token))
+    parameters.append(environments.map { Int16($0.environment) })
+    return Int(try await perform(settlements, OutboxStatements.correctEnvironment, parameters).int64(0, 0))
+  }
+
   // MARK: - Helpers
+
+  /// Executes a statement of the receipts (`PostgresOutbox+Receipts`), on the link of settlements.
+  func perform(
+    _ statement: PostgresStatement, _ parameters: PostgresParameters
+  ) async throws(OutboxError) -> PostgresResult {
+    try await perform(settlements, statement, parameters)
+  }
 
   private func identity() throws(OutboxError) -> Int32 {
     guard isAvailable, let gatewayID else {
@@ -347,13 +383,21 @@ public actor PostgresOutbox: OutboxStore {
 }
 
 extension OutboxEvent {
-  /// What a notification says: the bell, or `void <outbox id>` and `void *` on the control channel.
-  fileprivate init(channel: String, payload: String) {
-    guard channel == "push_control" else {
-      self = .bell
-      return
+  /// What a notification says: the bell; on the control channel `void <outbox id>`, `void *` and `resume <lane id>`, and nil for
+  /// what this version does not know.
+  fileprivate init?(channel: String, payload: String) {
+    let words = payload.split(separator: " ")
+    switch (channel, words.first, words.last) {
+    case ("push_outbox", _, _): self = .bell
+    case (_, "void", "*"): self = .voidAny
+    case (_, "void", let id?):
+      guard let id = Int64(id) else { return nil }
+      self = .void(outboxID: id)
+    case (_, "resume", let lane?):
+      guard let lane = Int16(lane) else { return nil }
+      self = .invalidationResumed(lane: lane)
+    default: return nil
     }
-    self = Int64(payload.dropFirst("void ".count)).map { .void(outboxID: $0) } ?? .voidAny
   }
 }
 

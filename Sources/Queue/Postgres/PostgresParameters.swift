@@ -75,6 +75,14 @@ public struct PostgresParameters: Sendable {
   public mutating func append(_ values: [Int32]) { append(array: values, .int4Array, of: .int4) }
   public mutating func append(_ values: [Int64]) { append(array: values, .int8Array, of: .int8) }
 
+  /// 32-bit integers; nil is NULL.
+  public mutating func append(_ values: [Int32?]) {
+    appendArray(.int4Array, of: .int4, values) { value, bytes in
+      bytes.appendBigEndian(Int32(4))
+      bytes.appendBigEndian(value)
+    }
+  }
+
   /// Points in time, as microseconds since 1970; nil is NULL, `.min` is `-infinity`.
   public mutating func append(timestamps values: [Int64?]) {
     appendArray(.timestamptzArray, of: .timestamptz, values) { value, bytes in

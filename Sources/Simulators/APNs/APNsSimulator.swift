@@ -89,7 +89,7 @@ public struct APNsSimulator: SimulatedService {
       }
     }
     answer.isAuthorised = true
-    journal.accept(push(headers, token, id: answer.apnsID, request.body, at: now))
+    journal.accept(push(headers, token, keyID: connection.providerKeyID, id: answer.apnsID, request.body, at: now))
     return answer
   }
 
@@ -233,10 +233,11 @@ public struct APNsSimulator: SimulatedService {
   }
 
   private func push(
-    _ headers: APNsHeaders, _ token: ArraySlice<UInt8>, id: [UInt8], _ body: [UInt8], at now: Int64
+    _ headers: APNsHeaders, _ token: ArraySlice<UInt8>, keyID: [UInt8]?, id: [UInt8], _ body: [UInt8], at now: Int64
   ) -> AcceptedPush {
     var details: [(name: StaticString, value: ArraySlice<UInt8>)] = []
-    details.reserveCapacity(3)
+    details.reserveCapacity(4)
+    if let keyID { details.append(("kid", keyID[...])) }
     if let value = headers.priority { details.append(("apns-priority", value)) }
     if let value = headers.expiration { details.append(("apns-expiration", value)) }
     if let value = headers.collapseID { details.append(("apns-collapse-id", value)) }

@@ -49,6 +49,10 @@ struct ExpoError: Error {
     status: 401, code: "UNAUTHORIZED",
     message: "Insufficient permission to send push notifications: a valid access token is required.")
 
+  static let tooManyReceipts = ExpoError(
+    status: 400, code: "PUSH_TOO_MANY_RECEIPTS",
+    message: "You can get a maximum of 1000 receipts per request; divide your requests.")
+
   /// The errors that a token or a rule may ask for.
   static func named(_ name: String) -> ExpoError? {
     switch name {
@@ -61,6 +65,7 @@ struct ExpoError: Error {
           + "field to investigate conflicting tokens.")
     case "PUSH_TOO_MANY_NOTIFICATIONS":
       ExpoError(status: 400, code: name, message: "You can send a maximum of 100 notifications per request.")
+    case "PUSH_TOO_MANY_RECEIPTS": tooManyReceipts
     case "UNAUTHORIZED": unauthorized
     case "INTERNAL_SERVER_ERROR":
       ExpoError(status: 500, code: name, message: "An unknown error occurred.")
@@ -75,6 +80,7 @@ struct ExpoError: Error {
     ("TOO_MANY_REQUESTS", "429, the whole request"),
     ("PUSH_TOO_MANY_EXPERIENCE_IDS", "400, the whole request"),
     ("PUSH_TOO_MANY_NOTIFICATIONS", "400, the whole request"),
+    ("PUSH_TOO_MANY_RECEIPTS", "400, the whole request"),
     ("UNAUTHORIZED", "401, the whole request"),
     ("INTERNAL_SERVER_ERROR", "500, the whole request"),
     ("SERVICE_UNAVAILABLE", "503, the whole request"),

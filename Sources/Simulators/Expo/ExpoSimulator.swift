@@ -7,7 +7,8 @@ internal import Runtime
 /// A token whose part between the brackets begins `fault-NAME` meets that fault: a name of `ExpoError.names` for the
 /// whole request, an error of a ticket (`fault-DeviceNotRegistered-…`), of a receipt
 /// (`fault-receipt_DeviceNotRegistered-…`), or a name of `Fault.names`. A part that begins `project-NAME-` puts the
-/// token into a project of that name.
+/// token into a project of that name. A ticket id that begins `fault-NAME` brings the errors of whole requests about
+/// when its receipt is asked for.
 public struct ExpoSimulator: SimulatedService {
   public static let sendPath = "/--/api/v2/push/send"
   public static let receiptsPath = "/--/api/v2/push/getReceipts"
@@ -59,7 +60,7 @@ public struct ExpoSimulator: SimulatedService {
       }
       let body = try self.body(request)
       if isSend { return try send(body, at: now, journal: &journal) }
-      return try receipts(body, at: now)
+      return try receipts(body, at: now, journal: &journal)
     } catch {
       journal.refuse(.expo, status: error.status, reason: error.code, detail: error.message, at: now)
       return error.answer
@@ -205,14 +206,14 @@ public struct ExpoSimulator: SimulatedService {
 
   // MARK: - getReceipts
 
-  private func receipts(_ body: [UInt8], at now: Int64) throws(ExpoError) -> SimulatedAnswer {
+  private func receipts(
+    _ body: [UInt8], at now: Int64, journal: inout SimulatorJournal
+  ) throws(ExpoError) -> SimulatedAnswer {
     guard let json = try? JSONScanner(body), json.root.kind == .object, let ids = json.member("ids"), ids.kind == .array
     else { throw .validation("\"ids\" is required and must be an array") }
     let wanted = Array(json.elements(of: ids))
     guard wanted.count <= Self.receiptsMax else {
-      throw ExpoError(
-        status: 400, code: "PUSH_TOO_MANY_RECEIPTS",
-        message: "You can get a maximum of 1000 receipts per request (received \(wanted.count)); divide your requests.")
+      throw ExpoError.tooManyReceipts
     }
     var writer = JSONWriter(reservingCapacity: 32 + wanted.count * 64)
     writer.beginObject()
@@ -220,6 +221,10 @@ public struct ExpoSimulator: SimulatedService {
     writer.beginObject()
     for value in wanted {
       guard let id = json.contents(value) else { throw .validation("\"ids\" must hold strings") }
+      if let fault = Self.fault(in: id), let answer = Self.refusal(of: fault) {
+        journal.refuse(.expo, status: answer.status, reason: fault.countedReason, detail: "fault", at: now)
+        return answer
+      }
       guard let ticket = mint.read(id) else { continue }
       let age = now / 1_000 - ticket.issuedAt
       guard age >= configuration.receiptDelay * 1_000, age < Self.receiptLifetime else { continue }

@@ -21,6 +21,8 @@ public struct Fault: Sendable, Equatable {
     case refuse
     /// The connection is closed, the request not accepted.
     case close
+    /// A GOAWAY names an earlier stream as the last one: neither this request nor any after it on the connection is accepted.
+    case cutOff
     /// Half a body, not accepted.
     case malformed
     /// 502 with a page of HTML, as load balancers answer.
@@ -32,17 +34,20 @@ public struct Fault: Sendable, Equatable {
   public var delay: Nanoseconds
   /// Seconds for a Retry-After header.
   public var retryAfter: Int?
+  /// The answer is held back longer, by up to this much; how much, the token decides.
+  public var stallMax: Nanoseconds
   /// A GOAWAY frame goes out just before the answer.
   public var goesAway: Bool
   /// APNs: since when the token is dead, in milliseconds since 1970; nil for now.
   public var timestamp: Int64?
 
   public init(
-    _ effect: Effect, delay: Nanoseconds = .zero, retryAfter: Int? = nil, goesAway: Bool = false,
-    timestamp: Int64? = nil
+    _ effect: Effect, delay: Nanoseconds = .zero, stallMax: Nanoseconds = .zero, retryAfter: Int? = nil,
+    goesAway: Bool = false, timestamp: Int64? = nil
   ) {
     self.effect = effect
     self.delay = delay
+    self.stallMax = stallMax
     self.retryAfter = retryAfter
     self.goesAway = goesAway
     self.timestamp = timestamp
@@ -65,6 +70,7 @@ public struct Fault: Sendable, Equatable {
     case "html": Fault(.html)
     case "slow": Fault(.accept, delay: .seconds(1))
     case "goaway": Fault(.accept, goesAway: true)
+    case "cutoff": Fault(.cutOff)
     default: nil
     }
   }
@@ -80,6 +86,7 @@ public struct Fault: Sendable, Equatable {
     ("html", "502 with a page of HTML"),
     ("slow", "accepted, answered after one second"),
     ("goaway", "accepted, with a GOAWAY just before the answer"),
+    ("cutoff", "not accepted, with a GOAWAY that names an earlier stream as the last one"),
   ]
 }
 
@@ -101,6 +108,9 @@ extension Fault {
     case .close:
       answer = SimulatedAnswer(status: 0)
       answer.delivery = .close
+    case .cutOff:
+      answer = SimulatedAnswer(status: 0)
+      answer.delivery = .cutOff
     case .malformed:
       answer = SimulatedAnswer(status: 500, contentType: .json, body: [UInt8]("{\"reason\":\"Inter"))
     case .html:
@@ -129,6 +139,7 @@ extension Fault {
     case .reset: "reset"
     case .refuse: "refuse"
     case .close: "close"
+    case .cutOff: "cutoff"
     case .malformed: "malformed"
     case .html: "html"
     }

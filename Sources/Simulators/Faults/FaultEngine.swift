@@ -1,6 +1,8 @@
 // Decides, request by request, whether a fault of the plan is due. Without chance: the same requests meet the same
 // faults.
 
+internal import Runtime
+
 /// The plan's rules for one simulator, with their counts.
 struct FaultEngine: Sendable {
   private struct Armed: Sendable {
@@ -28,8 +30,18 @@ struct FaultEngine: Sendable {
 
   /// The fault that befalls a request for this token, if any: the first rule that is due.
   mutating func fault(for token: ArraySlice<UInt8>) -> Fault? {
-    for index in armed.indices where isDue(&armed[index], token) { return armed[index].rule.fault }
+    for index in armed.indices where isDue(&armed[index], token) {
+      var fault = armed[index].rule.fault
+      if fault.stallMax > .zero { fault.delay = fault.delay + Self.stall(of: token, within: fault.stallMax) }
+      return fault
+    }
     return nil
+  }
+
+  /// Between nothing and `longest`, evenly over all tokens (FNV-1a).
+  private static func stall(of token: ArraySlice<UInt8>, within longest: Nanoseconds) -> Nanoseconds {
+    let hash = token.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x0000_0100_0000_01B3 }
+    return .milliseconds(Int64((hash >> 16) % UInt64(max(longest.milliseconds, 1))))
   }
 
   private func isDue(_ armed: inout Armed, _ token: ArraySlice<UInt8>) -> Bool {

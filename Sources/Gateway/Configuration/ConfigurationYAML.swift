@@ -1,0 +1,40 @@
+// Reads YAML, and says what is wrong with it without quoting the text, which may hold a secret.
+
+internal import Yams
+
+enum ConfigurationYAML {
+  struct Fault: Error {
+    var line: Int?
+    var message: String
+  }
+
+  /// The root, or nil for an empty text.
+  static func compose(_ text: String) throws(Fault) -> Node? {
+    do {
+      return try Yams.compose(yaml: text)
+    } catch {
+      let error = error as? YamlError
+      throw Fault(line: error.flatMap(line), message: "is not YAML: \(error.map(reason) ?? unreadable)")
+    }
+  }
+
+  private static let unreadable = "it cannot be read"
+
+  private static func line(of error: YamlError) -> Int? {
+    switch error {
+    case .scanner(_, _, let mark, _), .parser(_, _, let mark, _), .composer(_, _, let mark, _): mark.line
+    case .duplicatedKeysInMapping(_, let context): context.mark.line
+    default: nil
+    }
+  }
+
+  /// The parser's reason without the piece of the file it would quote.
+  private static func reason(of error: YamlError) -> String {
+    switch error {
+    case .scanner(_, let problem, _, _), .parser(_, let problem, _, _), .composer(_, let problem, _, _): problem
+    case .duplicatedKeysInMapping(let keys, _):
+      "the key \(keys.first ?? "") stands twice in the section that begins here"
+    default: unreadable
+    }
+  }
+}

@@ -1,0 +1,40 @@
+// What a provider would refuse of a template as a whole, or what would break a rule for calls.
+
+internal import Runtime
+
+/// The rules a template is held against beside those for its keys and placeholders.
+enum TemplateRules {
+  /// The members of an Expo message that the gateway writes (`ExpoRequestWriter`): a second one could redirect a push.
+  static let expoReserved = ["to", "priority", "expiration", "ttl", "collapseId"]
+
+  /// What is wrong with the outermost object of a template, with the member it is about.
+  static func faults(
+    in object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, _ kind: PushTemplateKind
+  ) -> [(member: String?, reason: TemplateError.Reason)] {
+    switch provider {
+    case .apns where kind == .cancel: [(nil, .cancelOverAPNs)]
+    case .apns where kind.isNotification && !hasAlert(object, json): [(nil, .noAlert)]
+    case .expo:
+      json.members(of: object).compactMap { member in
+        let name = String(decoding: json.key(member), as: UTF8.self)
+        if name == "$payload" { return (name, .payloadInMessage) }
+        return expoReserved.contains(name) ? (name, .setByGateway(name)) : nil
+      }
+    default: []
+    }
+  }
+
+  /// Whether a rendered template can never be an empty object, which nothing can be put behind and nobody could read.
+  static func isNeverEmpty(_ template: PushTemplate) -> Bool {
+    template.instructions.contains { instruction in
+      guard case .literal(let range) = instruction else { return false }
+      return template.literals[range].contains(UInt8(ascii: "\""))
+    }
+  }
+
+  /// Apple takes an alert push without an alert, and shows nothing.
+  private static func hasAlert(_ object: JSONScanner.Value, _ json: JSONScanner) -> Bool {
+    guard let aps = json.member("aps", of: object), let alert = json.member("alert", of: aps) else { return false }
+    return alert.kind == .object || alert.kind == .string
+  }
+}

@@ -1,0 +1,65 @@
+// The texts the gateway writes itself: what is shown below a caller's or sender's name. None says what a message says.
+
+enum VisibleText: CaseIterable, Sendable {
+  case missedCall
+  case missedVideoCall
+  case newMessage
+  case newGroupMessage
+  case groupInvitation
+
+  func text(in language: Language) -> String {
+    let texts = Self.texts(in: language)
+    return switch self {
+    case .missedCall: texts.missedCall
+    case .missedVideoCall: texts.missedVideoCall
+    case .newMessage: texts.newMessage
+    case .newGroupMessage: texts.newGroupMessage
+    case .groupInvitation: texts.groupInvitation
+    }
+  }
+
+  private typealias Texts = (
+    missedCall: String, missedVideoCall: String, newMessage: String, newGroupMessage: String, groupInvitation: String
+  )
+
+  /// The table: a switch, so that no language can be without a text. None of them needs escaping in JSON.
+  private static func texts(in language: Language) -> Texts {
+    switch language {
+    case .dutch:
+      ("Gemiste oproep", "Gemiste video-oproep", "Nieuw bericht", "Nieuw groepsbericht", "Groepsuitnodiging")
+    case .english:
+      ("Missed call", "Missed video call", "New message", "New group message", "Group invitation")
+    case .german:
+      ("Verpasster Anruf", "Verpasster Videoanruf", "Neue Nachricht", "Neue Gruppennachricht", "Gruppeneinladung")
+    case .french:
+      ("Appel manqué", "Appel vidéo manqué", "Nouveau message", "Nouveau message de groupe", "Invitation à un groupe")
+    case .spanish:
+      ("Llamada perdida", "Videollamada perdida", "Mensaje nuevo", "Mensaje de grupo nuevo", "Invitación a un grupo")
+    case .italian:
+      ("Chiamata persa", "Videochiamata persa", "Nuovo messaggio", "Nuovo messaggio di gruppo", "Invito a un gruppo")
+    case .portuguese:
+      (
+        "Chamada não atendida", "Videochamada não atendida", "Nova mensagem", "Nova mensagem de grupo",
+        "Convite para um grupo"
+      )
+    case .brazilianPortuguese:
+      (
+        "Chamada perdida", "Chamada de vídeo perdida", "Nova mensagem", "Nova mensagem no grupo",
+        "Convite para um grupo"
+      )
+    case .norwegian:
+      ("Tapt anrop", "Tapt videoanrop", "Ny melding", "Ny gruppemelding", "Gruppeinvitasjon")
+    case .swedish:
+      ("Missat samtal", "Missat videosamtal", "Nytt meddelande", "Nytt gruppmeddelande", "Gruppinbjudan")
+    case .danish:
+      ("Ubesvaret opkald", "Ubesvaret videoopkald", "Ny besked", "Ny gruppebesked", "Gruppeinvitation")
+    case .polish:
+      (
+        "Nieodebrane połączenie", "Nieodebrane połączenie wideo", "Nowa wiadomość", "Nowa wiadomość grupowa",
+        "Zaproszenie do grupy"
+      )
+    case .turkish:
+      ("Cevapsız arama", "Cevapsız görüntülü arama", "Yeni mesaj", "Yeni grup mesajı", "Grup daveti")
+    }
+  }
+}

@@ -1,0 +1,115 @@
+// Keys change while the gateway runs: the files that hold them are looked at, and lanes whose credentials are new rotate.
+//
+// A rotation of an APNs key changes its id as well, which stands in the configuration, so that file is read again too. Only
+// credentials are taken from it; whatever else changed takes a restart.
+
+import Logging
+import Queue
+import Runtime
+
+/// Looks after the credentials of all lanes. An actor on the gateway's loop.
+actor CredentialWatcher {
+  /// A lane as it was made.
+  struct Lane {
+    var app: String
+    var kind: ProviderKind
+    var provider: LaneProvider
+  }
+
+  /// How often the files are looked at.
+  static let interval = Nanoseconds.seconds(2)
+
+  nonisolated let loop: EventLoop
+  nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private let source: ConfigurationFile
+  private let logger: Logger
+  private var factory: ProviderFactory
+  private var configuration: GatewayConfiguration
+  private var lanes: [Lane]
+  private var stamps: [String: FileStamp]
+  private var timer: EventLoop.Timer?
+  private var isStopped = false
+
+  init(
+    source: ConfigurationFile, configuration: GatewayConfiguration, factory: ProviderFactory, lanes: [Lane],
+    logger: Logger
+  ) {
+    self.source = source
+    self.configuration = configuration
+    self.factory = factory
+    self.loop = factory.loop
+    self.lanes = lanes
+    self.logger = logger
+    stamps = Self.stamps(of: configuration, source)
+  }
+
+  func start() { plan() }
+
+  func stop() {
+    isStopped = true
+    timer?.cancel()
+  }
+
+  private func plan() {
+    guard !isStopped else { return }
+    timer = loop.schedule(at: loop.now + Self.interval) { [weak self] in
+      guard let self else { return }
+      assumeIsolated { watcher in
+        _ = Task {
+          await watcher.look()
+          watcher.plan()
+        }
+      }
+    }
+  }
+
+  private func look() async {
+    let now = Self.stamps(of: configuration, source)
+    guard now != stamps else { return }
+    stamps = now
+    await reload()
+  }
+
+  /// Reads everything anew, and rotates what has changed.
+  func reload() async {
+    do throws(ConfigurationError) {
+      configuration = try source.load()
+    } catch {
+      logger.error(
+        "The configuration was not read again: what is in use stays", metadata: ["problems": "\(error)"])
+      return
+    }
+    stamps = Self.stamps(of: configuration, source)
+    for index in lanes.indices { await renew(index) }
+  }
+
+  private func renew(_ index: Int) async {
+    let lane = lanes[index]
+    let metadata: Logger.Metadata = ["app": "\(lane.app)", "provider": "\(lane.kind.rawValue)"]
+    guard let app = configuration.apps.first(where: { $0.name == lane.app }), app.providers.contains(lane.kind) else {
+      logger.warning("A lane is no longer in the configuration; it is served until the restart", metadata: metadata)
+      return
+    }
+    do {
+      guard let rotation = try factory.rotation(of: lane.provider, lane.kind, to: app) else { return }
+      lanes[index].provider.identity = rotation.identity
+      await rotation.apply()
+      logger.notice("A lane's credentials have changed", metadata: metadata)
+    } catch {
+      logger.error(
+        "New credentials cannot be used: what is in use stays",
+        metadata: metadata.merging(["reason": "\(error)"]) { $1 })
+    }
+  }
+
+  private static func stamps(
+    of configuration: GatewayConfiguration, _ source: ConfigurationFile
+  ) -> [String: FileStamp] {
+    var files = configuration.apps.flatMap {
+      [$0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile].compactMap(\.self)
+    }
+    if let path = source.path { files.append(path) }
+    return Dictionary(files.compactMap { file in FileStamp(path: file).map { (file, $0) } }) { first, _ in first }
+  }
+}

@@ -1,0 +1,18 @@
+// SIGHUP: read the credentials again.
+
+import ServiceLifecycle
+import UnixSignals
+
+/// Runs an action at each SIGHUP until shutdown.
+struct HangUpService: Service {
+  private let action: @Sendable () async -> Void
+
+  init(action: @escaping @Sendable () async -> Void) {
+    self.action = action
+  }
+
+  func run() async {
+    let signals = await UnixSignalsSequence(trapping: .sighup)
+    for await _ in signals.cancelOnGracefulShutdown() { await action() }
+  }
+}

@@ -1,0 +1,43 @@
+// How APNs is asked and what it answers, for `HTTP2Sender`.
+
+internal import Runtime
+
+/// One app's topic at the two environments.
+struct APNsFormat: HTTP2PushFormat {
+  var authorizationScheme: StaticString { "bearer " }
+  var tokenRefusedReason: String { "ExpiredProviderToken" }
+  var resendsMax: Int { 2 }
+  /// 403 UnrelatedKeyIdInToken otherwise.
+  var bindsConnectionsToKeys: Bool { true }
+
+  /// Production and sandbox: most deployments never meet a sandbox token.
+  let endpoints: [HTTP2Endpoint]
+  private let production: APNsRequestWriter
+  private let sandbox: APNsRequestWriter
+
+  init(_ configuration: APNsConfiguration) {
+    endpoints = [configuration.production, configuration.sandbox]
+    production = APNsRequestWriter(authority: configuration.production.authority, topic: configuration.topic)
+    sandbox = APNsRequestWriter(authority: configuration.sandbox.authority, topic: configuration.topic)
+  }
+
+  func endpoint(of request: borrowing PushRequest) -> Int { request.environment == .sandbox ? 1 : 0 }
+
+  func objection(to request: borrowing PushRequest) -> String? {
+    APNsRequestWriter.objection(to: request)?.rawValue
+  }
+
+  func write(
+    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into headers: inout HTTP2HeaderBlock
+  ) -> [UInt8] {
+    let writer = request.environment == .sandbox ? sandbox : production
+    writer.write(request, bearer: authorization, into: &headers)
+    return request.body
+  }
+
+  func read(
+    _ response: borrowing HTTP2Message, clock: any GatewayClock
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+    APNsReasonTable.read(response)
+  }
+}

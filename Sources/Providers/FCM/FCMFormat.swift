@@ -1,0 +1,38 @@
+// How FCM is asked and what it answers, for `HTTP2Sender`.
+
+internal import Runtime
+
+/// One project's messages.
+struct FCMFormat: HTTP2PushFormat {
+  var authorizationScheme: StaticString { "Bearer " }
+  var tokenRefusedReason: String { "UNAUTHENTICATED" }
+  var resendsMax: Int { 1 }
+  var bindsConnectionsToKeys: Bool { false }
+
+  let endpoints: [HTTP2Endpoint]
+  private let writer: FCMRequestWriter
+
+  init(_ configuration: FCMConfiguration) {
+    endpoints = [configuration.endpoint]
+    writer = FCMRequestWriter(authority: configuration.endpoint.authority, projectID: configuration.projectID)
+  }
+
+  func endpoint(of request: borrowing PushRequest) -> Int { 0 }
+
+  /// FCM itself says what is wrong with a message, and which field.
+  func objection(to request: borrowing PushRequest) -> String? { nil }
+
+  func write(
+    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into headers: inout HTTP2HeaderBlock
+  ) -> [UInt8] {
+    writer.write(bearer: authorization, into: &headers)
+    return FCMRequestWriter.body(request, now: loop.now)
+  }
+
+  func read(
+    _ response: borrowing HTTP2Message, clock: any GatewayClock
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+    let disposition = FCMReasonTable.read(response, wallMilliseconds: clock.wallMilliseconds())
+    return (disposition, disposition == .renewToken ? .unproven : .proven)
+  }
+}

@@ -1,0 +1,80 @@
+// The pools of a provider's endpoints and the token they use: what is replaced as a whole by a new key.
+
+internal import Runtime
+
+/// One key's connections. Confined to the provider's loop.
+final class HTTP2Channel {
+  /// The token in use.
+  private(set) var token: RenewingToken
+  private let pools: [HTTP2ConnectionPool]
+  /// Pools that connect as soon as there is a token.
+  private(set) var isWanted: [Bool]
+  private var isConnecting = false
+
+  /// - Parameters:
+  ///   - pools: one for each endpoint of the format.
+  ///   - isWanted: which are connected at the start.
+  init(_ token: RenewingToken, pools: [HTTP2ConnectionPool], isWanted: [Bool]) {
+    self.token = token
+    self.pools = pools
+    self.isWanted = isWanted
+    watchToken()
+  }
+
+  /// How many requests may usefully be in flight.
+  var capacity: Int { pools.reduce(0) { $0 + $1.capacity } }
+
+  /// Whether every pool that is to be connected is.
+  var isReady: Bool { isConnecting && zip(pools, isWanted).allSatisfy { $0.capacity > 0 || !$1 } }
+
+  func owns(_ pool: HTTP2ConnectionPool) -> Bool { pools.contains { $0 === pool } }
+
+  /// Fetches a token; the pools connect when it is there.
+  func start() { token.start() }
+
+  /// The pool of an endpoint; the first call connects it.
+  func pool(_ index: Int) -> HTTP2ConnectionPool {
+    if !isWanted[index] {
+      isWanted[index] = true
+      if isConnecting { pools[index].start() }
+    }
+    return pools[index]
+  }
+
+  /// Lets nothing leave until the token has been replaced.
+  func pause() {
+    for pool in pools { pool.pause() }
+  }
+
+  /// Uses another token on the same connections from now on.
+  func use(_ token: RenewingToken) {
+    self.token.stop()
+    self.token = token
+    watchToken()
+    if token.current != nil { tokenArrived() }
+  }
+
+  /// Refuses what waits, finishes what is in flight and closes.
+  func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
+    token.stop()
+    var open = pools.count
+    for pool in pools {
+      pool.shutDown(by: deadline) {
+        open -= 1
+        if open == 0 { completion() }
+      }
+    }
+  }
+
+  private func watchToken() {
+    token.didArrive = { [weak self] in self?.tokenArrived() }
+  }
+
+  private func tokenArrived() {
+    if !isConnecting {
+      isConnecting = true
+      for (pool, isWanted) in zip(pools, isWanted) where isWanted { pool.start() }
+    }
+    for pool in pools { pool.resume() }
+  }
+}

@@ -1,0 +1,56 @@
+// A try that did not end a delivery, as history keeps it.
+
+public import Runtime
+
+/// One failed try.
+public struct FailedAttempt: Sendable {
+  /// No list of them grows beyond this: the oldest go.
+  public static let keptMax = 20
+
+  /// When its outcome was known.
+  public var at: Instant
+  /// Which try it was, from 1.
+  public var attempt: Int32
+  /// The HTTP status; 0 where there was none.
+  public var status: UInt16
+  /// Why, in the provider's word or ours.
+  public var reason: String
+
+  public init(at: Instant, attempt: Int32, status: UInt16, reason: String) {
+    self.at = at
+    self.attempt = attempt
+    self.status = status
+    self.reason = reason
+  }
+}
+
+extension [FailedAttempt] {
+  /// Adds one, and forgets the oldest where there are too many.
+  public mutating func note(_ failure: FailedAttempt) {
+    if count >= FailedAttempt.keptMax { removeFirst() }
+    append(failure)
+  }
+
+  /// What `push.history.failures` holds, as JSON text; nil for none.
+  func json(_ clock: DatabaseClock) -> [UInt8]? {
+    guard !isEmpty else { return nil }
+    var writer = JSONWriter()
+    writer.beginArray()
+    for failure in self {
+      writer.beginObject()
+      if let at = clock.microseconds(at: failure.at) {
+        writer.key("at")
+        writer.string(UTCTime(microseconds: at).iso8601)
+      }
+      writer.key("attempt")
+      writer.integer(Int64(failure.attempt))
+      writer.key("status")
+      writer.integer(Int64(failure.status))
+      writer.key("reason")
+      writer.string(failure.reason.utf8.filter { $0 != 0 })  // jsonb has no NUL either
+      writer.endObject()
+    }
+    writer.endArray()
+    return writer.bytes
+  }
+}

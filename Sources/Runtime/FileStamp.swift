@@ -1,0 +1,30 @@
+// Whether a file is still the one that was read.
+
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+
+/// What changes when a file is written or replaced, links followed: a secret that is mounted by a symbolic link counts too.
+public struct FileStamp: Hashable, Sendable {
+  private let device: UInt64
+  private let inode: UInt64
+  private let size: Int64
+  private let modifiedAtNanoseconds: Int64
+
+  /// The file as it is now; nil when there is none.
+  public init?(path: String) {
+    var status = stat()
+    guard unsafe stat(path, &status) == 0 else { return nil }
+    device = UInt64(truncatingIfNeeded: status.st_dev)
+    inode = UInt64(truncatingIfNeeded: status.st_ino)
+    size = Int64(status.st_size)
+    #if canImport(Darwin)
+    let time = status.st_mtimespec
+    #else
+    let time = status.st_mtim
+    #endif
+    modifiedAtNanoseconds = Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
+  }
+}

@@ -1,0 +1,42 @@
+// A time of day as people and Postgres read it.
+
+/// A point on the wall's time line, broken into fields of the proleptic Gregorian calendar.
+public struct UTCTime: Sendable, Equatable {
+  public let year: Int64
+  /// 1 to 12.
+  public let month: Int64
+  /// 1 to 31.
+  public let day: Int64
+  /// Microseconds since midnight.
+  public let microsecondOfDay: Int64
+
+  /// - Parameter microseconds: since 1970-01-01T00:00:00Z; may be negative.
+  public init(microseconds: Int64) {
+    let perDay: Int64 = 86_400_000_000
+    let remainder = microseconds % perDay
+    microsecondOfDay = remainder < 0 ? remainder + perDay : remainder
+    // Days are counted from 0000-03-01, so that a leap day is the last of its year; 400 years have 146,097 days.
+    let days = (microseconds - microsecondOfDay) / perDay + 719_468
+    let era = (days >= 0 ? days : days - 146_096) / 146_097
+    let dayOfEra = days - era * 146_097
+    let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+    let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+    let shiftedMonth = (5 * dayOfYear + 2) / 153  // 0 is March
+    day = dayOfYear - (153 * shiftedMonth + 2) / 5 + 1
+    month = shiftedMonth < 10 ? shiftedMonth + 3 : shiftedMonth - 9
+    year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
+  }
+
+  /// `2026-11-21T09:05:07.000123Z` (RFC 3339); years outside 0 to 9999 get the digits they need.
+  public var iso8601: String {
+    let second = microsecondOfDay / 1_000_000
+    return
+      "\(padded(year, 4))-\(padded(month, 2))-\(padded(day, 2))T\(padded(second / 3600, 2)):\(padded(second / 60 % 60, 2)):"
+      + "\(padded(second % 60, 2)).\(padded(microsecondOfDay % 1_000_000, 6))Z"
+  }
+
+  private func padded(_ number: Int64, _ width: Int) -> String {
+    let digits = String(number)
+    return String(repeating: "0", count: max(0, width - digits.count)) + digits
+  }
+}

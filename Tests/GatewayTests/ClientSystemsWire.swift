@@ -1,0 +1,68 @@
+// What the tests of client systems and rules share: a call in the backend's words, and pushes as a phone gets them.
+
+import Foundation
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+extension GatewayHarness {
+  /// A gateway whose only app speaks this dialect.
+  static func speaking(
+    _ dialect: String, simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(),
+    _ body: (GatewayHarness) async throws -> Void
+  ) async throws {
+    let dialect = try #require(try ShippedDialects.named(dialect))
+    try await with(simulators: configuration) {
+      $0.apps[0].dialect = dialect
+    } _: {
+      try await body($0)
+    }
+  }
+
+  /// Inserts a call as a backend does.
+  func ring(_ payload: String, _ recipients: String, kind: String = "incoming_call", seconds: Int? = nil) async throws {
+    try await database.execute(
+      """
+      insert into push.outbox (app, kind, payload, recipients, ring_seconds)
+      values ('porteiro', '\(kind)', $json$\(payload)$json$, $json$\(recipients)$json$,
+        \(seconds.map(String.init) ?? "null"))
+      """)
+  }
+
+  func end(_ callID: String, _ reason: String = "ended") async throws {
+    _ = try await database.value("select push.end_call('\(callID)', '\(reason)')")
+  }
+
+  func answer(_ callID: String, by user: String) async throws {
+    _ = try await database.value("select push.answer_call('\(callID)', '\(user)')")
+  }
+
+  /// `provider kind outcome user` of everything finished, sorted.
+  func history() async throws -> [String] {
+    try await database.value(
+      """
+      select coalesce(string_agg(concat_ws(' ', provider, kind, outcome, user_id), ','
+        order by provider, kind, user_id, n), '') from push.delivery_history
+      """
+    ).split(separator: ",").map(String.init)
+  }
+}
+
+/// Tokens of the right form, one a name.
+enum PhoneToken {
+  static let voip = String(repeating: "ab", count: 32)
+  static let alert = String(repeating: "cd", count: 32)
+  static func fcm(_ name: String) -> String { "fcm-registration-token-of-\(name)" }
+  static func expo(_ name: String) -> String { "ExponentPushToken[\(name)]" }
+}
+
+extension AcceptedPush {
+  /// The payload as another JSON parser reads it.
+  func object() throws -> [String: Any] { try parse(Data(payload)) }
+}
+
+extension [AcceptedPush] {
+  func to(_ token: String) throws -> [[String: Any]] { try filter { $0.token == token }.map { try $0.object() } }
+}

@@ -1,0 +1,37 @@
+// What the tests of the configuration write and read.
+
+import Foundation
+
+@testable import Gateway
+
+/// A folder with the files a configuration names; removed with its owner.
+final class ConfigurationFolder {
+  let path: String
+
+  init() throws {
+    path = FileManager.default.temporaryDirectory.appendingPathComponent("configuration-\(UUID())").path
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+    for name in ["key.p8", "account.json", "token", "ca.pem"] { try write("x", to: name) }
+  }
+
+  deinit { try? FileManager.default.removeItem(atPath: path) }
+
+  func write(_ text: String, to name: String) throws {
+    try text.write(toFile: path + "/" + name, atomically: true, encoding: .utf8)
+  }
+
+  func load(_ yaml: String, _ environment: [String: String] = [:]) throws -> GatewayConfiguration {
+    try write(yaml, to: "gateway.yaml")
+    return try GatewayConfiguration.load(file: path + "/gateway.yaml", environment: environment)
+  }
+
+  /// The message without the folder's name; empty when nothing is wrong.
+  func message(_ yaml: String, _ environment: [String: String] = [:]) throws -> String {
+    do {
+      _ = try load(yaml, environment)
+      return ""
+    } catch let error as ConfigurationError {
+      return error.description.replacing(path + "/", with: "")
+    }
+  }
+}

@@ -1,0 +1,140 @@
+// Messages, group messages, invitations and missed calls that a backend asks for, read the way the apps read them.
+
+import Foundation
+import Providers
+import Queue
+import Testing
+
+@testable import Gateway
+
+@Suite struct DialectNotificationTests {
+  private static let chatKinds = [
+    ("message", "New message"), ("group_message", "New group message"), ("group_invite", "Group invitation"),
+  ]
+  private static let routes: [(dialect: String, provider: ProviderKind)] =
+    ShippedDialects.names.flatMap { [($0, ProviderKind.apns), ($0, .fcm)] } + [("intercom", .expo), ("twilio", .expo)]
+
+  private func fixture(_ kind: String) -> DeliveryFixture {
+    var fixture = DeliveryFixture()
+    fixture.kind = .notification
+    fixture.callKind = kind
+    fixture.payload = [
+      "callId": "m-1", "from": "bob@example.org", "fromName": "Bob", "chatId": "room-7", "text": "SECRET",
+      "body": "SECRET", "metadata": ["preview": "SECRET"],
+    ]
+    return fixture
+  }
+
+  // MARK: CommEazy
+
+  @Test(arguments: chatKinds)
+  func `commeazy's router gets its four keys over FCM, all strings, and no text`(kind: String, text: String) throws {
+    let data = try fixture(kind).body("commeazy", .fcm)
+    #expect(
+      data as? [String: String] == [
+        "type": kind, "chatId": "room-7", "senderJid": "bob@example.org", "senderName": "Bob", "callId": "m-1",
+        "timestamp": "1750000000000", "expiresAt": "1750000060000", "seq": "3",
+      ])
+  }
+
+  @Test(arguments: chatKinds)
+  func `commeazy shows over APNs who wrote, and that something came`(kind: String, text: String) throws {
+    let body = try fixture(kind).body("commeazy", .apns)
+    let aps = body["aps"] as! [String: Any]
+    #expect(aps["alert"] as? [String: String] == ["title": "Bob", "body": text])
+    #expect(aps["thread-id"] as? String == "room-7")
+    #expect(aps["category"] as? String == kind)
+    #expect(aps["sound"] as? String == "default")
+    #expect(body["type"] as? String == kind)
+    #expect(body["chatId"] as? String == "room-7")
+    #expect(body["senderJid"] as? String == "bob@example.org")
+    #expect(body["senderName"] as? String == "Bob")
+    #expect(
+      Set(body.keys) == [
+        "aps", "type", "chatId", "senderJid", "senderName", "callId", "timestamp", "expiresAt", "seq",
+      ])
+  }
+
+  @Test func `commeazy cannot route a message without its chat`() {
+    var fixture = fixture("message")
+    fixture.payload["chatId"] = nil
+    for provider in [ProviderKind.apns, .fcm] {
+      #expect(throws: PlanningFailure.missingField("chatId")) { try fixture.plan("commeazy", provider) }
+    }
+  }
+
+  // MARK: Every dialect
+
+  @Test(arguments: routes, chatKinds)
+  func `nothing but the sender and the chat leaves in a push about a message`(
+    route: (dialect: String, provider: ProviderKind), kind: (name: String, text: String)
+  ) throws {
+    let request = try fixture(kind.name).plan(route.dialect, route.provider)
+    let text = String(decoding: request.body, as: UTF8.self)
+    #expect(!text.contains("SECRET"))
+    #expect(request.kind == .notification)
+    #expect(request.collapseID == Array("m-1".utf8))
+    let body = try parse(Data(request.body))
+    let data = body["data"] as? [String: Any] ?? body
+    #expect(data["type"] as? String == kind.name)
+    #expect(data["chatId"] as? String == "room-7")
+    #expect(data["timestamp"] as? String == "1750000000000")
+    #expect(data["expiresAt"] as? String == "1750000060000")
+    #expect(data["seq"] as? String == "3")
+    if route.provider == .fcm { #expect(data["from"] == nil && data.values.allSatisfy { $0 is String }) }
+  }
+
+  @Test(arguments: routes.filter { $0.dialect != "commeazy" }, chatKinds)
+  func `the other dialects say who it is from, in the user's language`(
+    route: (dialect: String, provider: ProviderKind), kind: (name: String, text: String)
+  ) throws {
+    var fixture = fixture(kind.name)
+    func seen() throws -> [String?] {
+      let body = try fixture.body(route.dialect, route.provider)
+      let shown = (body["aps"] as? [String: Any])?["alert"] as? [String: Any] ?? body
+      let data = body["data"] as? [String: Any] ?? body
+      return [shown["title"], shown["body"], data[route.provider == .fcm ? "fromId" : "from"], data["fromName"]]
+        .map { $0 as? String }
+    }
+    #expect(try seen() == ["Bob", kind.text, "bob@example.org", "Bob"])
+    fixture.payload["chatId"] = nil
+    fixture.payload["fromName"] = nil
+    fixture.locale = "tr"
+    let turkish = ["message": "Yeni mesaj", "group_message": "Yeni grup mesajı", "group_invite": "Grup daveti"]
+    #expect(try seen() == ["bob@example.org", turkish[kind.name], "bob@example.org", "bob@example.org"])
+  }
+
+  @Test func `intercom has the text where expo-notifications shows it from, telnyx nothing to make a call of`() throws {
+    for (kind, text) in Self.chatKinds {
+      #expect(try fixture(kind).body("intercom", .fcm)["message"] as? String == text)
+      let telnyx = try fixture(kind).body("telnyx", .fcm)
+      #expect(telnyx["metadata"] == nil && telnyx["call_id"] == nil && telnyx["message"] == nil)
+    }
+  }
+
+  @Test(arguments: routes, [false, true])
+  func `a missed call the backend announces is the missed call of its dialect`(
+    route: (dialect: String, provider: ProviderKind), isVideo: Bool
+  ) throws {
+    var announced = DeliveryFixture()
+    announced.kind = .notification
+    announced.callKind = "missed_call"
+    announced.payload["metadata"] = ["isVideo": isVideo]
+    var missed = announced
+    missed.kind = .missedCall
+    missed.callKind = isVideo ? "video_call" : "incoming_call"
+    let (left, right) = (
+      try announced.plan(route.dialect, route.provider), try missed.plan(route.dialect, route.provider)
+    )
+    #expect(String(decoding: left.body, as: UTF8.self) == String(decoding: right.body, as: UTF8.self))
+    #expect(String(decoding: left.body, as: UTF8.self).contains(isVideo ? "Missed video call" : "Missed call"))
+    #expect(left.kind == .missedCall && left.collapseID == right.collapseID)
+  }
+
+  @Test(arguments: ["", "invite", "cancel", "incoming_call", "video_call", "poke", "message "])
+  func `a notification is never taken for a call`(kind: String) {
+    for provider in ProviderKind.allCases {
+      #expect(throws: PlanningFailure.noTemplate) { try fixture(kind).plan("intercom", provider) }
+    }
+  }
+}

@@ -1,0 +1,208 @@
+// What happens after the first answer was no: the other environment, the next channel, the receipt, the quarantine.
+
+import Foundation
+import Queue
+import Runtime
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite("Second chances", .serialized, .timeLimit(.minutes(2)))
+struct SecondChanceTests {
+  private static let expoToken = "ExponentPushToken[aBcDeFgHiJkLmNoPqRsTuV]"
+  private static let goodVoIP = String(repeating: "ab", count: 32)
+
+  private static func hex(_ prefix: String, _ number: Int = 0) -> String {
+    let digits = String(number)
+    return prefix + String(repeating: "0", count: 64 - prefix.count - digits.count) + digits
+  }
+
+  /// Enqueues a call to the recipients (JSON) and waits until nothing is owed.
+  private func ring(_ gateway: GatewayHarness, _ callID: String, _ recipients: String) async throws {
+    let call = GatewayHarness.baseCallData(callID)
+    try await gateway.database.execute("select push.enqueue_call('\(call)', '\(recipients)', 'porteiro')")
+    try await gateway.settled()
+  }
+
+  /// One line a finished push, in the order of their numbers.
+  private func history(_ gateway: GatewayHarness, _ columns: String) async throws -> [String] {
+    try await gateway.database.value(
+      "select string_agg(concat_ws(' ', \(columns)), ',' order by n) from push.delivery_history"
+    ).split(separator: ",").map(String.init)
+  }
+
+  // MARK: - Fallback
+
+  @Test("fallback: a dead VoIP token's user is rung over Expo within the window, and it is recorded as such")
+  func fallback() async throws {
+    try await GatewayHarness.with { gateway in
+      try await ring(
+        gateway, "call-1",
+        #"[{"userId": "u", "voipPushToken": "\#(Self.hex("deadbeef"))", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#)
+      #expect(
+        try await history(gateway, "provider, kind, outcome, reason, fallback_of") == [
+          "apns invite dead Unregistered", "expo invite delivered 0",
+        ])
+      #expect(await gateway.simulators.expo.accepted.map(\.token) == [Self.expoToken])
+      let story = try await gateway.database.value(
+        "select concat_ws(' ', provider, reason) from push.timeline('call-1') where event = 'fallback'")
+      #expect(story == "expo Unregistered")
+    }
+  }
+
+  @Test("fallback: a token that gets too many pushes is tried once more, then the user's next channel")
+  func tooManyRequests() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([FaultRule(provider: .apns, fault: .reason("TooManyRequests"))])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      try await ring(
+        gateway, "call-2",
+        #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#)
+      #expect(
+        try await history(gateway, "provider, outcome, reason, attempts") == [
+          "apns dead TooManyRequests 2", "expo delivered 1",
+        ])
+      #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
+    }
+  }
+
+  @Test("fallback: a pause longer than the ring window is not waited for; the user's next channel rings at once")
+  func longPause() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("QUOTA_EXCEEDED", retryAfter: 600))])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      try await ring(
+        gateway, "call-3",
+        #"[{"userId": "u", "fcmToken": "a-good-token-of-a-phone", "pushToken": "\#(Self.expoToken)", "platform": "android"}]"#)
+      #expect(
+        try await history(gateway, "provider, outcome, reason") == ["fcm expired QUOTA_EXCEEDED", "expo delivered"])
+    }
+  }
+
+  @Test("fallback: nothing is tried any more when the call has been answered meanwhile")
+  func fallbackAfterAnswer() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([
+      FaultRule(
+        provider: .apns, fault: Fault(.answer(status: nil, reason: "Unregistered", body: nil), delay: .milliseconds(300)))
+    ])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      let call = GatewayHarness.baseCallData("call-4")
+      let recipients =
+        #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)"}]"#
+      try await gateway.database.execute("select push.enqueue_call('\(call)', '\(recipients)', 'porteiro')")
+      while await gateway.simulators.apnsProduction.counters.refused.isEmpty {}
+      try await gateway.database.execute("select push.answer_call('call-4', 'someone else')")
+      try await gateway.settled()
+      #expect(try await history(gateway, "provider, kind, outcome") == ["apns invite dead"])
+      #expect(await gateway.simulators.expo.accepted.isEmpty)
+    }
+  }
+
+  // MARK: - The other environment
+
+  @Test("BadDeviceToken: a token of the sandbox registered for production rings there, and its registration is mended")
+  func otherEnvironment() async throws {
+    try await GatewayHarness.with { gateway in
+      let token = Self.hex("5a4db0")
+      try await gateway.database.execute("select push.register_device('u', 'porteiro', 'apns', '\(token)')")
+      try await ring(gateway, "call-5", #"["u"]"#)
+      #expect(try await history(gateway, "outcome, attempts") == ["delivered 2"])
+      #expect(await gateway.simulators.apnsSandbox.accepted.map(\.token) == [token])
+      while try await gateway.database.value("select environment from push.devices") != "sandbox" {}
+      #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
+    }
+  }
+
+  @Test("BadDeviceToken: a token that both environments refuse is dead")
+  func bothEnvironments() async throws {
+    try await GatewayHarness.with { gateway in
+      let token = Self.hex("dead4001")
+      try await ring(gateway, "call-6", #"[{"userId": "u", "voipPushToken": "\#(token)"}]"#)
+      #expect(try await history(gateway, "outcome, reason") == ["dead BadDeviceToken"])
+      while try await gateway.database.value("select string_agg(reason, ',') from push.token_invalidations")
+        != "BadDeviceToken"
+      {}
+    }
+  }
+
+  // MARK: - History
+
+  @Test("each failed attempt is in the history, with its time, status and reason")
+  func failures() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([FaultRule(provider: .apns, fault: .reason("ServiceUnavailable"), count: 2)])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      try await ring(gateway, "call-7", #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)"}]"#)
+      #expect(
+        try await history(
+          gateway,
+          """
+          outcome, attempts, (select string_agg(concat_ws('/', f ->> 'attempt', f ->> 'status', f ->> 'reason',
+            (f ->> 'at')::timestamptz between created_at and finished_at), '+') from jsonb_array_elements(failures) f)
+          """) == ["delivered 3 1/503/ServiceUnavailable/t+2/503/ServiceUnavailable/t"])
+    }
+  }
+
+  // MARK: - The mass-invalidation breaker
+
+  @Test("rule 10: when too many tokens die at once they are quarantined, not invalidated, until ops resume")
+  func massInvalidation() async throws {
+    try await GatewayHarness.with { settings in
+      settings.apps[0].invalidation = .init(deadPercent: 20, answersMin: 20, windowSeconds: 300)
+    } _: { gateway in
+      let good = (0..<15).map { #"{"userId": "good-\#($0)", "voipPushToken": "\#(Self.hex("ab", $0))"}"# }
+      let dead = (0..<15).map { #"{"userId": "dead-\#($0)", "voipPushToken": "\#(Self.hex("deadbeef", $0))"}"# }
+      try await ring(gateway, "call-8", "[\((good + dead).joined(separator: ","))]")
+      let quarantined = "select count(*) from push.quarantined_tokens"
+      while try await gateway.database.value(quarantined) != "15" {}
+      #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
+      #expect(
+        try await gateway.database.value(
+          "select count(*) from push.lanes where provider = 'apns' and invalidation_held_at is not null") == "1")
+
+      try await gateway.database.execute("select push.resume_invalidation('porteiro', 'apns', apply => true)")
+      #expect(try await gateway.database.value(quarantined) == "0")
+      #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "15")
+      // One more dead token is believed again.
+      try await ring(gateway, "call-9", #"[{"userId": "x", "voipPushToken": "\#(Self.hex("deadbeef", 99))"}]"#)
+      while try await gateway.database.value("select count(*) from push.token_invalidations") != "16" {}
+    }
+  }
+
+  // MARK: - Receipts
+
+  @Test("receipts: a push that Apple or Google refused after Expo took it invalidates its token")
+  func receipts() async throws {
+    try await GatewayHarness.with { settings in
+      settings.apps[0].expo?.receiptAfterMilliseconds = 100
+    } _: { gateway in
+      let dead = "ExponentPushToken[fault-receipt_DeviceNotRegistered-1]"
+      try await ring(
+        gateway, "call-10",
+        #"[{"userId": "a", "pushToken": "\#(dead)"}, {"userId": "b", "pushToken": "\#(Self.expoToken)"}]"#)
+      #expect(try await history(gateway, "outcome") == ["delivered", "delivered"])
+      while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {}
+      while try await gateway.database.value("select string_agg(token, ',') from push.token_invalidations") != dead {}
+      let reasons = "select string_agg(receipt_reason, ',') from push.delivery_history"
+      #expect(try await gateway.database.value(reasons) == "DeviceNotRegistered")
+    }
+  }
+
+  @Test("receipts: those of a gateway that is gone are read by the next")
+  func receiptsAcrossReplicas() async throws {
+    try await GatewayHarness.with { settings in
+      settings.apps[0].expo?.receiptAfterMilliseconds = 3_600_000
+    } _: { gateway in
+      try await ring(gateway, "call-11", #"[{"userId": "b", "pushToken": "\#(Self.expoToken)"}]"#)
+      #expect(try await gateway.database.value("select count(*) from push.expo_receipts") == "1")
+      try await gateway.stop()
+      try await gateway.database.execute("update push.expo_receipts set due_at = sent_at")
+      try await gateway.withReplicas(1) {
+        while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {}
+      }
+    }
+  }
+}

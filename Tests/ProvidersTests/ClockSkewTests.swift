@@ -1,0 +1,103 @@
+// How far the provider's clock is from ours.
+
+import Logging
+import Runtime
+import Simulators
+import Synchronization
+import Testing
+
+@testable import Providers
+
+/// Keeps what is logged as a warning.
+private struct WarningCatcher: LogHandler {
+  final class Lines: Sendable {
+    private let lines = Mutex<[Logger.Metadata]>([])
+    var all: [Logger.Metadata] { lines.withLock { $0 } }
+    func append(_ metadata: Logger.Metadata) { lines.withLock { $0.append(metadata) } }
+  }
+
+  let lines: Lines
+  var metadata: Logger.Metadata = [:]
+  var logLevel = Logger.Level.warning
+
+  subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+    get { metadata[key] }
+    set { metadata[key] = newValue }
+  }
+
+  func log(event: LogEvent) { lines.append(event.metadata ?? [:]) }
+}
+
+@Suite("Clock skew", .timeLimit(.minutes(1))) struct ClockSkewTests {
+  @Test(
+    "the provider's date is compared with our clock at the first answer; more than five seconds are warned of, once",
+    arguments: [-3600, 0, 30] as [Int64])
+  func measured(offset: Int64) async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.clockOffset = offset
+    let suite = try await SimulatorSuite.start(configuration)
+    let lines = WarningCatcher.Lines()
+    let bench = try ProviderBench<APNsProvider>(
+      suite, tokens: suite.material.apnsTokens(), logger: Logger(label: "test") { _ in WarningCatcher(lines: lines) })
+    await bench.start()
+    for tag in 0..<20 { #expect(await bench.push(tag).outcome.isAccepted) }
+    #expect(bench.reports.clockSkews.count == 1, "once a connection, then once a minute")
+    let skew = try #require(bench.reports.clockSkews.first)
+    #expect(abs(skew.seconds - Double(offset)) < 1.5)
+    #expect(lines.all.count == (offset == 0 ? 0 : 1))
+    #expect(lines.all.allSatisfy { $0["skew_seconds"] == "\(skew.seconds)" })
+
+    // A new connection measures anew; the same difference is not warned of again.
+    await suite.apnsProduction.goAway()
+    while await bench.push(bench.reports.results.count).connection == 0 {}
+    #expect(bench.reports.clockSkews.count == 2)
+    #expect(lines.all.count == (offset == 0 ? 0 : 1))
+    await bench.stop()
+    await suite.stop()
+  }
+
+  private let date = Array("Sun, 06 Nov 1994 08:49:37 GMT".utf8)
+  private let dateMilliseconds: Int64 = 784_111_777_000
+
+  @Test("an answer is looked at once a minute, and the first of each connection")
+  func due() {
+    var meter = ClockSkewMeter()
+    var now = Instant(nanoseconds: 0)
+    func measure(_ connection: Int) -> Nanoseconds? {
+      meter.measure(date[...], on: connection, now: now, wallMilliseconds: dateMilliseconds)
+    }
+    #expect(meter.isDue(0, sentAt: now))
+    #expect(measure(0) == .milliseconds(500))
+    #expect(!meter.isDue(0, sentAt: now))
+    #expect(meter.isDue(1, sentAt: now))
+    _ = measure(1)
+    now = now + .seconds(59)
+    #expect(!meter.isDue(0, sentAt: now) && !meter.isDue(1, sentAt: now))
+    now = now + .seconds(1)
+    #expect(meter.isDue(0, sentAt: now))
+  }
+
+  @Test("no date, or one that cannot be read, measures nothing", arguments: [nil, "", "yesterday", "Sun, 06 Nov"])
+  func unreadable(text: String?) {
+    var meter = ClockSkewMeter()
+    let bytes = text.map { Array($0.utf8)[...] }
+    #expect(meter.measure(bytes, on: 0, now: Instant(nanoseconds: 0), wallMilliseconds: 0) == nil)
+  }
+
+  @Test("a warning comes with a large difference, with its change, and every hour that it stays")
+  func warnings() {
+    var meter = ClockSkewMeter()
+    var now = Instant(nanoseconds: 0)
+    func warns(_ skew: Nanoseconds) -> Bool { meter.warns(of: skew, now: now) }
+    #expect(!warns(.seconds(5)))
+    #expect(warns(.seconds(-6)))
+    #expect(!warns(.seconds(-7)))
+    #expect(warns(.seconds(6)))
+    now = now + .seconds(3599)
+    #expect(!warns(.seconds(6)))
+    now = now + .seconds(1)
+    #expect(warns(.seconds(6)))
+    #expect(!warns(.zero))
+    #expect(warns(.seconds(6)))
+  }
+}

@@ -1,0 +1,148 @@
+// What the tests of the connections' rules share: providers at a server that does what it is told, requests, tokens.
+
+import HTTP2TestSupport
+import Logging
+import Runtime
+import Simulators
+import Synchronization
+
+@testable import Providers
+
+/// Gives the tokens "t1", "t2", … of a script: the next whenever one is refused.
+final class NumberedTokens: ProviderTokenSource {
+  private let prefix: String
+  private let count = Mutex(1)
+  init(_ prefix: String = "t") { self.prefix = prefix }
+
+  func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
+    let number = count.withLock { count in
+      if refused != nil { count += 1 }
+      return count
+    }
+    let now = SystemClock().wallMilliseconds()
+    return ProviderToken(
+      value: Array("\(prefix)\(number)".utf8), issuedAtMilliseconds: now, renewAtMilliseconds: now + 3_600_000)
+  }
+}
+
+/// Gives what a closure gives, which is told how often it was asked before.
+final class TokensFromClosure: ProviderTokenSource {
+  private let body: @Sendable (Int) throws(ProviderTokenError) -> ProviderToken
+  private let count = Mutex(0)
+  init(_ body: @escaping @Sendable (Int) throws(ProviderTokenError) -> ProviderToken) { self.body = body }
+
+  func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
+    try body(
+      count.withLock { count in
+        defer { count += 1 }
+        return count
+      })
+  }
+}
+
+/// A provider on its own loop, what it reports, and requests for it.
+struct ProviderBench<Provider: PushProvider> {
+  let provider: Provider
+  let reports = ProviderReports()
+
+  /// Returns when there is a connection.
+  func start() async {
+    await provider.start { [reports] in reports.receive($0) }
+    await reports.capacity { $0 > 0 }
+  }
+
+  func stop() async {
+    await provider.shutDown(by: provider.loop.now + .seconds(5))
+    provider.loop.stop()
+  }
+
+  func request(
+    _ tag: Int, environment: PushEnvironment = .production, within time: Nanoseconds = .seconds(30),
+    avoiding connection: Int? = nil
+  ) -> PushRequest {
+    PushRequest(
+      tag: UInt64(tag), deliveryID: DeliveryID(high: 7, low: UInt64(tag)), kind: .invite, environment: environment,
+      token: Array(String(repeating: "a1b2c3d4", count: 8).utf8), body: Array(#"{"callId":"c","from":"u"}"#.utf8),
+      collapseID: nil, deadline: provider.loop.now + time,
+      expiresAtMilliseconds: SystemClock().wallMilliseconds() + time.milliseconds, avoidedConnection: connection)
+  }
+
+  func requests(_ tags: Range<Int>) -> [PushRequest] { tags.map { request($0) } }
+
+  /// Sends one push and waits for its outcome; all pushes before must have theirs.
+  func push(_ tag: Int, avoiding connection: Int? = nil) async -> PushResult {
+    let count = reports.results.count + 1
+    await provider.send([request(tag, avoiding: connection)])
+    return await reports.results(count)[UInt64(tag)]!
+  }
+
+  /// Waits until so many changes of the capacity have been reported.
+  func capacities(_ count: Int) async -> [Int] {
+    while reports.capacities.count < count { await pass(.milliseconds(1)) }
+    return reports.capacities
+  }
+
+  /// Waits until the provider's loop has passed this time.
+  func pass(_ time: Nanoseconds) async {
+    let loop = provider.loop
+    await withCheckedContinuation { continuation in
+      loop.execute { loop.schedule(at: loop.now + time) { continuation.resume() } }
+    }
+  }
+}
+
+let silentLogger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+
+extension ProviderBench where Provider == APNsProvider {
+  init(
+    _ server: HTTP2TestServer, tokens: any ProviderTokenSource = NumberedTokens(), logger: Logger = silentLogger,
+    _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in },
+    configuration changeConfiguration: (inout APNsConfiguration) -> Void = { _ in }
+  ) throws {
+    let endpoint = try server.endpoint(host: "127.0.0.1")
+    var configuration = APNsConfiguration(topic: "com.example.app", production: endpoint, sandbox: endpoint)
+    configuration.pool.waitTimeout = .seconds(30)
+    change(&configuration.pool)
+    changeConfiguration(&configuration)
+    provider = APNsProvider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger)
+  }
+
+  init(_ suite: SimulatorSuite, tokens: any ProviderTokenSource, logger: Logger = silentLogger) throws {
+    let tls = try TLSContext.client(caFile: suite.material.authorityFile)
+    var configuration = APNsConfiguration(
+      topic: suite.material.identity.topic,
+      production: try HTTP2Endpoint(url: suite.endpoints.apnsProduction, tls: tls),
+      sandbox: try HTTP2Endpoint(url: suite.endpoints.apnsSandbox, tls: tls))
+    configuration.pool.waitTimeout = .seconds(30)
+    provider = APNsProvider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger)
+  }
+}
+
+extension ProviderBench where Provider == FCMProvider {
+  init(
+    _ server: HTTP2TestServer, tokens: any ProviderTokenSource = NumberedTokens(),
+    _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
+  ) throws {
+    var configuration = FCMConfiguration(projectID: "p", endpoint: try server.endpoint(host: "127.0.0.1"))
+    configuration.pool.waitTimeout = .seconds(30)
+    change(&configuration.pool)
+    provider = FCMProvider(configuration, tokens: tokens, loop: EventLoop(name: "fcm-test"), logger: silentLogger)
+  }
+}
+
+extension HTTP2TestServer.Exchange {
+  var authorization: String { message.headers.text("authorization") ?? "" }
+  /// Accepts the push, in APNs' way and in FCM's.
+  func accept() { respond(200, body: #"{"name":"projects/p/messages/1"}"#) }
+}
+
+extension PushOutcome {
+  var isAccepted: Bool { if case .accepted = self { true } else { false } }
+}
+
+extension SimulatorMaterial {
+  /// A source that signs with the simulator's own key.
+  func apnsTokens() -> APNsTokenSource {
+    APNsTokenSource(APNsCredentials(teamID: identity.teamID, keyID: identity.keyID, key: apnsKey))
+  }
+}

@@ -1,0 +1,334 @@
+// The rules of connections to APNs (docs/protocols.md §1), over real TLS.
+
+import HTTP2TestSupport
+import Runtime
+import Simulators
+import Synchronization
+import Testing
+
+@testable import Providers
+@testable import Runtime
+
+@Suite("Connection rules, APNs", .timeLimit(.minutes(2))) struct ConnectionRulesTests {
+  @Test("GOAWAY with a chosen last stream every 500 requests: of 50,000 pushes none is lost and none repeated")
+  func goAwayEvery500Requests() async throws {
+    let server = try HTTP2TestServer { exchange in
+      let last: Int32 = 999  // the 500th stream of a client
+      guard exchange.stream <= last else { return }  // above it: never processed
+      exchange.connection.note(exchange.message.headers.text("apns-id")!)
+      exchange.respond(200)
+      if exchange.stream == last { exchange.connection.session.goAway(lastStream: last) }
+    }
+    let bench = try ProviderBench<APNsProvider>(server)
+    await bench.start()
+    for start in stride(from: 0, to: 50_000, by: 2000) {
+      await bench.provider.send(bench.requests(start..<start + 2000))
+      _ = await bench.reports.results(start + 1000)
+    }
+    let results = await bench.reports.results(50_000)
+    #expect(results.values.allSatisfy { $0.outcome.isAccepted })
+    let seen = await server.perform { Array($0.notes.values) }
+    #expect(seen.count == 50_000)
+    #expect(seen.allSatisfy { $0 == 1 })
+    #expect(await server.perform { $0.connectionCount } >= 100)
+    await bench.stop()
+  }
+
+  @Test("a stream refused is sent again at once; its outcome is that of the second try")
+  func refusedStream() async throws {
+    let server = try HTTP2TestServer { exchange in
+      guard exchange.connection.number > 0 || exchange.stream > 1 else {
+        return exchange.connection.session.reset(exchange.stream, .refusedStream)
+      }
+      exchange.accept()
+    }
+    let bench = try ProviderBench<APNsProvider>(server)
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    #expect(await server.perform { $0.requestCount } == 2)
+    await bench.stop()
+  }
+
+  @Test(
+    "a stream reset for any other reason leaves the push in doubt; the connection serves on",
+    arguments: [HTTP2ErrorCode.internalError, .cancel, .enhanceYourCalm, .protocolError])
+  func resetStream(code: HTTP2ErrorCode) async throws {
+    let server = try HTTP2TestServer { exchange in
+      if exchange.stream == 1 { exchange.connection.session.reset(1, code) } else { exchange.accept() }
+    }
+    let bench = try ProviderBench<APNsProvider>(server)
+    await bench.start()
+    let result = await bench.push(0)
+    #expect(result.outcome == .unknown(reason: "ConnectionLost"))
+    #expect(result.sentAt != nil)
+    #expect(result.connection == 0)
+    #expect(await bench.push(1).outcome.isAccepted)
+    #expect(await server.perform { $0.requestCount } == 2)
+    #expect(await server.perform { $0.connectionCount } == 1)
+    await bench.stop()
+  }
+
+  @Test("SETTINGS that fall and rise at run time are obeyed, and the capacity says so")
+  func fallingAndRisingLimit() async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let bench = try ProviderBench<APNsProvider>(server) { $0.connectionsMax = 1 }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    for limit in [10, 3, 60] {
+      await server.perform { server in
+        server.notes = [:]
+        for connection in server.connections {
+          connection.session.limitStreams(to: UInt32(limit))
+          connection.flushLater()
+        }
+        // Holds what comes and answers when no more does: when the client has opened all it may.
+        server.handler = { exchange in
+          exchange.connection.hold(exchange)
+          let loop = exchange.connection.loop
+          loop.schedule(at: loop.now + .milliseconds(20)) { [weak server] in
+            guard let server, !server.held.isEmpty else { return }
+            server.notes["most", default: 0] = max(server.notes["most", default: 0], server.held.count)
+            for held in server.held { held.accept() }
+            server.held = []
+          }
+        }
+      }
+      await bench.reports.capacity { $0 == limit }
+      let before = bench.reports.results.count
+      await bench.provider.send(bench.requests(before..<before + 130))
+      let results = await bench.reports.results(before + 130)
+      #expect(results.values.allSatisfy { $0.outcome.isAccepted })
+      #expect(await server.perform { $0.notes["most"] } == limit)
+    }
+    await server.perform { $0.handler = { $0.accept() } }
+    await bench.stop()
+  }
+
+  @Test("PINGs go out with requests in flight and never without")
+  func pings() async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let bench = try ProviderBench<APNsProvider>(server) { $0.connection.pingInterval = .milliseconds(20) }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await bench.pass(.milliseconds(150))
+    #expect(await server.perform { $0.connections[0].received.pings } == 0)
+    await server.perform { server in
+      server.handler = { exchange in
+        let loop = exchange.connection.loop
+        loop.schedule(at: loop.now + .milliseconds(150)) { exchange.accept() }
+      }
+    }
+    #expect(await bench.push(1).outcome.isAccepted)
+    #expect(await server.perform { $0.connections[0].received.pings } > 0)
+    await bench.stop()
+  }
+
+  @Test("a connection that does not answer a PING is replaced; its requests are in doubt")
+  func unansweredPing() async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let bench = try ProviderBench<APNsProvider>(server) {
+      $0.connection.pingInterval = .milliseconds(20)
+      $0.connection.pingTimeout = .milliseconds(30)
+    }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await server.perform { $0.isMute = true }
+    await bench.provider.send(bench.requests(1..<6))
+    let results = await bench.reports.results(6)
+    for tag in 1..<6 { #expect(results[UInt64(tag)]?.outcome == .unknown(reason: "ConnectionLost")) }
+    await server.perform { server in
+      server.isMute = false
+      for connection in server.connections { connection.flushLater() }
+    }
+    let result = await bench.push(6)
+    #expect(result.outcome.isAccepted)
+    #expect(try #require(result.connection) > 0)
+    await bench.stop()
+  }
+
+  @Test("a server that hangs up on everyone is asked again after growing waits only")
+  func reconnectingIsNoHammering() async throws {
+    let loop = EventLoop(name: "closing-server")
+    let accepted = Mutex<[Instant]>([])
+    let listener = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
+    let port = listener.port
+    let sixth = AsyncStream<Void>.makeStream()
+    nonisolated(unsafe) let door = listener
+    loop.execute {
+      door.start { _ in  // the socket is closed as it goes
+        let count = accepted.withLock { accepted in
+          accepted.append(loop.now)
+          return accepted.count
+        }
+        if count == 6 { sixth.continuation.finish() }
+      }
+    }
+    var pool = APNsConfiguration.defaultPool
+    pool.backoff.base = .milliseconds(20)
+    let endpoint = HTTP2Endpoint(host: "127.0.0.1", port: port, tls: try TestCertificates.shared.client())
+    let provider = APNsProvider(
+      APNsConfiguration(topic: "t", production: endpoint, sandbox: endpoint, pool: pool), tokens: NumberedTokens(),
+      loop: EventLoop(name: "apns-test"), logger: silentLogger)
+    let bench = ProviderBench(provider: provider)
+    await provider.start { [reports = bench.reports] in reports.receive($0) }
+    // Requests that wait do not make it come back sooner.
+    await provider.send(bench.requests(0..<100))
+    for await _ in sixth.stream {}
+    let times = accepted.withLock { $0 }
+    for (index, (earlier, later)) in zip(times, times.dropFirst()).enumerated() {
+      #expect((later - earlier).milliseconds >= 10 << index, "wait \(index)")
+    }
+    await bench.stop()
+    loop.execute { door.close() }
+    loop.stop()
+  }
+
+  @Test("after ExpiredProviderToken there is a new token and a new connection, for the old one keeps refusing")
+  func expiredProviderToken() async throws {
+    let suite = try await SimulatorSuite.start()
+    let material = suite.material
+    let credentials = APNsCredentials(
+      teamID: material.identity.teamID, keyID: material.identity.keyID, key: material.apnsKey)
+    let tokens = TokensFromClosure { asked throws(ProviderTokenError) in
+      let now = SystemClock().wallMilliseconds()
+      return try APNsTokenSource.mint(credentials, wallMilliseconds: asked == 0 ? now - 2 * 3_600_000 : now)
+    }
+    let bench = try ProviderBench<APNsProvider>(suite, tokens: tokens)
+    await bench.start()
+    await bench.provider.send(bench.requests(0..<200))
+    let results = await bench.reports.results(200)
+    #expect(results.values.allSatisfy { $0.outcome.isAccepted })
+    let counters = await suite.apnsProduction.counters
+    #expect(counters.connections == 2)
+    #expect(counters.refused.keys.sorted() == ["ExpiredProviderToken"])
+    await bench.stop()
+    await suite.stop()
+  }
+
+  @Test("ExpiredProviderToken within 20 minutes of the last token mints no other", arguments: [false, true])
+  func youngExpiredProviderToken(isShared: Bool) async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      exchange.respond(403, body: #"{"reason":"ExpiredProviderToken"}"#)
+    }
+    let key = try SigningKey.generate(for: .es256)
+    let credentials = APNsCredentials(teamID: "TEAM123456", keyID: "KEY1234567", key: key)
+    let shared = SharedTokenSource(
+      identity: "key", ageMin: APNsTokenSource.replacementAgeMin, store: SharedTokenSourceTests.Store()
+    ) { _ throws(ProviderTokenError) in
+      try APNsTokenSource.mint(credentials, wallMilliseconds: SystemClock().wallMilliseconds())
+    }
+    let tokens: any ProviderTokenSource = isShared ? shared : APNsTokenSource(credentials)
+    let bench = try ProviderBench<APNsProvider>(server, tokens: tokens) { $0.backoff.base = .milliseconds(1) }
+    await bench.start()
+    await bench.provider.send(bench.requests(0..<5))
+    let results = await bench.reports.results(5)
+    #expect(results.values.allSatisfy { $0.outcome == .unauthorized(reason: "ExpiredProviderToken") })
+    #expect(await server.perform { $0.notes.count } == 1, "every request carried the same token")
+    await bench.stop()
+  }
+
+  @Test("TooManyProviderTokenUpdates: the older token is used on and the pushes are sent again")
+  func tooManyProviderTokenUpdates() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.tokenUpdateInterval = 20 * 60
+    let suite = try await SimulatorSuite.start(configuration)
+    let material = suite.material
+    let credentials = APNsCredentials(
+      teamID: material.identity.teamID, keyID: material.identity.keyID, key: material.apnsKey)
+    let tokens = TokensFromClosure { asked throws(ProviderTokenError) in
+      let now = SystemClock().wallMilliseconds()
+      let token = try APNsTokenSource.mint(credentials, wallMilliseconds: asked == 0 ? now - 60_000 : now)
+      // The first is to be renewed as soon as can be: much too early.
+      return ProviderToken(
+        value: token.value, issuedAtMilliseconds: token.issuedAtMilliseconds,
+        renewAtMilliseconds: asked == 0 ? 0 : now + 3_000_000)
+    }
+    let bench = try ProviderBench<APNsProvider>(suite, tokens: tokens)
+    await bench.start()
+    var sent = 0
+    while await suite.apnsProduction.counters.refused["TooManyProviderTokenUpdates"] == nil, sent < 100_000 {
+      await bench.provider.send(bench.requests(sent..<sent + 20))
+      sent += 20
+      _ = await bench.reports.results(sent)
+    }
+    await bench.provider.send(bench.requests(sent..<sent + 100))
+    let results = await bench.reports.results(sent + 100)
+    #expect(results.values.allSatisfy { $0.outcome.isAccepted })
+    let counters = await suite.apnsProduction.counters
+    #expect((1...20).contains(counters.refused["TooManyProviderTokenUpdates"] ?? 0), "only what was on the wire")
+    #expect(counters.refused.count == 1)
+    await bench.stop()
+    await suite.stop()
+  }
+
+  @Test("the retry after a 503 goes on another connection")
+  func retryOnAnotherConnection() async throws {
+    let server = try HTTP2TestServer { exchange in
+      if exchange.connection.number == 0, exchange.stream > 1 {
+        exchange.respond(503, body: #"{"reason":"ServiceUnavailable"}"#)
+      } else {
+        exchange.accept()
+      }
+    }
+    let bench = try ProviderBench<APNsProvider>(server)
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    let first = await bench.push(1)
+    #expect(first.outcome == .unavailable(reason: "ServiceUnavailable", after: nil))
+    #expect(first.connection == 0)
+    // There is no other yet: the retry does not wait for one, but one is opened.
+    let second = await bench.push(2, avoiding: first.connection)
+    #expect(second.connection == 0)
+    await bench.reports.capacity { $0 == 1001 }
+    let third = await bench.push(3, avoiding: second.connection)
+    #expect(third.outcome.isAccepted)
+    #expect(third.connection == 1)
+    await bench.stop()
+  }
+
+  @Test("of several addresses the first that serves is taken", arguments: ["first refuses", "first is silent"])
+  func severalAddresses(trouble: String) async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let loop = EventLoop(name: "silent-server")
+    let silent = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)  // never accepts
+    let firstPort = trouble == "first is silent" ? silent.port : try NghttpdServer.freePort()
+    #expect(try await dial([firstPort, server.port]) == nil)
+    #expect(await server.perform { $0.connectionCount } == 1)
+    loop.stop()
+  }
+
+  @Test("when no address serves, the error names the host and the last address")
+  func noAddressServes() async throws {
+    let ports = [try NghttpdServer.freePort(), try NghttpdServer.freePort()]
+    let error = try #require(try await dial(ports))
+    #expect(error.description.contains("localhost (127.0.0.1:\(ports[1]))"))
+  }
+
+  /// Dials a name that resolves to 127.0.0.1 at each of these ports; returns what was wrong.
+  private func dial(_ ports: [UInt16]) async throws -> TLSError? {
+    final class Keeper { var dialer: TLSDialer? }
+    let addresses = ports.map { SocketAddress(numericHost: "127.0.0.1", port: $0)! }
+    let context = try TestCertificates.shared.client()
+    let loop = EventLoop(name: "dialer-test")
+    defer { loop.stop() }
+    return await withCheckedContinuation { continuation in
+      loop.execute {
+        let keeper = Keeper()
+        keeper.dialer = TLSDialer(
+          host: "localhost", port: 443, context: context, addressTimeout: .seconds(30), loop: loop,
+          resolve: { _, _, loop, completion in loop.execute { completion(.success(addresses)) } }
+        ) { result in
+          keeper.dialer = nil
+          switch result {
+          case .success(let stream):
+            stream.close()
+            continuation.resume(returning: nil)
+          case .failure(let error): continuation.resume(returning: error)
+          }
+        }
+        keeper.dialer?.start()
+      }
+    }
+  }
+}

@@ -1,0 +1,204 @@
+// New keys while pushes are under way, over real TLS.
+
+import HTTP2TestSupport
+import Runtime
+import Simulators
+import Synchronization
+import Testing
+
+@testable import Providers
+
+@Suite("Credential rotation", .timeLimit(.minutes(2))) struct CredentialRotationTests {
+  @Test("an APNs key is rotated under load without a failed push, and the old key is not used afterwards")
+  func apnsUnderLoad() async throws {
+    let newKey = try SigningKey.generate(for: .es256)
+    var configuration = SimulatorSuite.Configuration()
+    configuration.apnsKeys = ["NEWKEY4321": try newKey.verifyingKey()]
+    let suite = try await SimulatorSuite.start(configuration)
+    let identity = suite.material.identity
+    let bench = try ProviderBench<APNsProvider>(suite, tokens: suite.material.apnsTokens())
+    await bench.start()
+
+    var sent = 0
+    func load(_ count: Int) async {
+      await bench.provider.send(bench.requests(sent..<sent + count))
+      sent += count
+      _ = await bench.reports.results(sent - count / 2)  // always some in flight
+    }
+    for _ in 0..<10 { await load(200) }
+    let capacityBefore = bench.reports.capacities.count
+    await bench.provider.rotate(
+      to: APNsTokenSource(APNsCredentials(teamID: identity.teamID, keyID: "NEWKEY4321", key: newKey)))
+    var isNewKeyInUse = false
+    for _ in 0..<200 where !isNewKeyInUse {
+      await load(200)
+      isNewKeyInUse = await suite.apnsProduction.accepted.last?.detail("kid") == "NEWKEY4321"
+    }
+    #expect(isNewKeyInUse)
+    _ = await bench.reports.results(sent)
+    let firstAfterwards = sent
+    for _ in 0..<10 { await load(200) }
+
+    let results = await bench.reports.results(sent)
+    #expect(results.count == sent)
+    #expect(results.values.allSatisfy { $0.outcome.isAccepted })
+    let accepted = await suite.apnsProduction.accepted
+    #expect(accepted.count == sent, "no push was sent twice")
+    #expect(Set(accepted.map { $0.detail("kid") }) == [identity.keyID, "NEWKEY4321"])
+    #expect(accepted[firstAfterwards...].allSatisfy { $0.detail("kid") == "NEWKEY4321" })
+    let counters = await suite.apnsProduction.counters
+    #expect(counters.refused.isEmpty)
+    // One stream until the new key has proved itself, then all: there was never none.
+    let capacities = bench.reports.capacities[capacityBefore...]
+    #expect(capacities.first == 1)
+    #expect(capacities.contains { $0 >= 1000 } && !capacities.contains(0))
+    await bench.stop()
+    await suite.stop()
+  }
+
+  @Test("what waits for a stream moves to the new connections, what is in flight is finished on the old one")
+  func waitingMoves() async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamsMax = 1
+    let server = try HTTP2TestServer(settings: settings) { exchange in
+      exchange.connection.note(exchange.authorization)
+      if exchange.connection.number == 0 { exchange.connection.hold(exchange) } else { exchange.accept() }
+    }
+    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old")) { $0.connectionsMax = 1 }
+    await bench.start()
+    await bench.provider.send(bench.requests(0..<10))
+    await bench.provider.rotate(to: NumberedTokens("new"))
+    let moved = await bench.reports.results(9)
+    #expect(moved[0] == nil)
+    #expect(moved.values.allSatisfy { $0.outcome.isAccepted && $0.connection == 1 })
+    await server.perform { server in for exchange in server.held { exchange.accept() } }
+    let all = await bench.reports.results(10)
+    #expect(all[0]?.outcome.isAccepted == true)
+    #expect(all[0]?.connection == 0)
+    #expect(await server.perform { $0.notes } == ["bearer old1": 1, "bearer new1": 9])
+    await bench.stop()
+  }
+
+  @Test("a push refused with the old key is sent again with the new one")
+  func refusedWithTheOldKey() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      if exchange.connection.number == 0 { exchange.connection.hold(exchange) } else { exchange.accept() }
+    }
+    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old"))
+    await bench.start()
+    await bench.provider.send(bench.requests(0..<2))
+    await bench.provider.rotate(to: NumberedTokens("new"))
+    _ = await bench.reports.results(1)  // the one that moved
+    await server.perform { server in
+      for exchange in server.held { exchange.respond(403, body: #"{"reason":"InvalidProviderToken"}"#) }
+    }
+    let results = await bench.reports.results(2)
+    #expect(results.values.allSatisfy { $0.outcome.isAccepted })
+    await bench.stop()
+  }
+
+  @Test("a new key that the provider refuses is reported as such")
+  func refusedKey() async throws {
+    let suite = try await SimulatorSuite.start()
+    let bench = try ProviderBench<APNsProvider>(suite, tokens: suite.material.apnsTokens())
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    let stranger = APNsCredentials(
+      teamID: suite.material.identity.teamID, keyID: suite.material.identity.keyID,
+      key: try SigningKey.generate(for: .es256))
+    await bench.provider.rotate(to: APNsTokenSource(stranger))
+    await bench.reports.capacity { $0 == 1 }
+    #expect(await bench.push(1).outcome == .unauthorized(reason: "InvalidProviderToken"))
+    await bench.stop()
+    await suite.stop()
+  }
+
+  @Test("credentials without a token change nothing; the next rotation does", arguments: [1, 3])
+  func noToken(failures: Int) async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      exchange.accept()
+    }
+    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old"))
+    await bench.start()
+    for tag in 0..<failures {
+      await bench.provider.rotate(
+        to: TokensFromClosure { _ throws(ProviderTokenError) in throw ProviderTokenError("no key") })
+      #expect(await bench.push(tag).outcome.isAccepted)
+    }
+    #expect(await server.perform { $0.notes } == ["bearer old1": failures])
+    await bench.provider.rotate(to: NumberedTokens("new"))
+    await bench.reports.capacity { $0 == 1 }
+    #expect(await bench.push(failures).outcome.isAccepted)
+    #expect(await server.perform { $0.notes["bearer new1"] } == 1)
+    await bench.stop()
+  }
+
+  @Test("an FCM service account is rotated on the connections there are, under load and without a failed push")
+  func fcmUnderLoad() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      exchange.accept()
+    }
+    let bench = try ProviderBench<FCMProvider>(server, tokens: NumberedTokens("old")) { $0.connectionsMax = 1 }
+    await bench.start()
+    var sent = 0
+    func load() async {
+      await bench.provider.send(bench.requests(sent..<sent + 200))
+      sent += 200
+      _ = await bench.reports.results(sent - 100)
+    }
+    for _ in 0..<10 { await load() }
+    await bench.provider.rotate(to: NumberedTokens("new"))
+    while await server.perform({ $0.notes["Bearer new1"] }) == nil, sent < 100_000 { await load() }
+    _ = await bench.reports.results(sent)
+    let oldOnes = await server.perform { $0.notes["Bearer old1"] }
+    for _ in 0..<10 { await load() }
+    let results = await bench.reports.results(sent)
+    #expect(results.values.allSatisfy { $0.outcome.isAccepted })
+    #expect(await server.perform { $0.requestCount } == sent)
+    #expect(await server.perform { $0.notes["Bearer old1"] } == oldOnes)
+    #expect(await server.perform { $0.connectionCount } == 1)
+    #expect(bench.reports.capacities == [100])
+    await bench.stop()
+  }
+
+  @Test("a new key takes over after a bounded time, although one of its connections cannot be made")
+  func boundedTime() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      exchange.accept()
+    }
+    let nobody = HTTP2Endpoint(
+      host: "127.0.0.1", port: try NghttpdServer.freePort(), tls: try TestCertificates.shared.client())
+    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old")) {
+      $0.waitTimeout = .milliseconds(10)
+    } configuration: {
+      $0.sandbox = nobody
+      $0.rotationTimeMax = .milliseconds(50)
+    }
+    await bench.start()
+    await bench.provider.send([bench.request(0, environment: .sandbox)])
+    #expect(await bench.reports.results(1)[0]?.outcome == .refused(reason: "NoConnection"))
+    #expect(await bench.push(1).outcome.isAccepted)
+    await bench.provider.rotate(to: NumberedTokens("new"))
+    await bench.reports.capacity { $0 == 1 }
+    #expect(await bench.push(2).outcome.isAccepted)
+    #expect(await server.perform { $0.notes } == ["bearer old1": 1, "bearer new1": 1])
+    await bench.stop()
+  }
+
+  @Test("shutting down in the middle of a rotation ends every request")
+  func shuttingDown() async throws {
+    let server = try HTTP2TestServer { $0.connection.hold($0) }
+    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old"))
+    await bench.start()
+    await bench.provider.send(bench.requests(0..<3))
+    await bench.provider.rotate(to: NumberedTokens("new"))
+    await bench.provider.shutDown(by: bench.provider.loop.now + .milliseconds(100))
+    let results = await bench.reports.results(3)
+    #expect(results.values.allSatisfy { !$0.outcome.isAccepted })
+    bench.provider.loop.stop()
+  }
+}

@@ -1,0 +1,139 @@
+// Every error of Expo's push service, in tickets, in receipts and of whole requests, from the simulator over the wire to
+// its outcome.
+
+import Runtime
+import Simulators
+import Testing
+
+@testable import Providers
+
+/// The errors of one push, as tickets and as receipts mean them.
+private let pushErrors: [(code: String, ticket: PushOutcome, receipt: PushOutcome)] = [
+  same("DeviceNotRegistered", .tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
+  same("MessageTooBig", .rejected(reason: "MessageTooBig")),
+  (
+    "MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false),
+    .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: true)
+  ),
+  same("MismatchSenderId", .unauthorized(reason: "MismatchSenderId")),
+  same("InvalidCredentials", .unauthorized(reason: "InvalidCredentials")),
+  same("DeveloperError", .rejected(reason: "DeveloperError")),
+  same("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
+  same("ProviderError", .unavailable(reason: "ProviderError", after: nil)),
+]
+
+private func same(_ code: String, _ outcome: PushOutcome) -> (String, PushOutcome, PushOutcome) {
+  (code, outcome, outcome)
+}
+
+/// The errors of a whole request; for a request of one message those about several are the last word.
+private let requestErrors: [(code: String, status: UInt16, outcome: PushOutcome)] = [
+  ("TOO_MANY_REQUESTS", 429, .throttled(reason: "TOO_MANY_REQUESTS", after: .seconds(7), isLaneWide: true)),
+  ("PUSH_TOO_MANY_EXPERIENCE_IDS", 400, .rejected(reason: "PUSH_TOO_MANY_EXPERIENCE_IDS")),
+  ("PUSH_TOO_MANY_NOTIFICATIONS", 400, .rejected(reason: "PUSH_TOO_MANY_NOTIFICATIONS")),
+  ("PUSH_TOO_MANY_RECEIPTS", 400, .rejected(reason: "PUSH_TOO_MANY_RECEIPTS")),
+  ("UNAUTHORIZED", 401, .unauthorized(reason: "UNAUTHORIZED")),
+]
+
+private let rows: [ReasonCode] =
+  pushErrors.map { ReasonCode("ticket \($0.code)", .reason($0.code), .outcome($0.ticket, status: 200)) }
+  + pushErrors.map { ReasonCode("receipt \($0.code)", Fault(.receipt($0.code)), .accepted) }
+  + requestErrors.map {
+    ReasonCode("\($0.status) \($0.code)", .reason($0.code, retryAfter: 7), .outcome($0.outcome, status: $0.status))
+  } + [
+    ReasonCode(
+      "500 INTERNAL_SERVER_ERROR", .reason("INTERNAL_SERVER_ERROR"),
+      .outcome(.unavailable(reason: "INTERNAL_SERVER_ERROR", after: nil), status: 500)),
+    ReasonCode(
+      "503 SERVICE_UNAVAILABLE", .reason("SERVICE_UNAVAILABLE", retryAfter: 3),
+      .outcome(.unavailable(reason: "SERVICE_UNAVAILABLE", after: .seconds(3)), status: 503)),
+    ReasonCode("502 HTML", Fault(.html), .outcome(.unavailable(reason: "HTTP502", after: nil), status: 502)),
+    ReasonCode(
+      "500 half a body", Fault(.malformed), .outcome(.unavailable(reason: "HTTP500", after: nil), status: 500)),
+  ]
+
+private func token(_ index: Int) -> String { "ExponentPushToken[row-\(index)-]" }
+
+private let body = #"{"title":"Incoming call","sound":"default","data":{"callId":"c1"}}"#
+
+@Suite(.simulators(.expo, rows, token: token), .serialized, .timeLimit(.minutes(2)))
+struct ReasonCodesExpoTests {
+  private func provider(_ change: (inout ExpoConfiguration) -> Void = { _ in }) throws -> ExpoProvider {
+    let simulators = try #require(SimulatorsTrait.simulators)
+    var configuration = ExpoConfiguration(
+      url: simulators.endpoints.expo, caFile: simulators.material.authorityFile)
+    change(&configuration)
+    return ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
+  }
+
+  @Test func theTablesHoldExactlyTheDocumentedCodes() {
+    let codes: Set = [
+      "DeviceNotRegistered", "MessageTooBig", "MessageRateExceeded", "MismatchSenderId", "InvalidCredentials",
+      "DeveloperError", "ExpoError", "ProviderError",
+    ]
+    #expect(Set(pushErrors.map(\.code)) == codes)
+    #expect(ExpoReasonTable.tickets.map(\.code) == pushErrors.map(\.code))
+    #expect(ExpoReasonTable.receipts.map(\.code) == pushErrors.map(\.code))
+    #expect(ExpoReasonTable.requests.map(\.code) == requestErrors.map(\.code))
+  }
+
+  @Test("Expo answers", arguments: rows.indices.map { RowIndex($0, rows) })
+  func outcome(index: RowIndex) async throws {
+    rows[index.place].check(try await provider().result(ofPushTo: token(index.place), body: body))
+  }
+
+  @Test("A receipt says", arguments: pushErrors.indices)
+  func receipt(index: Int) async throws {
+    let provider = try provider()
+    let reports = ProviderReports()
+    await provider.start { reports.receive($0) }
+    await provider.send([
+      .test(0, token: token(pushErrors.count + index), body: body),
+      .test(1, token: "ExponentPushToken[fine]", body: body),
+    ])
+    let results = await reports.results(2)
+    guard case .accepted(let bad?)? = results[0]?.outcome, case .accepted(let good?)? = results[1]?.outcome else {
+      Issue.record("not accepted")
+      return
+    }
+    let answer = await provider.receipts(of: [bad, good, "00000000-0000-7000-8000-000000000000"])
+    #expect(answer == .receipts([bad: pushErrors[index].receipt, good: .accepted(messageID: nil)]))
+    await provider.shutDown(by: SystemClock().now() + .seconds(5))
+    provider.loop.stop()
+  }
+
+  @Test("A question for receipts is refused as a whole", arguments: requestErrors.indices)
+  func receiptsRequest(index: Int) async throws {
+    let provider = try provider()
+    await provider.start { _ in }
+    let (code, _, outcome) = requestErrors[index]
+    #expect(await provider.receipts(of: ["a", "fault-\(code)-7"]) == .failed(outcome))
+    #expect(await provider.receipts(of: ["fault-html"]) == .failed(.unavailable(reason: "HTTP502", after: nil)))
+    await provider.shutDown(by: SystemClock().now() + .seconds(5))
+    provider.loop.stop()
+  }
+
+  @Test func ofManyProjectsInOneRequestOnlyWhatExpoRefusesByItselfFails() async throws {
+    let mixed = try #require(rows.firstIndex { $0.name.hasSuffix("PUSH_TOO_MANY_EXPERIENCE_IDS") })
+    let results = try await provider().results(
+      ofPushesTo: (0..<9).map { $0 == 4 ? token(mixed) : "ExponentPushToken[plain-\($0)]" }, body: body)
+    for tag in UInt64(0)..<9 {
+      if tag == 4 {
+        #expect(results[tag]?.outcome == .rejected(reason: "PUSH_TOO_MANY_EXPERIENCE_IDS"))
+      } else {
+        ReasonCode("", Fault(.accept), .accepted).check(results[tag])
+      }
+    }
+  }
+
+  @Test func requestsThatAreTooLongForExpoLeaveInHalves() async throws {
+    let provider = try provider {
+      $0.messagesMax = 250
+      $0.requestsMax = 1
+    }
+    let results = await provider.results(
+      ofPushesTo: (0..<600).map { "ExponentPushToken[many-\($0)]" }, body: body)
+    for result in results.values { ReasonCode("", Fault(.accept), .accepted).check(result) }
+    #expect(results.count == 600)
+  }
+}

@@ -1,0 +1,43 @@
+// The faults of the soak tests: stalls drawn from the token, and GOAWAYs that leave streams unprocessed.
+
+import Runtime
+import Testing
+
+@testable import Simulators
+
+@Suite("Stalls and cut-offs")
+struct StallAndCutOffTests {
+  @Test("a stall is the same for every request of a token, and spread over all tokens up to the longest")
+  func stalls() throws {
+    let longest = Nanoseconds.seconds(120)
+    var engine = FaultEngine(
+      FaultPlan([FaultRule(provider: .fcm, fault: Fault(.accept, stallMax: longest))]), for: .fcm)
+    var delays: [Int64] = []
+    for number in 0..<1_000 {
+      let token = Array("token-\(number)".utf8)[...]
+      let fault = engine.fault(for: token)
+      let delay = try #require(fault).delay
+      let again = engine.fault(for: token)
+      #expect(again == fault)
+      #expect(delay >= .zero && delay < longest)
+      delays.append(delay.milliseconds)
+    }
+    for quarter in 0..<4 {
+      let range = Int64(quarter) * 30_000..<Int64(quarter + 1) * 30_000
+      #expect((150...350).contains(delays.count { range.contains($0) }), "quarter \(quarter)")
+    }
+  }
+
+  @Test("a request that is cut off is not accepted, by any provider")
+  func cutOff() {
+    let plan = FaultPlan([
+      FaultRule(provider: .apns, fault: Fault(.cutOff)), FaultRule(provider: .fcm, fault: Fault(.cutOff)),
+    ])
+    var apns = APNsBench(faults: plan)
+    #expect(apns.send().delivery == .cutOff)
+    #expect(apns.journal.counters.refused == ["cutoff": 1])
+    var fcm = FCMBench(faults: plan)
+    #expect(fcm.send().delivery == .cutOff)
+    #expect(fcm.journal.accepted.isEmpty)
+  }
+}
