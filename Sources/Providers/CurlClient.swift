@@ -68,7 +68,8 @@ public final class CurlClient {
     loop.checkIsolated()
     let left = min(request.deadline - loop.now, configuration.totalTimeout)
     guard unsafe multi != nil else { return fail(.closed, completion) }
-    guard left > .zero else { return fail(.deadlinePassed, completion) }
+    let connectTimeout = min(configuration.connectTimeout, request.connectDeadline - loop.now)
+    guard left > .zero, connectTimeout > .zero else { return fail(.deadlinePassed, completion) }
     guard let scheme = CurlAddress.allowedScheme(of: request.url) else { return fail(.addressNotAllowed, completion) }
     guard request.headers.allSatisfy({ Self.isPlain($0.name) && Self.isPlain($0.value) }) else {
       return fail(.malformedRequest, completion)
@@ -77,7 +78,7 @@ public final class CurlClient {
       return fail(.other, completion)
     }
     transfer.prepare(
-      request, scheme: scheme, timeout: left, connectTimeout: configuration.connectTimeout, completion: completion)
+      request, scheme: scheme, timeout: left, connectTimeout: connectTimeout, completion: completion)
     running[transfer.id] = transfer
     unsafe curl_multi_add_handle(multi, transfer.handle)  // libcurl sets a timer of 0 and begins when it fires
   }

@@ -20,6 +20,8 @@ public struct CurlRequest: Sendable {
   public var isCompressible: Bool
   /// No answer is waited for after this instant; the client's own timeout may be earlier.
   public var deadline: Instant
+  /// Nothing leaves that has no connection by then.
+  public var connectDeadline = Instant.distantFuture
 
   public init(
     method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],

@@ -54,6 +54,11 @@ final class HTTP2Channel {
     if token.current != nil { tokenArrived() }
   }
 
+  /// Refuses those of these requests that wait for a stream.
+  func withdraw(_ requests: Set<Int>) {
+    for pool in pools { pool.withdraw(requests) }
+  }
+
   /// Refuses what waits, finishes what is in flight and closes.
   func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
     token.stop()

@@ -107,6 +107,11 @@ public final class HTTP2ConnectionPool {
     handle(.submitted(request, deadline: deadline, avoiding: avoided))
   }
 
+  /// Refuses those of these requests that wait for a connection.
+  public func withdraw(_ requests: Set<Int>) {
+    handle(.withdrawn(requests))
+  }
+
   /// Lets nothing leave until `resume`: for the time in which there are no credentials that the server would accept.
   /// What waits gives up as it always does.
   public func pause() {

@@ -19,6 +19,8 @@ struct HTTP2ConnectionPoolMachine {
     /// A request came, which would rather not have this connection.
     case submitted(RequestID, deadline: Instant, avoiding: ConnectionID?)
     /// A connection became ready, or the server changed its limit.
+    /// Those of them that wait are not to be sent any more.
+    case withdrawn(Set<RequestID>)
     case limited(ConnectionID, streamsMax: Int)
     /// A request got its answer, which says this about the connection.
     case answered(RequestID, ConnectionID, HTTP2ConnectionPool.Verdict)
@@ -121,6 +123,7 @@ struct HTTP2ConnectionPoolMachine {
     switch event {
     case .started: isStarted = true
     case .submitted(let request, let deadline, let avoided): submit(request, deadline, avoided, now, &actions)
+    case .withdrawn(let requests): withdraw(requests, &actions)
     case .limited(let id, let streamsMax):
       update(id) {
         if $0.state == .connecting { $0.state = .ready }
@@ -163,6 +166,18 @@ struct HTTP2ConnectionPoolMachine {
     requests[request] = entry
     waiting.append(request)
     earliestGiveUp = min(earliestGiveUp, entry.giveUpAt)
+  }
+
+  private mutating func withdraw(_ withdrawn: Set<RequestID>, _ actions: inout [Action]) {
+    var kept = HTTP2ConnectionPoolWaitingLine()
+    while let request = waiting.popFirst() {
+      if withdrawn.contains(request) {
+        actions.append(.refuse(request, reason: "Withdrawn"))
+      } else {
+        kept.append(request)
+      }
+    }
+    waiting = kept
   }
 
   private mutating func answered(

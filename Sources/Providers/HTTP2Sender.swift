@@ -84,6 +84,13 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     }
   }
 
+  /// Refuses those of these requests that wait for a stream.
+  func withdraw(_ tags: Set<UInt64>) {
+    let slots = Set(flights.occupied.filter { flights[$0].map { tags.contains($0.request.tag) } ?? false })
+    guard !slots.isEmpty else { return }
+    for channel in draining + [current] { channel.withdraw(slots) }
+  }
+
   /// Calls `completion` when every request has its outcome and the outcomes have been reported.
   func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
     isShuttingDown = true

@@ -31,7 +31,8 @@ public struct PushRequest: Sendable {
   public var body: [UInt8]
   /// Collapse id (`apns-collapse-id`, FCM `collapse_key`); at most 64 bytes, nil for none.
   public var collapseID: [UInt8]?
-  /// Nothing may leave after this instant, and no answer is waited for after it.
+  /// Nothing may leave after this instant. An answer to what has left is waited for a little longer, for it may say that the
+  /// deadline was missed.
   public var deadline: Instant
   /// The deadline on the wall, in milliseconds since 1970 (from the database's clock).
   public var expiresAtMilliseconds: Int64
@@ -79,7 +80,8 @@ public enum PushProviderEvent: Sendable {
 
 /// One provider account of one app: connections, credentials, request format. An actor on an event loop.
 ///
-/// `send` never blocks and never throws; every request comes back as one result, at the latest at its deadline.
+/// `send` never blocks and never throws; every request comes back as one result, a few seconds after its deadline
+/// at the latest.
 public protocol PushProvider: Actor {
   /// The loop the provider runs on.
   nonisolated var loop: EventLoop { get }
@@ -87,6 +89,8 @@ public protocol PushProvider: Actor {
   func start(report: @escaping @Sendable (PushProviderEvent) -> Void)
   /// Takes a batch over.
   func send(_ batch: [PushRequest])
+  /// Takes back those of these requests that have not left: each comes back `refused`, with the reason `Withdrawn`.
+  func withdraw(_ tags: Set<UInt64>)
   /// Finishes what is in flight, says goodbye to the peer (GOAWAY) and closes. Requests not sent yet come back `refused`;
   /// whatever has no answer at `deadline` comes back `unknown`. Returns when everything has been reported.
   func shutDown(by deadline: Instant) async

@@ -19,6 +19,8 @@ public final class HTTP2Connection {
     var tag: Int
     var stream: Int32 = 0
     var deadline: Instant
+    /// What becomes the deadline once the request has left.
+    var answerDeadline: Instant
     /// How many bytes the connection had put out before this request's HEADERS; nil while they are queued.
     var outputBefore: UInt64?
     var sentAt: Instant?
@@ -83,7 +85,8 @@ public final class HTTP2Connection {
   ///
   /// - Parameters:
   ///   - body: empty for none.
-  ///   - deadline: the latest time for an answer; `requestTimeout` may end it sooner.
+  ///   - deadline: nothing leaves after it, and an answer is waited for `lateAnswerTimeout` longer; `requestTimeout` may end it
+  ///     sooner.
   ///   - tag: comes back in `didEnd`, once.
   /// - Returns: false if the connection takes no requests; then the server never hears of it and `didEnd` is not called.
   public func request(
@@ -92,8 +95,9 @@ public final class HTTP2Connection {
     guard state == .ready else { return false }
     let now = loop.now
     if exchanges.isEmpty { lastReceivedAt = now }
-    let deadline = min(deadline, now + settings.requestTimeout)
-    let slot = exchanges.insert(Exchange(tag: tag, deadline: deadline))
+    let answerDeadline = min(deadline + settings.lateAnswerTimeout, now + settings.requestTimeout)
+    let deadline = min(deadline, answerDeadline)
+    let slot = exchanges.insert(Exchange(tag: tag, deadline: deadline, answerDeadline: answerDeadline))
     guard let stream = try? session.request(headers, body: body, tag: slot) else {
       exchanges.remove(slot)
       return false
@@ -257,8 +261,9 @@ public final class HTTP2Connection {
     var overdue: [Exchange] = []
     for slot in exchanges.occupied {
       guard let exchange = exchanges[slot], !exchange.isReported else { continue }
-      if exchange.deadline > now {
-        next = min(next, exchange.deadline)
+      let deadline = exchange.sentAt == nil ? exchange.deadline : exchange.answerDeadline
+      if deadline > now {
+        next = min(next, deadline)
       } else {
         exchanges[slot]?.isReported = true
         session.reset(exchange.stream, .cancel)

@@ -44,6 +44,9 @@ public struct HTTP2ConnectionSettings: Sendable {
   public var streamsMax = 1000
   /// How long an answer is waited for, if the request's deadline is not sooner.
   public var requestTimeout = Nanoseconds.seconds(10)
+  /// How much longer than its deadline the answer to a request that has left is waited for: it may say that the deadline was
+  /// missed, where silence says nothing.
+  public var lateAnswerTimeout = Nanoseconds.zero
   /// Silence with requests in flight after which a PING is sent; nil sends none.
   public var pingInterval: Nanoseconds? = .seconds(10)
   /// Silence after a PING after which the connection counts as lost.

@@ -255,7 +255,8 @@ actor Dispatcher {
     guard let outcome = judge(result, slot, entry, now) else { return }
     heed(outcome, entry.delivery.token, entry.lane, now)
     let disposition = policy.disposition(
-      of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles, deadline: entry.delivery.deadline,
+      of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
+      isRepeatable: entry.delivery.kind != .missedCall, deadline: entry.delivery.deadline,
       answeredAt: result.answeredAt, random: .random(in: 0..<1))
     switch disposition {
     case .settle(let ending, let reason):
@@ -312,16 +313,25 @@ actor Dispatcher {
     if isCounted { park(slot, after: wait, reason: reason, now) } else { giveBack(slot, now) }
   }
 
-  /// Nothing of these calls' invites may leave any more: what waits goes back to the outbox, which ends it as void; what is
-  /// with a provider is not sent again.
+  /// Nothing of these calls' invites may leave any more: what waits, here or at a provider, goes back to the outbox, which ends
+  /// it as void; what has left is not sent again.
   private func void(_ isMeant: (Int64) -> Bool) {
     let now = loop.now
+    var sent: [Int: Set<UInt64>] = [:]  // by lane
     for slot in held.occupied {
       guard let entry = held[slot], entry.delivery.kind == .invite, isMeant(entry.delivery.lease.outboxID) else {
         continue
       }
-      if entry.isWaiting { giveBack(slot, now) } else { held[slot]?.isVoid = true }
+      if entry.isWaiting {
+        giveBack(slot, now)
+      } else {
+        held[slot]?.isVoid = true
+        sent[entry.lane, default: []].insert(UInt64(slot))
+      }
     }
+    guard !sent.isEmpty else { return }
+    sendOutgoing()
+    for (lane, tags) in sent { lanes[lane].provider.takeBack(tags) }
   }
 
   /// What an outcome says about the token and the whole lane.

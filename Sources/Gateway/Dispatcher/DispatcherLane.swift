@@ -37,6 +37,15 @@ extension DispatcherLane {
 }
 
 extension PushProvider {
+  /// Takes back what has not left, from whatever loop the caller is on.
+  nonisolated func takeBack(_ tags: Set<UInt64>) {
+    if loop.isCurrent {
+      assumeIsolated { $0.withdraw(tags) }
+    } else {
+      loop.execute { self.assumeIsolated { $0.withdraw(tags) } }
+    }
+  }
+
   /// Hands a batch over from whatever loop the caller is on.
   nonisolated func take(_ batch: [PushRequest]) {
     if loop.isCurrent {

@@ -40,10 +40,14 @@ struct RetryPolicy: Sendable {
   /// - Parameters:
   ///   - attempts: attempts made so far, the one just answered included.
   ///   - throttles: how often the provider said that this very token gets too many pushes, this time included.
+  ///   - isRepeatable: whether showing it twice is better than perhaps not at all: a phone makes one call of two invites, but two
+  ///     missed
+  ///     calls stay two.
   ///   - answeredAt: when the outcome was known.
   ///   - random: uniform in 0..<1, for the jitter; drawn only when there is a wait.
   func disposition(
-    of outcome: PushOutcome, attempts: Int, throttles: Int = 0, deadline: Instant, answeredAt now: Instant,
+    of outcome: PushOutcome, attempts: Int, throttles: Int = 0, isRepeatable: Bool = true, deadline: Instant,
+    answeredAt now: Instant,
     random: @autoclosure () -> Double
   ) -> Disposition {
     switch outcome {
@@ -61,6 +65,8 @@ struct RetryPolicy: Sendable {
     case .throttled(let reason, let after, _), .unavailable(let reason, let after):
       let wait = jittered(attempts, random())
       return again(after: max(wait, after ?? wait), reason, isCounted: true, deadline, now)
+    case .unknown(let reason) where !isRepeatable:
+      return .settle(.dead, reason: reason)
     case .unknown(let reason), .unauthorized(let reason):
       return again(after: jittered(attempts, random()), reason, isCounted: true, deadline, now)
     }

@@ -32,6 +32,7 @@ public struct APNsConfiguration: Sendable {
     settings.connectionsMax = 2
     settings.probes = true
     settings.connection.streamsMax = 1000
+    settings.connection.lateAnswerTimeout = .seconds(5)
     settings.connection.session.peerStreamsMaxBeforeSettings = 1
     return settings
   }
@@ -64,6 +65,10 @@ public actor APNsProvider: PushProvider {
 
   public func send(_ batch: [PushRequest]) {
     sender.send(batch)
+  }
+
+  public func withdraw(_ tags: Set<UInt64>) {
+    sender.withdraw(tags)
   }
 
   /// Sends with the tokens of another key from now on, without a failed push: new connections are opened for it, for

@@ -17,6 +17,8 @@ public struct ExpoConfiguration: Sendable {
   /// Receipts of at most this many tickets may be asked for at a time. (The same page, "Push receipts")
   public var receiptsMax = 1_000
   public var requestTimeout = Nanoseconds.seconds(10)
+  /// How much longer than a message's deadline its ticket is waited for: it may say that the deadline was missed.
+  public var lateAnswerTimeout = Nanoseconds.seconds(5)
   /// Bytes of an answer, decompressed, that are read at most: a thousand receipts that all tell of an error at length.
   public var answerBytesMax = 4 << 20
 

@@ -2,17 +2,19 @@
 
 internal import Runtime
 
-/// The messages of a request between its leaving and its answer. Each gets one result: at the latest at its own
-/// deadline, although the request goes on for the others.
+/// The messages of a request between its leaving and its answer. Each gets one result: at the latest a
+/// little after its own deadline, although the request goes on for the others.
 final class ExpoFlight {
   let batch: [PushRequest]
   let startedAt: Instant
   /// The access token the request carries.
   let accessToken: String?
   var timer: EventLoop.Timer?
+  private let lateAnswerTimeout: Nanoseconds
   private var isAnswered: [Bool]
 
-  init(_ batch: [PushRequest], accessToken: String?, startedAt: Instant) {
+  init(_ batch: [PushRequest], accessToken: String?, startedAt: Instant, lateAnswerTimeout: Nanoseconds) {
+    self.lateAnswerTimeout = lateAnswerTimeout
     self.batch = batch
     self.accessToken = accessToken
     self.startedAt = startedAt
@@ -22,15 +24,17 @@ final class ExpoFlight {
   /// When the last message expires: the request need not wait longer.
   var latestDeadline: Instant { batch.lazy.map(\.deadline).max() ?? startedAt }
 
-  /// When the next unanswered message expires; nil when all are answered.
+  /// When the next unanswered message is given up; nil when all are answered.
   var earliestDeadline: Instant? {
-    batch.indices.lazy.filter { !self.isAnswered[$0] }.map { self.batch[$0].deadline }.min()
+    batch.indices.lazy.filter { !self.isAnswered[$0] }.map { self.batch[$0].deadline }.min().map {
+      $0 + lateAnswerTimeout
+    }
   }
 
-  /// Results for messages whose deadline has come before the answer.
+  /// Results for messages that are no longer waited for.
   func expire(at now: Instant) -> [PushResult] {
     answer(status: 0, sentAt: startedAt, now: now) { index in
-      batch[index].deadline <= now ? .unknown(reason: "TimedOut") : nil
+      batch[index].deadline + lateAnswerTimeout <= now ? .unknown(reason: "TimedOut") : nil
     }
   }
 

@@ -73,6 +73,10 @@ public actor ExpoProvider: PushProvider {
     endTurn()
   }
 
+  public func withdraw(_ tags: Set<UInt64>) {
+    finish(queue.remove(tags), with: .refused(reason: "Withdrawn"))
+  }
+
   /// Uses another access token from now on, or none. Pushes under way that are refused for the old one are sent again
   /// with the new one.
   public func rotate(accessToken: String?) {
@@ -122,11 +126,15 @@ public actor ExpoProvider: PushProvider {
   }
 
   private func makeRequest(_ batch: [PushRequest], on client: CurlClient, now: Instant) {
-    let flight = ExpoFlight(batch, accessToken: accessToken, startedAt: now)
+    let flight = ExpoFlight(
+      batch, accessToken: accessToken, startedAt: now, lateAnswerTimeout: configuration.lateAnswerTimeout)
     flights[ObjectIdentifier(flight)] = flight
     watch(flight)
     let body = ExpoRequestWriter.body(batch, now: now)
-    client.perform(request(ExpoRequestWriter.path, body: body, deadline: flight.latestDeadline)) {
+    var request = request(
+      ExpoRequestWriter.path, body: body, deadline: flight.latestDeadline + configuration.lateAnswerTimeout)
+    request.connectDeadline = flight.latestDeadline
+    client.perform(request) {
       self.land(flight, with: $0)
     }
   }

@@ -88,6 +88,9 @@ struct ExpoSendQueue {
     return remove { $0.deadline <= now }
   }
 
+  /// Takes out what waits of these.
+  mutating func remove(_ tags: Set<UInt64>) -> [PushRequest] { remove { tags.contains($0.tag) } }
+
   /// Takes out everything that waits.
   mutating func removeAll() -> [PushRequest] { remove { _ in true } }
 

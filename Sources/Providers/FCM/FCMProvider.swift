@@ -27,6 +27,7 @@ public struct FCMConfiguration: Sendable {
     settings.connectionsMax = 8
     settings.probes = false
     settings.connection.streamsMax = 100
+    settings.connection.lateAnswerTimeout = .seconds(5)
     return settings
   }
 }
@@ -57,6 +58,10 @@ public actor FCMProvider: PushProvider {
 
   public func send(_ batch: [PushRequest]) {
     sender.send(batch)
+  }
+
+  public func withdraw(_ tags: Set<UInt64>) {
+    sender.withdraw(tags)
   }
 
   /// Sends with the access tokens of another key from now on, as soon as there is one; the connections stay.
