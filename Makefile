@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql demo bench lint format migrations clean
+.PHONY: help setup build release test test-swift test-sql demo bench soak lint format migrations clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: setup ## ring three simulated phones and print the timeline
 
 bench: release ## 100,000 deliveries through the whole pipeline
 	@scripts/bench-pipeline.sh
+
+soak: setup ## stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a small run
+	@scripts/soak.sh $(if $(SMALL),--small) $(FILTER)
 
 lint: ## format and stale generated files, without changing anything
 	@scripts/embed-migrations.sh --check

@@ -40,7 +40,8 @@ struct SecondChanceTests {
     try await GatewayHarness.with { gateway in
       try await ring(
         gateway, "call-1",
-        #"[{"userId": "u", "voipPushToken": "\#(Self.hex("deadbeef"))", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#)
+        #"[{"userId": "u", "voipPushToken": "\#(Self.hex("deadbeef"))", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#
+      )
       #expect(
         try await history(gateway, "provider, kind, outcome, reason, fallback_of") == [
           "apns invite dead Unregistered", "expo invite delivered 0",
@@ -59,7 +60,8 @@ struct SecondChanceTests {
     try await GatewayHarness.with(simulators: configuration) { gateway in
       try await ring(
         gateway, "call-2",
-        #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#)
+        #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#
+      )
       #expect(
         try await history(gateway, "provider, outcome, reason, attempts") == [
           "apns dead TooManyRequests 2", "expo delivered 1",
@@ -75,7 +77,8 @@ struct SecondChanceTests {
     try await GatewayHarness.with(simulators: configuration) { gateway in
       try await ring(
         gateway, "call-3",
-        #"[{"userId": "u", "fcmToken": "a-good-token-of-a-phone", "pushToken": "\#(Self.expoToken)", "platform": "android"}]"#)
+        #"[{"userId": "u", "fcmToken": "a-good-token-of-a-phone", "pushToken": "\#(Self.expoToken)", "platform": "android"}]"#
+      )
       #expect(
         try await history(gateway, "provider, outcome, reason") == ["fcm expired QUOTA_EXCEEDED", "expo delivered"])
     }
@@ -86,7 +89,8 @@ struct SecondChanceTests {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([
       FaultRule(
-        provider: .apns, fault: Fault(.answer(status: nil, reason: "Unregistered", body: nil), delay: .milliseconds(300)))
+        provider: .apns,
+        fault: Fault(.answer(status: nil, reason: "Unregistered", body: nil), delay: .milliseconds(300)))
     ])
     try await GatewayHarness.with(simulators: configuration) { gateway in
       let call = GatewayHarness.baseCallData("call-4")

@@ -96,7 +96,8 @@ actor ReceiptCollector {
     guard givenUp > 0 else { return }
     counters.givenUp += givenUp
     logger.warning(
-      "Receipts never came; what became of these pushes is not known", metadata: ["app": "\(app)", "count": "\(givenUp)"])
+      "Receipts never came; what became of these pushes is not known",
+      metadata: ["app": "\(app)", "count": "\(givenUp)"])
   }
 
   private func look(up due: [DueReceipt]) async throws(OutboxError) {

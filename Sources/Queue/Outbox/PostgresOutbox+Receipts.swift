@@ -24,7 +24,8 @@ extension PostgresOutbox: ReceiptStore {
     return Int(try await perform(OutboxStatements.settleReceipts, parameters).int64(0, 0))
   }
 
-  public func postponeReceipts(app: String, _ tickets: [String], by delay: Nanoseconds) async throws(OutboxError) -> Int {
+  public func postponeReceipts(app: String, _ tickets: [String], by delay: Nanoseconds) async throws(OutboxError) -> Int
+  {
     var parameters = PostgresParameters()
     parameters.append(app)
     parameters.append(tickets.map(Optional.init))
