@@ -349,7 +349,10 @@ actor Dispatcher {
     case .throttled(_, let after, let isLaneWide):
       answer = .working
       if isLaneWide { scheduler.throttle(lane.id, until: now + (after ?? policy.base)) }
-    case .unavailable, .unknown: answer = .failing
+    case .unknown:
+      answer = .failing
+      counters.ambiguous += 1
+    case .unavailable: answer = .failing
     case .unauthorized: answer = .unauthorized
     case .refused, .expired: return  // the provider never saw it
     }

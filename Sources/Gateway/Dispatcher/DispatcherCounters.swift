@@ -13,6 +13,8 @@ struct DispatcherCounters: Sendable, Equatable {
   var expired = 0
   var dead = 0
   var parked = 0
+  /// Tries without an answer: the phone may have got them or not.
+  var ambiguous = 0
   var released = 0
   /// Results dropped because the lease was no longer ours.
   var lostLeases = 0

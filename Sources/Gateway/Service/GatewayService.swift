@@ -136,7 +136,7 @@ final class GatewayService: Service {
       metadata: [
         "claimed": "\(counters.claimed)", "delivered": "\(counters.delivered)", "dead": "\(counters.dead)",
         "expired": "\(counters.expired)", "released": "\(counters.released)", "parked": "\(counters.parked)",
-        "lost_leases": "\(counters.lostLeases)",
+        "lost_leases": "\(counters.lostLeases)", "ambiguous": "\(counters.ambiguous)",
       ])
     if !isDrained { throw Failure.notDrained }
   }
