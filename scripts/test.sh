@@ -12,6 +12,30 @@ stop() { scripts/postgres.sh stop "$cluster" >/dev/null 2>&1 || true; }
 trap stop EXIT
 trap 'exit 130' INT TERM
 
+# Tests run six at a time: they keep real deadlines, and dozens at once would starve each other. They have time limits
+# of their own; should the process hang all the same, the tests that did not end are named.
+swift_tests() {
+  swift build --build-tests
+  log=.local/swift-tests.log
+  result=0
+  { NO_COLOR=1 timeout --kill-after=10 "${TEST_SECONDS_MAX:-1200}" \
+    "$(swift build --show-bin-path)/push-gatewayPackageTests.xctest" --testing-library swift-testing \
+    --experimental-maximum-parallelization-width 6 ${1:+--filter "$1"} 2>&1 || echo "ended with $?" >>"$log.failed"; } |
+    tee "$log" | grep -v '^◇' || true
+  if [ -e "$log.failed" ]; then
+    result=1
+    echo "The Swift tests $(cat "$log.failed"). Failures, then tests that did not end:"
+    rm "$log.failed"
+    grep '^✘' "$log" || true
+    awk '
+      function name(text) { sub(/^. (Test|Suite) /, "", text); sub(/ (started|passed|failed|with [0-9]+ test).*/, "", text); return text }
+      /^◇ Test .* started\.$/ && !/^◇ Test (case|run) / { open[name($0)] }
+      /^[✔✘] Test / && !/recorded an issue/ { delete open[name($0)] }
+      END { for (test in open) print "did not end: " test }' "$log"
+  fi
+  return $result
+}
+
 PUSH_GATEWAY_TEST_DATABASE_URL=$(scripts/postgres.sh start "$cluster")
 export PUSH_GATEWAY_TEST_DATABASE_URL
 unset DATABASE_URL PUSH_GATEWAY_CONFIG
@@ -23,8 +47,8 @@ case $part in
 esac
 case $part in
   "")
-    swift test
+    swift_tests
     PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway Tests/deploy/run.sh
     ;;
-  --swift) if [ -n "${2:-}" ]; then swift test --filter "$2"; else swift test; fi ;;
+  --swift) swift_tests "${2:-}" ;;
 esac

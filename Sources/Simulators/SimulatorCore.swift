@@ -60,8 +60,7 @@ final class SimulatorCore {
     connections.removeAll()
     writeLog()
     log = nil
-    for waiter in waiters { waiter.continuation.resume() }
-    waiters.removeAll()
+    stopWaiting()
   }
 
   func limitStreams(to streamsMax: UInt32) {
@@ -92,6 +91,12 @@ final class SimulatorCore {
   func wait(for count: Int, _ continuation: CheckedContinuation<Void, Never>) {
     if journal.counters.accepted >= count { return continuation.resume() }
     waiters.append(Waiter(count: count, continuation: continuation))
+  }
+
+  /// Resumes all who wait.
+  func stopWaiting() {
+    for waiter in waiters { waiter.continuation.resume() }
+    waiters.removeAll()
   }
 
   // MARK: - For the connections

@@ -111,11 +111,20 @@ public actor SimulatorServer {
 
   /// Waits until so many pushes have been accepted since the start (or the simulator was stopped), and gives those
   /// kept.
+  ///
+  /// - Throws: `CancellationError` if the task is cancelled first.
   @discardableResult
-  public func waitForAccepted(_ count: Int) async -> [AcceptedPush] {
-    await withCheckedContinuation { core.wait(for: count, $0) }
+  public func waitForAccepted(_ count: Int) async throws -> [AcceptedPush] {
+    await withTaskCancellationHandler {
+      await withCheckedContinuation { core.wait(for: count, $0) }
+    } onCancel: {
+      Task { await self.stopWaiting() }
+    }
+    try Task.checkCancellation()
     return core.journal.accepted
   }
+
+  private func stopWaiting() { core.stopWaiting() }
 
   /// Forgets the kept pushes; the counters go on.
   public func forgetAccepted() { core.forgetAccepted() }

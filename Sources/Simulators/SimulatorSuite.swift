@@ -7,7 +7,7 @@ public import Runtime
 /// ```swift
 /// let suite = try await SimulatorSuite.start()
 /// // … a gateway with suite.material's keys sends to suite.endpoints …
-/// let pushes = await suite.fcm.waitForAccepted(1)
+/// let pushes = try await suite.fcm.waitForAccepted(1)
 /// await suite.stop()
 /// ```
 public struct SimulatorSuite: Sendable {

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite struct CallPlannerTests {
+@Suite(.timeLimit(.minutes(2))) struct CallPlannerTests {
   private func planner(_ dialect: String = "intercom", _ provider: ProviderKind = .apns) throws -> CallPlanner {
     CallPlanner(dialect: try ShippedDialects.named(dialect)!, provider: provider)
   }

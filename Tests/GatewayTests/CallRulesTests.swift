@@ -69,7 +69,7 @@ struct CallRulesTests {
     configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE"))])
     try await GatewayHarness.with(simulators: configuration) { gateway in
       try await gateway.enqueue("call-3")
-      while await gateway.simulators.fcm.counters.refused.isEmpty {}
+      while await gateway.simulators.fcm.counters.refused.isEmpty { try await Task.sleep(for: .milliseconds(2)) }
       try await gateway.database.execute("update push.outbox set state = 'answered' where call_id = 'call-3'")
       await gateway.simulators.setFaults(FaultPlan())
       try await gateway.settled()
@@ -93,8 +93,8 @@ struct CallRulesTests {
           {"userId": "android", "fcmToken": "second-phone-of-the-user", "platform": "android"}]')
         """)
       let alert = try #require(
-        await gateway.simulators.apnsProduction.waitForAccepted(2).first { $0.kind == "alert" })
-      let message = try #require(await gateway.simulators.fcm.waitForAccepted(3).last)
+        try await gateway.simulators.apnsProduction.waitForAccepted(2).first { $0.kind == "alert" })
+      let message = try #require(try await gateway.simulators.fcm.waitForAccepted(3).last)
       try await gateway.settled()
       #expect(alert.token == String(repeating: "cd", count: 32))
       #expect(alert.topic == "com.example.app")
@@ -119,7 +119,9 @@ struct CallRulesTests {
         "select deliveries from push.enqueue_call('\(GatewayHarness.baseCallData(callID))', '\(recipients)', 'porteiro')"
       }
       #expect(try await gateway.database.value(enqueue("call-5")) == "1")
-      while try await gateway.database.value("select count(*) from push.token_invalidations") == "0" {}
+      while try await gateway.database.value("select count(*) from push.token_invalidations") == "0" {
+        try await Task.sleep(for: .milliseconds(2))
+      }
       let row = try await gateway.database.value(
         "select concat_ws(' ', app, provider, reason) from push.token_invalidations")
       #expect(row == "porteiro fcm UNREGISTERED")

@@ -134,13 +134,13 @@ struct ClientSystemsTests {
       for callID in ["answered", "declined", "hung-up"] {
         try await gateway.ring(GatewayHarness.baseCallData(callID), both)
       }
-      try await gateway.ring(GatewayHarness.baseCallData("unanswered"), both, seconds: 1)
-      _ = await gateway.simulators.fcm.waitForAccepted(8)
+      try await gateway.ring(GatewayHarness.baseCallData("unanswered"), both, seconds: 4)
+      _ = try await gateway.simulators.fcm.waitForAccepted(8)
       try await gateway.answer("answered", by: "anna")
       try await gateway.end("declined", "declined")
       try await gateway.end("hung-up")
       // Cancels: one to bert, two, two. Missed calls: two of the one hung up, two of the one nobody heard.
-      let pushes = await gateway.simulators.fcm.waitForAccepted(8 + 5 + 4)
+      let pushes = try await gateway.simulators.fcm.waitForAccepted(8 + 5 + 4)
       try await gateway.settled()
       var phones = [anna: CallSessions(), bert: CallSessions()]
       for push in pushes { try phones[push.token]?.receive(push.object()) }
@@ -197,8 +197,8 @@ struct ClientSystemsTests {
         [{"userId": "iphone", "voipPushToken": "\(PhoneToken.voip)"},
          {"userId": "android", "fcmToken": "\(PhoneToken.fcm("android"))"}]
         """)
-      let voip = try #require(await gateway.simulators.apnsProduction.waitForAccepted(1).first)
-      let fcm = try #require(await gateway.simulators.fcm.waitForAccepted(1).first)
+      let voip = try #require(try await gateway.simulators.apnsProduction.waitForAccepted(1).first)
+      let fcm = try #require(try await gateway.simulators.fcm.waitForAccepted(1).first)
       try await gateway.settled()
       #expect(try voip.object()["call_id"] as? String == "v3-77")
       #expect(try voip.object()["metadata"] is [String: Any])
@@ -211,7 +211,7 @@ struct ClientSystemsTests {
         #expect(try TelnyxApp.push(push.object(), arrived: accepted + 61) == .missed(call))
       }
       try await gateway.end("v3-77", "declined")
-      let cancel = try #require(await gateway.simulators.fcm.waitForAccepted(2).last)
+      let cancel = try #require(try await gateway.simulators.fcm.waitForAccepted(2).last)
       #expect(try TelnyxApp.push(cancel.object(), arrived: Double(cancel.at) / 1_000_000) == .missed(call))
     }
   }
@@ -239,7 +239,7 @@ struct ClientSystemsTests {
         #expect(expected.allSatisfy(routed.contains))
       }
       try await gateway.end("c-2", "declined")
-      let cancel = try #require(await gateway.simulators.fcm.waitForAccepted(4).last)
+      let cancel = try #require(try await gateway.simulators.fcm.waitForAccepted(4).last)
       #expect(try CommEazyApp.route(cancel.object()) == .cancelled(id: "c-2"))
       #expect(await gateway.simulators.apnsProduction.accepted.count == 3)
     }
@@ -254,10 +254,10 @@ struct ClientSystemsTests {
          {"userId": "kai", "fcmToken": "\(PhoneToken.fcm("kai"))", "locale": "xx"}]
         """
       let caller = #""from": "jan@example.com", "fromName": "Jan""#
-      try await gateway.ring(#"{"callId": "m-1", \#(caller)}"#, phones, seconds: 1)
-      try await gateway.ring(#"{"callId": "m-2", \#(caller)}"#, phones, kind: "video_call", seconds: 1)
-      let alerts = await gateway.simulators.apnsProduction.waitForAccepted(4).filter { $0.kind == "alert" }
-      let messages = await gateway.simulators.fcm.waitForAccepted(8)
+      try await gateway.ring(#"{"callId": "m-1", \#(caller)}"#, phones, seconds: 4)
+      try await gateway.ring(#"{"callId": "m-2", \#(caller)}"#, phones, kind: "video_call", seconds: 4)
+      let alerts = try await gateway.simulators.apnsProduction.waitForAccepted(4).filter { $0.kind == "alert" }
+      let messages = try await gateway.simulators.fcm.waitForAccepted(8)
       try await gateway.settled()
       func missed(_ callID: String, _ text: String) -> CommEazyApp.Routed {
         .missedCall(id: callID, title: "Jan", body: text, category: "missed_call")

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite struct ConfigurationTemplatesTests {
+@Suite(.timeLimit(.minutes(2))) struct ConfigurationTemplatesTests {
   private let folder = try! ConfigurationFolder()
 
   private func yaml(_ app: String, dialect: String = "intercom") -> String {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite struct ConfigurationTests {
+@Suite(.timeLimit(.minutes(2))) struct ConfigurationTests {
   private let folder = try! ConfigurationFolder()
 
   static let full = """

@@ -14,9 +14,9 @@ struct EndToEndTests {
   func oneCall() async throws {
     try await GatewayHarness.with { gateway in
       try await gateway.enqueue("call-1")
-      let voip = try #require(await gateway.simulators.apnsProduction.waitForAccepted(1).first)
-      let fcm = try #require(await gateway.simulators.fcm.waitForAccepted(1).first)
-      let expo = try #require(await gateway.simulators.expo.waitForAccepted(1).first)
+      let voip = try #require(try await gateway.simulators.apnsProduction.waitForAccepted(1).first)
+      let fcm = try #require(try await gateway.simulators.fcm.waitForAccepted(1).first)
+      let expo = try #require(try await gateway.simulators.expo.waitForAccepted(1).first)
       try await gateway.settled()
       #expect(try await gateway.outcomes() == "apns delivered 1,expo delivered 1,fcm delivered 1")
       #expect(voip.topic == "com.example.app.voip")
@@ -125,7 +125,7 @@ struct EndToEndTests {
   func shutdown() async throws {
     try await GatewayHarness.with { gateway in
       try await gateway.database.execute(GatewayHarness.bulk(2000))
-      _ = await gateway.simulators.apnsProduction.waitForAccepted(100)
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(100)
       try await gateway.stop()
       let account = try await gateway.database.value(
         """
@@ -147,9 +147,11 @@ struct EndToEndTests {
       settings.apps[0].apns?.productionURL.port = 1  // nobody listens there
     } _: { gateway in
       try await gateway.enqueue("call-4")
-      _ = await gateway.simulators.fcm.waitForAccepted(1)
-      _ = await gateway.simulators.expo.waitForAccepted(1)
-      while try await gateway.database.value("select count(*) from push.delivery_history") != "2" {}
+      _ = try await gateway.simulators.fcm.waitForAccepted(1)
+      _ = try await gateway.simulators.expo.waitForAccepted(1)
+      while try await gateway.database.value("select count(*) from push.delivery_history") != "2" {
+        try await Task.sleep(for: .milliseconds(2))
+      }
       #expect(try await gateway.outcomes() == "expo delivered 1,fcm delivered 1")
       #expect(try await gateway.database.value("select count(*) from push.deliveries where provider = 'apns'") == "1")
     }

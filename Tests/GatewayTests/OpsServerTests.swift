@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite struct OpsServerTests {
+@Suite(.timeLimit(.minutes(2))) struct OpsServerTests {
   private actor State {
     var readiness = Readiness.notReady(["the database cannot be reached", "no lane has a connection"])
     func set(_ readiness: Readiness) { self.readiness = readiness }

@@ -55,9 +55,9 @@ struct RuleTests {
   func envelopes() async throws {
     try await GatewayHarness.with { gateway in
       try await gateway.ring(GatewayHarness.baseCallData("r2"), GatewayHarness.residents, seconds: 45)
-      let voip = try #require(await gateway.simulators.apnsProduction.waitForAccepted(1).first)
-      let fcm = try #require(await gateway.simulators.fcm.waitForAccepted(1).first)
-      let expo = try #require(await gateway.simulators.expo.waitForAccepted(1).first)
+      let voip = try #require(try await gateway.simulators.apnsProduction.waitForAccepted(1).first)
+      let fcm = try #require(try await gateway.simulators.fcm.waitForAccepted(1).first)
+      let expo = try #require(try await gateway.simulators.expo.waitForAccepted(1).first)
       #expect(voip.kind == "voip")
       #expect(voip.topic == "com.example.app.voip")
       #expect(voip.detail("apns-priority") == "10")
@@ -77,7 +77,7 @@ struct RuleTests {
     let once = FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE", retryAfter: 3), count: 1)
     try await GatewayHarness.with(simulators: faults(once)) { gateway in
       try await gateway.ring(GatewayHarness.baseCallData("r2"), Self.android, seconds: 30)
-      let push = try #require(await gateway.simulators.fcm.waitForAccepted(1).first)
+      let push = try #require(try await gateway.simulators.fcm.waitForAccepted(1).first)
       let seconds = try #require(push.detail("ttl").flatMap { Int($0.dropLast()) })
       #expect((24...27).contains(seconds))
     }
@@ -89,8 +89,8 @@ struct RuleTests {
       for callID in ["ended", "declined", "answered"] {
         try await gateway.ring(GatewayHarness.baseCallData(callID), Self.iphone)
       }
-      try await gateway.ring(GatewayHarness.baseCallData("missed"), Self.iphone, seconds: 1)
-      let invites = await gateway.simulators.apnsProduction.waitForAccepted(4)
+      try await gateway.ring(GatewayHarness.baseCallData("missed"), Self.iphone, seconds: 4)
+      let invites = try await gateway.simulators.apnsProduction.waitForAccepted(4)
       try await gateway.end("ended")
       try await gateway.end("declined", "declined")
       try await gateway.answer("answered", by: "somebody else")
@@ -141,7 +141,7 @@ struct RuleTests {
       await gateway.simulators.setFaults(
         FaultPlan([FaultRule(provider: simulated, fault: Fault(.accept, delay: .seconds(2)))]))
       try await ring("held", 4)
-      _ = await server.waitForAccepted(2)
+      _ = try await server.waitForAccepted(2)
       // … so that what the gateway claims beyond them has to wait.
       try await ring("waiting", 12)
       try await until(
@@ -174,7 +174,7 @@ struct RuleTests {
       await gateway.simulators.setFaults(
         FaultPlan([FaultRule(provider: simulated, fault: Fault(.lose), count: 1)]))
       try await gateway.database.execute("update push.lanes set paused = false")
-      _ = await server.waitForAccepted(before + 1)
+      _ = try await server.waitForAccepted(before + 1)
       await server.dropConnections()
       try await gateway.settled()
       let missed = try await server.accepted.dropFirst(before).map { try $0.object() }
@@ -236,7 +236,7 @@ struct RuleTests {
         from push.delivery_history where kind = 'invite'
         """)
       #expect(row == "expired 1 t")
-      _ = await gateway.simulators.fcm.waitForAccepted(1)
+      _ = try await gateway.simulators.fcm.waitForAccepted(1)
       try await gateway.settled()
       #expect(try await gateway.history() == ["fcm invite expired u", "fcm missed_call delivered u"])
     }
@@ -259,7 +259,7 @@ struct RuleTests {
     "rule 8: an acceptance after the deadline is delivered_late, and no success", arguments: ["apns", "fcm", "expo"])
   func acceptedLate(provider: String) async throws {
     let slow = FaultRule(
-      provider: try #require(SimulatedProvider(rawValue: provider)), fault: Fault(.accept, delay: .milliseconds(1_500)))
+      provider: try #require(SimulatedProvider(rawValue: provider)), fault: Fault(.accept, delay: .milliseconds(3_500)))
     try await GatewayHarness.with(simulators: faults(slow)) { gateway in
       let phone =
         switch provider {
@@ -267,7 +267,7 @@ struct RuleTests {
         case "fcm": Self.android
         default: #"[{"userId": "u", "pushToken": "\#(PhoneToken.expo("u"))"}]"#
         }
-      try await gateway.ring(GatewayHarness.baseCallData("r8"), phone, seconds: 1)
+      try await gateway.ring(GatewayHarness.baseCallData("r8"), phone, seconds: 3)
       try await until(gateway, "select exists (select from push.delivery_history where kind = 'invite')")
       let row = try await gateway.database.value(
         """
@@ -283,7 +283,7 @@ struct RuleTests {
     let lost = FaultRule(provider: .fcm, fault: Fault(.lose), count: 1)
     try await GatewayHarness.with(simulators: faults(lost)) { gateway in
       try await gateway.ring(GatewayHarness.baseCallData("r9"), Self.android)
-      _ = await gateway.simulators.fcm.waitForAccepted(1)
+      _ = try await gateway.simulators.fcm.waitForAccepted(1)
       await gateway.simulators.fcm.dropConnections()
       let pushes = try await gateway.simulators.fcm.waitForAccepted(2).map { try $0.object() }
       try await gateway.settled()
@@ -303,9 +303,9 @@ struct RuleTests {
     let lost = FaultRule(provider: .apns, fault: Fault(.lose), count: 1)
     try await GatewayHarness.with(simulators: faults(lost)) { gateway in
       try await gateway.ring(GatewayHarness.baseCallData("r9"), Self.iphone)
-      _ = await gateway.simulators.apnsProduction.waitForAccepted(1)
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(1)
       await gateway.simulators.apnsProduction.dropConnections()
-      let pushes = await gateway.simulators.apnsProduction.waitForAccepted(2)
+      let pushes = try await gateway.simulators.apnsProduction.waitForAccepted(2)
       try await gateway.settled()
       #expect(Set(pushes.map(\.id)).count == 1)
       #expect(try await gateway.history() == ["apns invite delivered u"])

@@ -97,7 +97,9 @@ struct SecondChanceTests {
       let recipients =
         #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)"}]"#
       try await gateway.database.execute("select push.enqueue_call('\(call)', '\(recipients)', 'porteiro')")
-      while await gateway.simulators.apnsProduction.counters.refused.isEmpty {}
+      while await gateway.simulators.apnsProduction.counters.refused.isEmpty {
+        try await Task.sleep(for: .milliseconds(2))
+      }
       try await gateway.database.execute("select push.answer_call('call-4', 'someone else')")
       try await gateway.settled()
       #expect(try await history(gateway, "provider, kind, outcome") == ["apns invite dead"])
@@ -115,7 +117,9 @@ struct SecondChanceTests {
       try await ring(gateway, "call-5", #"["u"]"#)
       #expect(try await history(gateway, "outcome, attempts") == ["delivered 2"])
       #expect(await gateway.simulators.apnsSandbox.accepted.map(\.token) == [token])
-      while try await gateway.database.value("select environment from push.devices") != "sandbox" {}
+      while try await gateway.database.value("select environment from push.devices") != "sandbox" {
+        try await Task.sleep(for: .milliseconds(2))
+      }
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
     }
   }
@@ -128,7 +132,7 @@ struct SecondChanceTests {
       #expect(try await history(gateway, "outcome, reason") == ["dead BadDeviceToken"])
       while try await gateway.database.value("select string_agg(reason, ',') from push.token_invalidations")
         != "BadDeviceToken"
-      {}
+      { try await Task.sleep(for: .milliseconds(2)) }
     }
   }
 
@@ -161,7 +165,7 @@ struct SecondChanceTests {
       let dead = (0..<15).map { #"{"userId": "dead-\#($0)", "voipPushToken": "\#(Self.hex("deadbeef", $0))"}"# }
       try await ring(gateway, "call-8", "[\((good + dead).joined(separator: ","))]")
       let quarantined = "select count(*) from push.quarantined_tokens"
-      while try await gateway.database.value(quarantined) != "15" {}
+      while try await gateway.database.value(quarantined) != "15" { try await Task.sleep(for: .milliseconds(2)) }
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
       #expect(
         try await gateway.database.value(
@@ -172,7 +176,9 @@ struct SecondChanceTests {
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "15")
       // One more dead token is believed again.
       try await ring(gateway, "call-9", #"[{"userId": "x", "voipPushToken": "\#(Self.hex("deadbeef", 99))"}]"#)
-      while try await gateway.database.value("select count(*) from push.token_invalidations") != "16" {}
+      while try await gateway.database.value("select count(*) from push.token_invalidations") != "16" {
+        try await Task.sleep(for: .milliseconds(2))
+      }
     }
   }
 
@@ -188,8 +194,12 @@ struct SecondChanceTests {
         gateway, "call-10",
         #"[{"userId": "a", "pushToken": "\#(dead)"}, {"userId": "b", "pushToken": "\#(Self.expoToken)"}]"#)
       #expect(try await history(gateway, "outcome") == ["delivered", "delivered"])
-      while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {}
-      while try await gateway.database.value("select string_agg(token, ',') from push.token_invalidations") != dead {}
+      while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {
+        try await Task.sleep(for: .milliseconds(2))
+      }
+      while try await gateway.database.value("select string_agg(token, ',') from push.token_invalidations") != dead {
+        try await Task.sleep(for: .milliseconds(2))
+      }
       let reasons = "select string_agg(receipt_reason, ',') from push.delivery_history"
       #expect(try await gateway.database.value(reasons) == "DeviceNotRegistered")
     }
@@ -205,7 +215,9 @@ struct SecondChanceTests {
       try await gateway.stop()
       try await gateway.database.execute("update push.expo_receipts set due_at = sent_at")
       try await gateway.withReplicas(1) {
-        while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {}
+        while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {
+          try await Task.sleep(for: .milliseconds(2))
+        }
       }
     }
   }

@@ -26,7 +26,7 @@ private func written(_ request: PushRequest) -> [String] {
   return lines
 }
 
-@Suite struct APNsRequestWriterTests {
+@Suite(.timeLimit(.minutes(2))) struct APNsRequestWriterTests {
   @Test func anInviteIsAVoIPPushThatIsTriedOnce() {
     #expect(
       written(request(.invite, collapseID: "call-1")) == [

@@ -74,7 +74,7 @@ final class ProviderReports: Sendable {
   }
 }
 
-@Suite struct ExpoProviderTests {
+@Suite(.timeLimit(.minutes(2))) struct ExpoProviderTests {
   private struct Fixture {
     let provider: ExpoProvider
     let reports = ProviderReports()

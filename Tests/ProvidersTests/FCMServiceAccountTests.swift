@@ -33,7 +33,7 @@ enum FCMTestAccount {
   }
 }
 
-@Suite struct FCMServiceAccountTests {
+@Suite(.timeLimit(.minutes(2))) struct FCMServiceAccountTests {
   @Test func theFileIsRead() throws {
     let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
     try Data(FCMTestAccount.json()).write(to: URL(filePath: file))

@@ -40,7 +40,7 @@ private func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HT
   actions.filter { if case .wake = $0 { false } else { true } }
 }
 
-@Suite struct HTTP2ConnectionPoolMachineTests {
+@Suite(.timeLimit(.minutes(2))) struct HTTP2ConnectionPoolMachineTests {
   @Test func startingOpensOneConnection() {
     var pool = MachineDriver()
     #expect(pool.feed(.started) == [.open(0)])

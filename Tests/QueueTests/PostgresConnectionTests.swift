@@ -3,7 +3,7 @@ import Runtime
 import TestSupport
 import Testing
 
-@Suite("Postgres connection")
+@Suite("Postgres connection", .timeLimit(.minutes(2)))
 struct PostgresConnectionTests {
   @Test("parameters and rows travel in binary and come back as they were")
   func roundTrip() async throws {

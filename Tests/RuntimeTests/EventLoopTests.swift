@@ -2,7 +2,7 @@ import Foundation
 import Runtime
 import Testing
 
-@Suite("Event loop")
+@Suite("Event loop", .timeLimit(.minutes(2)))
 struct EventLoopTests {
   actor Counter {
     nonisolated let loop: EventLoop
@@ -104,7 +104,7 @@ struct EventLoopTests {
   }
 }
 
-@Suite("Deadline heap")
+@Suite("Deadline heap", .timeLimit(.minutes(2)))
 struct DeadlineHeapTests {
   @Test("elements come out by time, whatever the order they went in")
   func order() {

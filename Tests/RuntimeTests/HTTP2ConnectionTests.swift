@@ -327,7 +327,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
   }
 }
 
-@Suite struct HTTP2EndpointTests {
+@Suite(.timeLimit(.minutes(2))) struct HTTP2EndpointTests {
   @Test func urlsAreReadAndFaultsNamed() throws {
     let tls = try TLSContext.client()
     #expect(try HTTP2Endpoint(url: "https://api.push.apple.com", tls: tls).authority == "api.push.apple.com")

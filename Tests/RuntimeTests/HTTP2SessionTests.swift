@@ -75,7 +75,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
   return headers
 }
 
-@Suite struct HTTP2SessionTests {
+@Suite(.timeLimit(.minutes(2))) struct HTTP2SessionTests {
   @Test func aRequestArrivesWholeAndItsAnswerComesBackUnderItsTag() throws {
     let pair = SessionPair()
     try pair.settle()

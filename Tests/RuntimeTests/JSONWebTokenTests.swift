@@ -4,7 +4,7 @@ import Foundation
 import Runtime
 import Testing
 
-@Suite struct JSONWebTokenTests {
+@Suite(.timeLimit(.minutes(2))) struct JSONWebTokenTests {
   /// RFC 7515 A.2 and A.3: the public halves of the keys and the tokens signed with them.
   static let rfcRSAKey = """
     -----BEGIN PUBLIC KEY-----

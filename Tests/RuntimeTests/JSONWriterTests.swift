@@ -4,7 +4,7 @@ import Foundation
 import Runtime
 import Testing
 
-@Suite struct JSONWriterTests {
+@Suite(.timeLimit(.minutes(2))) struct JSONWriterTests {
   private func text(_ write: (inout JSONWriter) -> Void) -> String {
     var writer = JSONWriter()
     write(&writer)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Runtime
 
-@Suite struct SigningKeyTests {
+@Suite(.timeLimit(.minutes(2))) struct SigningKeyTests {
   /// A key text that test reports call by its name.
   struct Fixture: CustomTestStringConvertible, Sendable {
     let name: String

@@ -70,14 +70,14 @@ struct WireBench {
   func apnsURL(_ token: String = Fixture.token) -> String { "\(suite.endpoints.apnsProduction)/3/device/\(token)" }
 }
 
-@Suite("Simulators on the wire")
+@Suite("Simulators on the wire", .timeLimit(.minutes(2)))
 struct SimulatorWireTests {
   @Test("curl sends a VoIP push, and the log has it as one JSON line")
   func apns() async throws {
     let bench = try await WireBench()
     let answer = try bench.curl(bench.apnsURL(), bench.apnsHeaders, body: APNsBench.payload)
     #expect(answer.status == 200)
-    let pushes = await bench.suite.apnsProduction.waitForAccepted(1)
+    let pushes = try await bench.suite.apnsProduction.waitForAccepted(1)
     #expect(pushes.map(\.token) == [Fixture.token])
     #expect(abs(Double(pushes[0].at) / 1e6 - Date().timeIntervalSince1970) < 20)
     let counters = await bench.suite.apnsProduction.stop()

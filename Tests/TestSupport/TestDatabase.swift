@@ -55,8 +55,9 @@ public struct TestDatabase: Sendable {
     await connection.close()
   }
 
-  /// The one value a `select` gives, as text.
+  /// The one value a `select` gives, as text. Throws when the test's time is up, so that no loop outlives it.
   public func value(_ sql: String) async throws -> String {
+    try Task.checkCancellation()
     let connection = try await connect()
     let result = try await connection.query(PostgresStatement(name: "value", text: "select (\(sql))::text"))
     await connection.close()

@@ -67,7 +67,7 @@ extension SoakTests {
           from generate_series(\(calls + 1), \(calls + Self.callsAtOnce)) i
           """)
         calls += Self.callsAtOnce
-        await gateway.simulators.apnsProduction.waitForAccepted(calls - Self.callsAtOnce)
+        try await gateway.simulators.apnsProduction.waitForAccepted(calls - Self.callsAtOnce)
       }
     }
 
