@@ -70,10 +70,10 @@ public final class TCPListener {
 
   /// Accepts connections from now on; each is handed over non-blocking.
   public func start(_ accepted: @escaping (FileDescriptor) -> Void) {
-    let listening = socket.rawValue
-    watch = loop.watch(listening, for: .readable) { _ in
+    // The handler holds the socket: its number must not become another's while the loop still looks at it.
+    watch = loop.watch(socket.rawValue, for: .readable) { [socket] _ in
       while true {
-        let raw = accept(listening, nil, nil)
+        let raw = accept(socket.rawValue, nil, nil)
         guard raw >= 0 else { return }  // EAGAIN: none is waiting; anything else concerns that one connection only
         let descriptor = FileDescriptor(owning: raw)
         guard (try? FileDescriptor.makeNonBlocking(raw)) != nil else { continue }
