@@ -12,6 +12,8 @@ extension Migration {
     Migration(version: 6, name: "provider_tokens", sql: migration0006),
     Migration(version: 7, name: "second_chances", sql: migration0007),
     Migration(version: 8, name: "notifications", sql: migration0008),
+    Migration(version: 9, name: "operations", sql: migration0009),
+    Migration(version: 10, name: "backend", sql: migration0010),
   ]
 }
 
@@ -3259,5 +3261,2009 @@ comment on function push.timeline is
   'waiting, attempt failed, sent, or the outcome';
 
 revoke execute on all functions in schema push from public;
+
+"""###
+
+private let migration0009 = ###"""
+-- Operations: plans that hold for a session's whole life, escalation, and what ops read and do.
+--
+-- A function's plan is made once a session, maybe while the tables are empty. A join with push.delivery may then be
+-- planned to walk the table and to look into the caller's batch for each row; once the table has filled, the session
+-- stays ten to a thousand times slower than the next. So nothing below joins a table that grows: a row is looked up
+-- "cross join lateral (… offset 0)", which can only run once for each row of the batch, and is changed by its ctid,
+-- which no plan can find otherwise. The fence is a condition of the change itself: it is asked of the row's newest
+-- version.
+
+-- Hot functions -------------------------------------------------------------------------------------------------------
+
+-- As in 0005; besides, the plan is the only one there is.
+create or replace function push.claim(
+  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms'
+) returns table (
+  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
+  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
+  created_at timestamptz, deadline_at timestamptz, remaining_us bigint, end_reason text
+)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
+  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
+  v_floor timestamptz;
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return;
+  end if;
+  for i in 1 .. coalesce(array_length(p_lanes, 1), 0) loop
+    continue when p_max[i] <= 0;
+    v_floor := greatest(p_floor[i], statement_timestamp() + p_slack);
+    return query
+      with pick as materialized (
+        select d.ctid as tid
+        from push.delivery d
+        where d.state = 0 and d.lane = p_lanes[i] and d.deadline_at > v_floor
+          and (select not l.paused from push.lane l where l.id = p_lanes[i])
+        order by d.deadline_at
+        limit p_max[i]
+        for no key update skip locked
+      ), taken as (
+        update push.delivery d
+        set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
+        where d.ctid = any (array(select pick.tid from pick))
+        returning d.lane, d.outbox_id, d.n, d.lease, d.attempt, d.kind, d.environment, d.platform, d.user_id, d.token,
+          d.locale, d.created_at, d.deadline_at
+      )
+      select t.lane, t.outbox_id, t.n, t.lease, t.attempt::int, t.kind, t.environment, t.platform, t.user_id, t.token,
+        t.locale, o.kind, o.call_id, o.payload, t.created_at, t.deadline_at,
+        (extract(epoch from t.deadline_at - clock_timestamp()) * 1000000)::bigint, o.end_reason
+      from taken t cross join lateral (
+        select o.kind, o.call_id, o.payload, o.end_reason from push.outbox o where o.id = t.outbox_id offset 0
+      ) o;
+  end loop;
+end
+$$;
+
+-- As in 0007.
+create or replace function push.park(
+  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[],
+  p_failures text[] default null
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_parked bigint;
+begin
+  with mine as materialized (
+    select d.tid, r.*
+    from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason, p_failures)
+      r(outbox_id, n, lease, attempts, delay_ms, reason, failures)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
+    ) d
+  )
+  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
+  update push.delivery d
+  set state = 2, owner = null, attempt = m.attempts, last_reason = coalesce(m.reason, d.last_reason),
+    due_at = least(clock_timestamp() + m.delay_ms * interval '1 ms', d.deadline_at),
+    failures = case when m.failures is null then d.failures
+      else push.last_failures(coalesce(d.failures, '[]') || m.failures::jsonb) end
+  from mine m
+  where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease;
+  get diagnostics v_parked = row_count;
+  perform push.void_unsent(p_outbox_id);
+  return v_parked;
+end
+$$;
+
+-- As in 0005.
+create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_released bigint;
+begin
+  with mine as materialized (
+    select d.tid, r.lease, coalesce((
+      select true from push.outbox o where o.id = r.outbox_id and o.ended_at is null for share skip locked
+    ), false) as rings
+    from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
+    ) d
+  )
+  update push.delivery d
+  set state = case when d.kind <> 0 or m.rings then 0 else 2 end, owner = null,
+    attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
+  from mine m
+  where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease;
+  get diagnostics v_released = row_count;
+  perform push.void_unsent(p_outbox_id);
+  if v_released > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_released;
+end
+$$;
+
+-- As in 0007.
+create or replace function push.void_unsent(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_ended  bigint[] := array(
+    select distinct o.id from push.outbox o where o.id = any (p_outbox_id) and o.state <> 'ringing' order by o.id);
+  v_voided bigint;
+begin
+  if v_ended = '{}' then
+    return 0;
+  end if;
+  with unsent as materialized (
+    select d.tid, o.call_id, o.call_state
+    from unnest(v_ended) c(id)
+    cross join lateral (
+      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
+    ) o
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+    ) d
+  ), gone as (
+    delete from push.delivery d
+    using unsent u
+    where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
+    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
+    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
+    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+    g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_voided = row_count;
+  return v_voided;
+end
+$$;
+
+-- As in 0007, with a lower bound.
+drop function push.expire(int, interval);
+create function push.expire(
+  p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_before timestamptz := statement_timestamp() + p_slack;
+  v_expired bigint;
+begin
+  with ready as materialized (
+    select late.tid
+    from push.lane l cross join lateral (
+      select d.ctid as tid
+      from push.delivery d
+      where d.state = 0 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before
+      order by d.deadline_at
+      limit p_max
+      for no key update skip locked
+    ) late
+  ), waiting as materialized (
+    select d.ctid as tid
+    from push.delivery d
+    where d.state = 2 and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  ), gone as (
+    delete from push.delivery d
+    where d.ctid = any (array(select tid from ready union all select tid from waiting limit p_max))
+    returning d.*
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
+    (select o.call_id from push.outbox o where o.id = g.outbox_id),
+    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_expired = row_count;
+  return v_expired;
+end
+$$;
+comment on function push.expire is
+  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired; '
+  'returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a '
+  'transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it '
+  'without from time to time';
+
+-- A call's next channel: as in 0007, but a batch is joined with itself by hashes, for nested loops cost its square (it
+-- ran under push.settle's settings, which forbid hashes); and it may be asked for invites that were delivered, but of
+-- which no phone was heard, with their tokens masked.
+drop function push.fall_back(push.delivery[]);
+create function push.fall_back(p_failed push.delivery[], p_unheard boolean default false)
+returns table (outbox_id bigint, user_id text, n int)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off set enable_mergejoin = off
+set enable_hashjoin = on set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_calls bigint[] := array(select distinct f.outbox_id from unnest(p_failed) f);
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since timestamptz;
+  v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  -- Spread over all keys, so that no other use of advisory locks by a number is hit.
+  perform pg_advisory_xact_lock(k.key)
+    from (select hashint8extended(c.id, 7782) as key from unnest(v_calls) c(id) order by 1 offset 0) k;
+  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
+  return query
+  with call as materialized (
+    select o.*,
+      coalesce((select true from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked), false)
+        as rings
+    from unnest(v_calls) c(id) cross join lateral (
+      select o.id, o.app, o.recipients, o.deadline_at,
+        case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
+      from push.outbox o
+      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
+      offset 0
+    ) o
+  ), failed as materialized (
+    select f.outbox_id, f.n, f.lane, f.platform, f.user_id, f.token, c.app,
+      case l.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank
+    from unnest(p_failed) f
+    join call c on c.id = f.outbox_id
+    join push.lane l on l.id = f.lane
+    where l.provider <> 'expo'
+  ), owed as materialized (
+    select d.* from call c cross join lateral (
+      select d.outbox_id, d.n, d.lane, d.platform, d.user_id, d.token from push.delivery d
+      where d.outbox_id = c.id and d.n < 10000
+      offset 0
+    ) d
+  ), past as materialized (
+    select h.* from call c cross join lateral (
+      select h.outbox_id, h.n, h.lane, h.user_id, h.device, h.outcome from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.n < 10000
+      offset 0
+    ) h
+  ), used as materialized (
+    select u.outbox_id, max(u.n) as n
+    from (select o.outbox_id, o.n from owed o union all select h.outbox_id, h.n from past h) u
+    group by u.outbox_id
+  ), entry as materialized (
+    select c.id, e ->> 'userId' as user_id, nullif(e ->> 'voipPushToken', '') as voip_token,
+      nullif(e ->> 'fcmToken', '') as fcm_token, nullif(e ->> 'pushToken', '') as expo_token,
+      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      e ->> 'locale' as locale
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}'
+      and e -> 'notificationEnabled' is distinct from 'false'
+  ), inline as materialized (
+    -- Those that an entry of recipients brought.
+    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale
+    from failed f
+    join entry e on e.id = f.outbox_id and e.user_id = f.user_id
+    cross join lateral (select case f.rank when 1 then e.voip_token else e.fcm_token end as token) t
+    where f.token = t.token or p_unheard and f.token = left(t.token, 4) || '…' || right(t.token, 4)
+  ), next as (
+    -- An entry that brought the token: the next token of the same entry.
+    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale
+    from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
+    where t.rank > i.rank and t.token is not null
+      -- "not exists" may become a hash of all dead tokens.
+      and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
+        and x.provider = case t.rank when 2 then 'fcm' else 'expo' end) is null
+    union all
+    -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
+    select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
+      d.platform, d.locale
+    from failed f cross join lateral (
+      select d.* from (
+        select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
+          case coalesce(d.platform, case d.provider when 'fcm' then 'android' end)
+            when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform
+        from push.devices d
+        where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
+          and d.provider <> 'apns'
+        offset 0
+      ) d
+      where d.rank > f.rank and d.platform in (0, f.platform)
+      order by d.registered_at desc
+      limit 10
+    ) d
+    where not exists (select from inline i where i.outbox_id = f.outbox_id and i.n = f.n)
+      and not exists (select from owed o
+        where not p_unheard
+          and o.outbox_id = f.outbox_id and o.user_id = f.user_id and o.lane = f.lane and o.platform = f.platform)
+      and not exists (select from past h
+        where not p_unheard
+          and h.outbox_id = f.outbox_id and h.user_id = f.user_id and h.lane = f.lane and h.outcome <= 1
+          -- History does not know the platform. Only FCM serves two.
+          and (f.rank = 1 or (select true from push.devices x
+            where x.user_id = f.user_id and x.app = f.app and x.enabled and x.invalidated_at is null
+              and x.provider = 'fcm' and case coalesce(x.platform, 'android') when 'ios' then 1 else 2 end = f.platform
+              and left(x.token, 4) || '…' || right(x.token, 4) = h.device
+            limit 1) is not null))
+  ), best as (
+    select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
+    from next v
+    join call c on c.id = v.outbox_id
+    -- Without a lane no gateway serves the channel.
+    join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
+    where c.size_faults[v.rank] is null
+      and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
+      and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
+        and h.device = left(v.token, 4) || '…' || right(v.token, 4))
+  ), chosen as (
+    select b.*, c.deadline_at, c.rings,
+      u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
+    from (
+      -- Several tokens of one channel that failed together have one next channel.
+      select distinct on (b.outbox_id, b.lane, b.token) b.* from best b where b.preference = b.preferred
+      order by b.outbox_id, b.lane, b.token, b.n desc
+    ) b
+    join call c on c.id = b.outbox_id
+    join used u on u.outbox_id = b.outbox_id
+  )
+  insert into push.delivery as made (outbox_id, n, created_at, due_at, deadline_at, lane, state, platform, user_id,
+    token, locale, fallback_of)
+  select x.outbox_id, x.next_n, clock_timestamp(), clock_timestamp(), x.deadline_at, x.lane,
+    case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.n
+  from chosen x
+  where x.next_n < 10000
+  returning made.outbox_id, made.user_id, made.n;
+  if found then
+    perform push.ring_doorbell();
+  end if;
+end
+$$;
+comment on function push.fall_back is
+  'for invites that failed for good: an invite over the user''s next channel while the call still rings, never to an '
+  'APNs token, to no token twice in a call; returns what it made. For push.settle. p_unheard: they did not fail, no '
+  'phone said that it rings (for push.escalate); their tokens may be masked';
+
+-- As in 0007.
+create or replace function push.settle(
+  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_outcome smallint[],
+  p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
+  p_sent_at timestamptz[], p_answered_at timestamptz[], p_failures text[] default null,
+  p_receipt_after_ms int[] default null
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_settled bigint;
+  v_failed  push.delivery[];
+begin
+  -- Both of these lock what they found still claimed under its lease, so it is the same that is settled below.
+  if cardinality(array_remove(p_receipt_after_ms, null)) > 0 then
+    insert into push.expo_receipts (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at)
+    select (select l.app from push.lane l where l.id = d.lane), r.message_id, d.outbox_id, d.n, d.user_id, d.token,
+      r.sent_at, least(clock_timestamp() + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
+      r.sent_at + interval '24 hours'
+    from (
+      -- A gateway's clock may be ahead.
+      select u.*, least(coalesce(u.left_at, now()), now()) as sent_at
+      from unnest(p_outbox_id, p_n, p_lease, p_outcome, p_message_id, p_sent_at, p_receipt_after_ms)
+        u(outbox_id, n, lease, outcome, message_id, left_at, after_ms)
+      where u.after_ms is not null and u.outcome <= 1 and u.message_id is not null
+      offset 0
+    ) r
+    cross join lateral (
+      select * from push.delivery d
+      where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
+      offset 0 for no key update
+    ) d
+    on conflict (app, ticket) do nothing;
+  end if;
+  if p_outcome && '{3,4}' then
+    v_failed := array(
+      select d
+      from unnest(p_outbox_id, p_n, p_lease, p_outcome) r(outbox_id, n, lease, outcome)
+      cross join lateral (
+        select * from push.delivery d
+        where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
+          and d.kind = 0 and d.deadline_at > clock_timestamp() + case r.outcome when 3 then interval '2 s' else '0' end
+        offset 0 for no key update
+      ) d
+      where r.outcome in (3, 4));
+  end if;
+
+  with mine as materialized (
+    select d.tid, r.*
+    from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_outcome, p_status, p_reason, p_message_id, p_call_id,
+      p_sent_at, p_answered_at, p_failures)
+      r(outbox_id, n, lease, attempts, outcome, status, reason, message_id, call_id, sent_at, answered_at, failures)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
+    ) d
+  ), gone as (
+    delete from push.delivery d
+    using mine m
+    where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease
+    returning d.outbox_id, d.created_at, d.deadline_at, m.sent_at, m.answered_at, d.n, m.attempts, d.lane, d.kind,
+      m.outcome, m.status, d.user_id, m.call_id, d.token, m.reason, d.last_reason, m.message_id,
+      case when m.failures is null then d.failures
+        else push.last_failures(coalesce(d.failures, '[]') || m.failures::jsonb) end as failures, d.fallback_of
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
+    outcome, status, user_id, call_id, device, reason, provider_message_id, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.sent_at, g.answered_at, g.n, g.attempts, p_gateway, g.lane, g.kind,
+    g.outcome, g.status, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+    case when g.outcome <= 1 then g.reason
+      else coalesce(g.reason, g.last_reason,
+        case g.outcome when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
+    end,
+    g.message_id, g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_settled = row_count;
+
+  if v_failed <> '{}' then
+    perform from push.fall_back(v_failed);
+  end if;
+  return v_settled;
+end
+$$;
+
+-- Tokens, receipts: as in 0007 and 0005 -------------------------------------------------------------------------------
+
+create or replace function push.invalidate_tokens(
+  p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_dead bigint;
+begin
+  -- A hold in progress is waited for, and counts.
+  perform from push.lane l where l.id = any (p_lane) order by l.id for share;
+  with said as materialized (
+    -- Of several answers about a token the latest counts; one without a time counts always.
+    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
+      coalesce(r.reason, 'Unknown') as reason, l.is_held
+    from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
+    cross join lateral (
+      select l.app, l.provider, l.invalidation_held_at is not null as is_held from push.lane l where l.id = r.lane
+      offset 0
+    ) l
+    where r.token is not null
+    order by l.app, l.provider, r.token, r.since desc nulls first
+  ), known as materialized (
+    select s.*, d.tid, d.user_id
+    from said s left join lateral (
+      select d.ctid as tid, d.user_id from push.devices d
+      where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
+      offset 0
+    ) d on true
+  ), quarantined as (
+    -- Without a time of the provider's it is dead since now: a token given anew during the hold is another matter.
+    insert into push.quarantined_tokens as q (app, provider, token, user_id, since, reason)
+    select k.app, k.provider, k.token, k.user_id, coalesce(k.since, clock_timestamp()), k.reason
+    from known k
+    where k.is_held
+    on conflict (sha256(token::bytea), app, provider) do update set since = excluded.since, reason = excluded.reason
+      where q.since < excluded.since
+  ), cleared as (
+    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
+    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = k.reason
+    from known k
+    where d.ctid = k.tid and not k.is_held
+      and d.invalidated_at is null and (k.since is null or k.since >= d.registered_at)
+    returning d.app, d.provider, d.token, d.user_id, k.reason
+  )
+  insert into push.token_invalidations (app, provider, token, user_id, reason)
+  select c.app, c.provider, c.token, c.user_id, c.reason from cleared c
+  union all
+  select k.app, k.provider, k.token, null, k.reason from known k where not k.is_held and k.tid is null
+  on conflict do nothing;
+  get diagnostics v_dead = row_count;
+  if v_dead > 0 then
+    perform pg_notify('push_token_invalidations', '');
+  end if;
+  return v_dead;
+end
+$$;
+
+create or replace function push.revive_tokens() returns trigger
+language plpgsql security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+begin
+  delete from push.token_invalidations x
+  where x.ctid = any (array(
+    select dead.tid
+    from changed d cross join lateral (
+      select x.ctid as tid from push.token_invalidations x
+      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      offset 0
+    ) dead
+    where d.invalidated_at is null));
+  return null;
+end
+$$;
+
+create or replace function push.hold_invalidation(p_lane smallint, p_window interval, p_note text) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_app      text;
+  v_provider text;
+  v_moved    bigint;
+begin
+  -- Waits for invalidations in flight, which share the lane's lock: the next statement sees what they did.
+  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
+    where l.id = p_lane and l.invalidation_held_at is null
+    returning l.app, l.provider into v_app, v_provider;
+  if not found then
+    return 0;
+  end if;
+  with feed as (
+    delete from push.token_invalidations x
+    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
+    returning x.*
+  ), known as materialized (
+    select d.tid from feed f cross join lateral (
+      select d.ctid as tid from push.devices d
+      where sha256(d.token::bytea) = sha256(f.token::bytea) and d.app = v_app and d.provider = v_provider
+      offset 0
+    ) d
+  ), alive as (
+    update push.devices d set invalidated_at = null, invalid_reason = null
+    where d.ctid = any (array(select k.tid from known k)) and d.invalidated_at is not null
+  )
+  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
+  select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
+  on conflict (sha256(token::bytea), app, provider) do nothing;
+  get diagnostics v_moved = row_count;
+  perform push.note_audit('hold_invalidation', v_app || '/' || v_provider,
+    jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
+  return v_moved;
+end
+$$;
+
+create or replace function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[])
+returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_corrected bigint;
+begin
+  with right_one as materialized (
+    select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
+    from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
+    cross join lateral (
+      select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
+    ) l
+    cross join lateral (
+      select d.ctid as tid from push.devices d
+      where sha256(d.token::bytea) = sha256(u.token::bytea) and d.app = l.app and d.provider = 'apns'
+      offset 0
+    ) d
+    where u.environment in (0, 1)
+  )
+  update push.devices d set environment = r.environment
+  from right_one r
+  where d.ctid = r.tid and d.environment <> r.environment;
+  get diagnostics v_corrected = row_count;
+  return v_corrected;
+end
+$$;
+
+create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_settled bigint := 0;
+  v_gone    record;
+  -- A variable, so that older partitions are not looked at. The margin is for a gateway's clock.
+  v_since   timestamptz;
+begin
+  for v_gone in
+    with gone as (
+      delete from push.expo_receipts r where r.app = p_app and r.ticket = any (p_ticket)
+      returning r.outbox_id, r.n, r.ticket, r.sent_at
+    )
+    select g.*, p_reason[array_position(p_ticket, g.ticket)] as reason from gone g
+  loop
+    v_settled := v_settled + 1;
+    continue when v_gone.reason is null;
+    v_since := v_gone.sent_at - interval '1 hour';
+    update push.history h set receipt_reason = v_gone.reason
+      where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
+        and h.finished_at >= v_since;
+  end loop;
+  return v_settled;
+end
+$$;
+
+-- A call ended by ops -------------------------------------------------------------------------------------------------
+
+alter table push.outbox add column voided boolean not null default false;
+comment on column push.outbox.voided is 'ended by push.void_call: nobody is told of a missed call';
+
+-- As in 0005, with voided.
+create or replace function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
+declare
+  v_fault text := case
+    when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
+        is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
+        or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
+      then ': only state, answered_by and end_reason can be changed; enqueue another call'
+    when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
+      then '.state: must be answered, ended or missed'
+    when old.state <> 'ringing' and new.state <> old.state
+      then format('.state: is %s already and cannot become %s', old.state, new.state)
+    when length(new.end_reason) not between 1 and 64 then '.end_reason: must have 1 to 64 characters'
+    when length(new.answered_by) not between 1 and 256 then '.answered_by: must have 1 to 256 characters'
+  end;
+begin
+  if v_fault is not null then
+    raise exception using
+      errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
+      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
+  end if;
+  if new.state = old.state then
+    new.ended_at := old.ended_at;
+    new.end_reason := old.end_reason;
+    new.answered_by := old.answered_by;
+    new.voided := old.voided;
+  else
+    new.ended_at := clock_timestamp();
+    new.end_reason := coalesce(new.end_reason, new.state);
+  end if;
+  return new;
+end
+$$;
+
+-- As in 0005; besides, nobody missed a voided call.
+create or replace function push.announce_missed(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_announced bigint;
+begin
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, environment, platform, user_id,
+    token, locale)
+  select m.id, 19999 + row_number() over (partition by m.id order by m.user_id), 2, clock_timestamp(),
+    clock_timestamp(), clock_timestamp() + interval '4 hours', coalesce(l.id, push.register_lane(m.app, m.provider)),
+    m.environment, m.platform, m.user_id, m.token, m.locale
+  from (
+    select distinct on (r.id, r.user_id) r.id, r.app, r.user_id, v.*
+    from (
+      select o.id, o.app, o.recipients, e.entry, e.ordinal,
+        case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+        jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+      from unnest(p_outbox_id) c(id) cross join lateral (
+        select * from push.outbox o
+        where o.id = c.id and not o.voided
+          and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
+        offset 0
+      ) o
+      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+      where e.entry -> 'notificationEnabled' is distinct from 'false'
+    ) r
+    cross join lateral (
+      select t.rank, t.provider, t.token,
+        case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+        case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
+          else 0 end::smallint as platform,
+        r.entry ->> 'locale' as locale, null::timestamptz as registered_at
+      from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
+        (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
+      -- "not exists" may become a join, with all dead tokens or all devices.
+      where r.inline and t.token <> ''
+        and (select true from push.token_invalidations x
+          where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
+        -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+        and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+          and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
+            and x.app = r.app and x.provider = 'apns' and x.voip) is null)
+      union all
+      select d.* from (
+        select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
+          case d.environment when 'sandbox' then 1 else 0 end::smallint,
+          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+            when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
+          d.locale, d.registered_at
+        from push.devices d
+        where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
+          and (d.provider <> 'apns' or not d.voip)
+        offset 0
+      ) d
+    ) v
+    order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
+  ) m
+  left join push.lane l on l.app = m.app and l.provider = m.provider;
+  get diagnostics v_announced = row_count;
+  return v_announced;
+end
+$$;
+comment on function push.announce_missed is
+  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user, over APNs '
+  'alert, else FCM, else Expo, never to a VoIP token; returns how many';
+
+create function push.void_call(call_id text, reason text default 'voided', app text default null)
+returns table (voided int, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+  v_call push.outbox;
+  v_id   bigint := push.find_call(void_call.call_id, void_call.app);
+  v_done boolean;
+begin
+  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
+  update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
+    where o.id = v_id and o.ended_at is null;
+  v_done := found;
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  if v_done then
+    message := format('call %s was ended (%s): %s invites were taken back unsent, %s phones that may ring are told, '
+      'nobody gets a missed call', v_call.call_id, v_call.end_reason, voided,
+      (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 1));
+  else
+    voided := 0;
+    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
+  end if;
+  perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
+    jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
+  return next;
+end
+$$;
+comment on function push.void_call is
+  'ends a ringing call as if it had never been: unsent invites are void, phones that may ring are told to stop, and '
+  'nobody is told of a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only '
+  'if several apps have a call of this id. Returns how many invites were taken back unsent, and a sentence about it; '
+  'running it twice is harmless';
+
+create function push.requeue(call_id text, app text default null) returns table (requeued int, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+  v_id    bigint := push.find_call(requeue.call_id, requeue.app);
+  v_call  push.outbox;
+  v_woken int;
+  v_made  int := 0;
+begin
+  -- The call's row first: whoever ends the call waits for deliveries whose settlement may wait for the other lock.
+  select o.* into v_call from push.outbox o where o.id = v_id for share;
+  perform pg_advisory_xact_lock(hashint8extended(v_id, 7782));
+  requeued := 0;
+  if v_call.ended_at is not null or v_call.deadline_at <= clock_timestamp() then
+    message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
+      case when v_call.ended_at is null then 'its ring window is over' else v_call.state end);
+  else
+    -- With "state = 2" it may walk the index of all that waits, and that is most when this is needed.
+    update push.delivery d set state = 0, due_at = clock_timestamp()
+      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
+        and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
+    get diagnostics v_woken = row_count;
+    with past as materialized (
+      -- What came of each device last.
+      select distinct on (h.lane, h.device) h.n, h.lane, h.user_id, h.device, h.outcome, l.provider
+      from push.history h join push.lane l on l.id = h.lane
+      where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
+      order by h.lane, h.device, h.n desc
+    ), token as (
+      -- History knows tokens by their mask only.
+      select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
+      from past p cross join lateral (
+        select k.token,
+          case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+          case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
+            else 0 end::smallint as platform,
+          e ->> 'locale' as locale
+        from jsonb_array_elements(v_call.recipients) e
+        cross join lateral (select case p.provider when 'apns' then e ->> 'voipPushToken' when 'fcm' then e ->> 'fcmToken'
+          else e ->> 'pushToken' end as token) k
+        where jsonb_typeof(e) = 'object' and e ->> 'userId' = p.user_id
+          and e -> 'notificationEnabled' is distinct from 'false'
+        union all
+        select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+            when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+        from push.devices d
+        where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
+          and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
+      ) t
+      where p.outcome in (3, 4) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
+        and (select true from push.token_invalidations x
+          where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
+        and (select true from push.delivery d
+          where d.outbox_id = v_id and d.kind = 0 and d.lane = p.lane and d.token = t.token limit 1) is null
+    ), used as (
+      select max(u.n) as n from (
+        select p.n from past p union all select d.n from push.delivery d where d.outbox_id = v_id and d.n < 10000) u
+    )
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, environment, platform, user_id,
+      token, locale)
+    select v_id, u.n + row_number() over (order by t.lane, t.token), clock_timestamp(), clock_timestamp(),
+      v_call.deadline_at, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale
+    from (select distinct on (t.lane, t.token) t.* from token t order by t.lane, t.token) t cross join used u;
+    get diagnostics v_made = row_count;
+    requeued := v_woken + v_made;
+    if requeued > 0 then
+      perform push.ring_doorbell();
+    end if;
+    message := format('call %s: %s', v_call.call_id, case requeued
+      when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
+      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
+  end if;
+  perform push.note_audit('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
+  return next;
+end
+$$;
+comment on function push.requeue is
+  'tries a call again that still rings: a new invite for each device whose last one failed (dead or expired) and whose '
+  'token is not known to be dead, and waiting invites are ready now. call_id: payload.callId; app: needed only if '
+  'several apps have a call of this id. Returns how many became ready, and a sentence about it; running it twice is '
+  'harmless: what is owed or was delivered is left alone';
+
+-- Lanes ---------------------------------------------------------------------------------------------------------------
+
+create table push.lane_status (
+  lane            smallint not null,
+  gateway         int not null,
+  window_size     int not null,
+  capacity        int not null,
+  in_flight       int not null,
+  rate_per_second int not null,
+  circuit         text not null,
+  throttled_until timestamptz,
+  updated_at      timestamptz not null default clock_timestamp(),
+  constraint lane_status_pkey primary key (lane, gateway),
+  constraint lane_status_circuit_known check (circuit in ('closed', 'half_open', 'open'))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+comment on table push.lane_status is 'one lane as one replica sees it, written every second. People read push.lanes';
+comment on column push.lane_status.lane is 'push.lane.id';
+comment on column push.lane_status.gateway is 'push.gateways.id of the replica';
+comment on column push.lane_status.window_size is 'how many requests the replica lets be in flight now';
+comment on column push.lane_status.capacity is 'how many its connections could carry';
+comment on column push.lane_status.in_flight is 'how many are';
+comment on column push.lane_status.rate_per_second is 'requests it sent in the last second';
+comment on column push.lane_status.circuit is
+  'closed (all is well), half_open (trying again) or open (nothing is sent)';
+comment on column push.lane_status.throttled_until is 'until when the provider wants to be left alone';
+comment on column push.lane_status.updated_at is 'when the replica last said so';
+
+create function push.report_lanes(
+  p_gateway int, p_lane smallint[], p_window int[], p_capacity int[], p_in_flight int[], p_circuit text[],
+  p_throttled_ms int[], p_rate int[]
+) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return;
+  end if;
+  insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
+    throttled_until)
+  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
+    coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
+  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
+    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
+  on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
+    in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
+    throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
+end
+$$;
+comment on function push.report_lanes is
+  'a replica says how its lanes are; to be called every second. p_gateway: its push.gateways.id; by lane: p_window and '
+  'p_capacity (requests it lets, and could let, be in flight), p_in_flight, p_circuit (closed, half_open, open), '
+  'p_throttled_ms (milliseconds until it sends again; 0 or null: now), p_rate (requests in the last second)';
+
+create function push.lane_conditions() returns table (
+  lane smallint, window_size int, capacity int, in_flight int, circuit text, throttled_until timestamptz,
+  rate_per_second int
+)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select s.lane, sum(s.window_size)::int, sum(s.capacity)::int, sum(s.in_flight)::int,
+    case when bool_or(s.circuit = 'open') then 'open' when bool_or(s.circuit = 'half_open') then 'half_open'
+      else 'closed' end,
+    max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
+  from push.lane_status s join push.gateways g on g.id = s.gateway
+  where g.alive
+  group by s.lane
+$$;
+comment on function push.lane_conditions is
+  'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
+
+drop view push.lanes;
+create view push.lanes as
+select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,
+  s.rate_per_second, coalesce(d.ready, 0) as ready, coalesce(d.waiting, 0) as waiting, coalesce(d.claimed, 0) as claimed,
+  now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at
+from push.lane l
+left join push.lane_conditions() s on s.lane = l.id
+left join (
+  select d.lane, count(*) filter (where d.state = 0) as ready, count(*) filter (where d.state = 2) as waiting,
+    count(*) filter (where d.state = 1) as claimed, min(d.created_at) as oldest
+  from push.delivery d
+  group by d.lane
+) d on d.lane = l.id;
+comment on view push.lanes is
+  'one app and provider: what it may send, what it has sent, what is owed. To stop it: push.pause_lane, to go on: '
+  'push.resume_lane';
+comment on column push.lanes.id is 'small number of the lane';
+comment on column push.lanes.app is 'name of the app';
+comment on column push.lanes.provider is 'apns, fcm or expo';
+comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
+comment on column push.lanes.note is 'why it is paused, or whatever is worth remembering';
+comment on column push.lanes.window_size is
+  'how many requests may be in flight now, in all living replicas; null: none serves the lane';
+comment on column push.lanes.capacity is 'how many their connections could carry';
+comment on column push.lanes.in_flight is 'how many are in flight';
+comment on column push.lanes.circuit is
+  'closed (all is well), half_open (trying again) or open (nothing is sent), the worst of the replicas''';
+comment on column push.lanes.throttled_until is 'until when the provider wants to be left alone; null: it does not';
+comment on column push.lanes.rate_per_second is 'requests sent in the last second';
+comment on column push.lanes.ready is 'deliveries that could be sent now';
+comment on column push.lanes.waiting is 'deliveries that wait for their next try';
+comment on column push.lanes.claimed is 'deliveries that a replica holds';
+comment on column push.lanes.oldest_age is 'how long the oldest of these is owed';
+comment on column push.lanes.invalidation_held_at is
+  'since when dead tokens are quarantined rather than invalidated; push.resume_invalidation ends it';
+comment on column push.lanes.invalidation_note is 'why invalidation is on hold';
+comment on column push.lanes.updated_at is 'when the pause, the note or the hold last changed';
+
+create function push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text)
+returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
+  v_lane   push.lane;
+begin
+  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found',
+      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
+      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+  end if;
+  changed := v_lane.paused <> p_paused;
+  if changed or v_lane.note is distinct from p_note then
+    update push.lane l set paused = p_paused, note = p_note where l.id = v_lane.id;
+  end if;
+  message := v_target || case
+    when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
+    when p_paused then ' was paused already'
+    when changed then ' sends again'
+    else ' was not paused; nothing to do' end || coalesce('. Note: ' || p_note, '');
+  perform push.note_audit(p_action, v_target, jsonb_build_object('changed', changed, 'note', p_note));
+  return next;
+end
+$$;
+comment on function push.switch_lane is
+  'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+
+create function push.pause_lane(app text, provider text, note text default null)
+returns table (changed boolean, message text)
+language sql volatile security definer set search_path = push, pg_temp as $$
+  select s.changed, s.message from push.switch_lane('pause_lane', app, provider, true, coalesce(note,
+    (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
+$$;
+comment on function push.pause_lane is
+  'nothing more is claimed from this lane until push.resume_lane; what a replica holds is still sent. app, provider: '
+  'which lane; note: why. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+create function push.resume_lane(app text, provider text) returns table (changed boolean, message text)
+language sql volatile security definer set search_path = push, pg_temp as $$
+  select s.changed, s.message from push.switch_lane('resume_lane', app, provider, false, null) s
+$$;
+comment on function push.resume_lane is
+  'a paused lane sends again, at once, and its note is removed. app, provider: which lane. Returns whether it changed '
+  'anything, and a sentence about it; running it twice is harmless';
+
+create function push.change_lane() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  if (new.app, new.provider, new.id) is distinct from (old.app, old.provider, old.id)
+    or (new.invalidation_held_at, new.invalidation_note) is distinct from
+      (old.invalidation_held_at, old.invalidation_note) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'push.lanes: only paused and note can be changed',
+      hint = 'push.resume_invalidation ends a hold of invalidation.';
+  end if;
+  perform from push.switch_lane(case when new.paused then 'pause_lane' else 'resume_lane' end, old.app, old.provider,
+    new.paused, new.note);
+  return new;
+end
+$$;
+comment on function push.change_lane is 'an update of paused or note in push.lanes is as good as push.pause_lane';
+create trigger change_lane instead of update on push.lanes for each row execute function push.change_lane();
+
+create function push.oldest_ringing() returns interval
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  return (
+    select max(now() - head.created_at)
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      -- The earliest deadlines are the next to leave; an invite rings ten minutes at most.
+      select d.kind, d.created_at from push.delivery d
+      where d.state = 0 and d.lane = l.id and d.deadline_at > statement_timestamp()
+        and d.deadline_at < statement_timestamp() + interval '10 minutes'
+      order by d.deadline_at
+      limit 100
+    ) head
+    where not l.paused and s.circuit is distinct from 'open' and head.kind = 0);
+end
+$$;
+comment on function push.oldest_ringing is
+  'how long the oldest of the invites that are next to leave has been ready, lanes that are paused or whose circuit is '
+  'open aside; null: none is. Reads 100 rows a lane, however many are owed';
+
+-- What is owed, what is late, what failed -----------------------------------------------------------------------------
+
+create view push.summary as
+select l.app, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  d.count, now() - d.oldest as oldest_age, d.first_deadline - now() as least_left
+from (
+  select d.lane, d.kind, d.state, count(*) as count, min(d.created_at) as oldest, min(d.deadline_at) as first_deadline
+  from push.delivery d
+  group by d.lane, d.kind, d.state
+) d
+left join push.lane l on l.id = d.lane;
+comment on view push.summary is 'what is owed, by app, provider, kind and state; nothing is owed: no rows';
+comment on column push.summary.app is 'name of the app';
+comment on column push.summary.provider is 'apns, fcm or expo';
+comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
+comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next try)';
+comment on column push.summary.count is 'how many deliveries';
+comment on column push.summary.oldest_age is 'how long the oldest of them is owed';
+comment on column push.summary.least_left is 'time until the first of them expires; negative: it should be gone';
+
+-- Of a backlog of 500,000 nobody reads all, and looking up their calls would take seconds: so the most urgent, the ready
+-- ones by their index. The call is looked up for what is shown, so it is no join.
+create view push.stuck as
+select d.outbox_id, d.n, l.app, (select o.call_id from push.outbox o where o.id = d.outbox_id) as call_id, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  d.user_id,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  case when d.deadline_at < now() - interval '5 s' then 'past its deadline, and not expired'
+    when d.state = 0 then 'ready, and not claimed'
+    when d.state = 1 then 'claimed, and not settled'
+    else 'due, and still waiting' end as why,
+  now() - greatest(d.created_at, d.due_at) as age, d.deadline_at - now() as "left", d.last_reason, d.owner as gateway
+from (
+  select r.*
+  from push.lane l
+  left join push.lane_conditions() s on s.lane = l.id
+  cross join lateral (
+    select d.* from push.delivery d
+    where d.state = 0 and d.lane = l.id
+      and (d.deadline_at < now() - interval '5 s' or not l.paused and s.circuit is distinct from 'open'
+        and greatest(d.created_at, d.due_at) < now() - interval '5 s')
+    order by d.deadline_at
+    limit 200
+  ) r
+  union all
+  (select d.* from push.delivery d
+    where d.state <> 0
+      and (d.deadline_at < now() - interval '5 s'
+        or greatest(d.created_at, d.due_at) < now() - case d.state when 1 then interval '30 s' else interval '5 s' end)
+    order by d.deadline_at
+    limit 1000)
+) d
+join push.lane l on l.id = d.lane;
+comment on view push.stuck is
+  'deliveries that something should have happened to: ready for more than 5 s while the lane is neither paused nor its '
+  'circuit open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. The most urgent '
+  '200 ready ones of each lane and 1,000 others; push.summary counts all that is owed';
+comment on column push.stuck.outbox_id is 'the call: push.outbox.id';
+comment on column push.stuck.n is 'number of the push within its call';
+comment on column push.stuck.app is 'name of the app';
+comment on column push.stuck.call_id is 'payload.callId of the call';
+comment on column push.stuck.provider is 'apns, fcm or expo';
+comment on column push.stuck.kind is 'invite, cancel, missed_call or notification';
+comment on column push.stuck.user_id is 'the backend''s id of the user';
+comment on column push.stuck.state is 'ready, claimed or waiting';
+comment on column push.stuck.why is 'what should have happened';
+comment on column push.stuck.age is 'since it was enqueued, or since it was due';
+comment on column push.stuck."left" is 'time until its deadline; negative: past it';
+comment on column push.stuck.last_reason is 'why the last try did not end it';
+comment on column push.stuck.gateway is 'push.replicas.id of the replica that has it';
+
+-- The example is looked up once a row shown; sorting all failures of an hour for it took a second.
+create view push.failures as
+select l.app, l.provider,
+  case f.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  case f.outcome when 1 then 'delivered_late' when 3 then 'expired' else 'dead' end as outcome,
+  coalesce(f.reason, 'Late') as reason, f.count, f.last_at, x.call_id as example_call_id, x.device as example_device
+from push.lane l
+cross join lateral (
+  select h.kind, h.outcome, h.reason, count(*) as count, max(h.finished_at) as last_at
+  from push.history h
+  where h.lane = l.id and h.finished_at > now() - interval '1 hour' and h.outcome <> 0 and h.outcome in (1, 3, 4)
+  group by h.kind, h.outcome, h.reason
+) f
+cross join lateral (
+  select h.call_id, h.device from push.history h
+  where h.lane = l.id and h.finished_at = f.last_at and h.outcome <> 0 and h.outcome = f.outcome and h.kind = f.kind
+    and h.reason is not distinct from f.reason
+  limit 1
+) x;
+comment on view push.failures is
+  'what was not delivered, or late, in the last hour, by reason, with the last of each as an example';
+comment on column push.failures.app is 'name of the app';
+comment on column push.failures.provider is 'apns, fcm or expo';
+comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
+comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
+comment on column push.failures.reason is 'why, in the provider''s word or ours';
+comment on column push.failures.count is 'how many';
+comment on column push.failures.last_at is 'when the last of them was settled';
+comment on column push.failures.example_call_id is 'call of the last; push.timeline tells its story';
+comment on column push.failures.example_device is 'device of the last, its token masked';
+
+-- History ------------------------------------------------------------------------------------------------------------
+
+-- Rows are written in order of time: the smallest of indexes finds the last minute of a day with millions.
+create index history_finished on push.history using brin (finished_at)
+  with (pages_per_range = 32, autosummarize = on);
+
+-- As in 0007, but the call's id is that of push.outbox, which has an index on it: a call's history is found at once.
+create or replace view push.delivery_history as
+select h.outbox_id, l.app, o.call_id, l.provider,
+  case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  h.user_id,
+  case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
+    else 'dead' end as outcome,
+  h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
+  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, h.device, h.failures, h.fallback_of,
+  h.receipt_reason
+from push.history h
+left join push.lane l on l.id = h.lane
+left join push.outbox o on o.id = h.outbox_id;
+
+-- Replicas and health -------------------------------------------------------------------------------------------------
+
+create view push.replicas as
+select g.id, g.name, g.version, g.alive, g.started_at, g.heartbeat_at,
+  case when g.alive then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed, g.ended_at,
+  g.ended_reason
+from push.gateways g
+left join (
+  select d.owner, count(*) as claimed from push.delivery d where d.state = 1 group by d.owner
+) d on d.owner = g.id;
+comment on view push.replicas is 'one life of one gateway process: those that run, and those that ended lately';
+comment on column push.replicas.id is 'number of this life, as in push.deliveries.gateway';
+comment on column push.replicas.name is 'host or pod';
+comment on column push.replicas.version is 'version of the program';
+comment on column push.replicas.alive is 'whether it runs, as far as known';
+comment on column push.replicas.started_at is 'when it registered';
+comment on column push.replicas.heartbeat_at is 'when it was last heard';
+comment on column push.replicas.silence is 'how long it has been silent; after 3 s it is declared dead';
+comment on column push.replicas.claimed is 'deliveries it holds; of one that ended they are taken over at once';
+comment on column push.replicas.ended_at is 'when it ended or was declared dead';
+comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (declared dead)';
+
+create function push.check_health() returns table (item text, value text, state text, hint text)
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_oldest   interval;
+  v_pid      int;
+  v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
+begin
+  -- How bad a number is: up to the first limit it is ok, up to the second a warning.
+  return query
+    select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
+      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
+        else 'bad' end,
+      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
+    from pg_stat_all_tables t
+    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
+    order by t.relname;
+
+  select now() - a.xact_start, a.pid into v_oldest, v_pid
+    from pg_stat_activity a
+    where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+    order by a.xact_start
+    limit 1;
+  return query select 'oldest transaction',
+    case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
+      || case when v_sees_all then '' else ', of this role only' end,
+    case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
+    case when v_sees_all then 'End it with: select pg_terminate_backend(pid).'
+      else format('To see those of other roles: grant pg_read_all_stats to %I.', current_user) end;
+  return query
+    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
+      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
+    from (select count(*) from pg_prepared_xacts) p;
+  return query
+    select 'notify queue', round(100 * q.usage::numeric, 1) || ' %',
+      case when q.usage < 0.1 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    from (select pg_notification_queue_usage() as usage) q;
+  return query
+    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
+      'Nothing is sent without one: push.replicas says how the last ones ended.'
+    from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
+  return query
+    select 'leader', case when l.pid is null then 'none' else 'pid ' || l.pid end,
+      case when l.pid is null then 'bad' else 'ok' end,
+      'The replica that holds advisory lock (7781, 2) does the housekeeping; another takes over when its session ends.'
+    from (select min(l.pid) as pid from pg_locks l
+      where l.locktype = 'advisory' and l.classid = 7781 and l.objid = 2 and l.objsubid = 2 and l.granted
+        and l.database = (select d.oid from pg_database d where d.datname = current_database())) l;
+  return query
+    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
+      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
+      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
+    from (select push.oldest_ringing() as age) o;
+  return query
+    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
+        else 'bad' end,
+      'select push.ensure_partitions(); the leader does so every hour.'
+    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
+  return query
+    select 'history without a partition', case when h.some then 'some' else 'none' end,
+      case when h.some then 'bad' else 'ok' end,
+      'Rows of push.history_default keep their day''s partition from being made: move them away.'
+    from (select exists (select from push.history_default) as some) h;
+  return query
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+    from (select count(*) from (select from push.expo_receipts r
+      where r.due_at < now() - interval '5 minutes' limit 1000) r) r;
+  return query
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+      'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
+    from (select count(*) from push.quarantined_tokens) q;
+  return query
+    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
+      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
+      'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
+    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
+end
+$$;
+comment on function push.check_health is 'what could make calls ring late tomorrow; for push.health';
+
+create view push.health as select h.item, h.value, h.state, h.hint from push.check_health() h;
+comment on view push.health is 'one concern a row: how it is, whether that is ok, warn or bad, and what to do';
+comment on column push.health.item is 'what was looked at';
+comment on column push.health.value is 'what was found';
+comment on column push.health.state is 'ok, warn (soon) or bad (now)';
+comment on column push.health.hint is 'what it means and what to do';
+
+-- Tokens, masked ------------------------------------------------------------------------------------------------------
+
+create view push.dead_devices as
+select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
+from push.token_invalidations x;
+comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
+comment on column push.dead_devices.app is 'app the token belonged to';
+comment on column push.dead_devices.provider is 'apns, fcm or expo';
+comment on column push.dead_devices.user_id is 'whose token it was, as far as known';
+comment on column push.dead_devices.device is 'the token, masked';
+comment on column push.dead_devices.reason is 'what the provider said';
+comment on column push.dead_devices.invalidated_at is 'since when it is dead';
+
+create view push.quarantined_devices as
+select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
+  q.quarantined_at
+from push.quarantined_tokens q;
+comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';
+comment on column push.quarantined_devices.app is 'app the token belongs to';
+comment on column push.quarantined_devices.provider is 'apns, fcm or expo';
+comment on column push.quarantined_devices.user_id is 'whose token it is, as far as known';
+comment on column push.quarantined_devices.device is 'the token, masked';
+comment on column push.quarantined_devices.reason is 'what the provider said';
+comment on column push.quarantined_devices.since is 'since when the provider calls it dead';
+comment on column push.quarantined_devices.quarantined_at is 'when it came here';
+
+create view push.registered_devices as
+select d.user_id, d.app, d.provider, left(d.token, 4) || '…' || right(d.token, 4) as device, d.voip, d.environment,
+  d.platform, d.locale, d.enabled, d.registered_at, d.invalidated_at, d.invalid_reason
+from push.devices d;
+comment on view push.registered_devices is 'push.devices with the tokens masked';
+comment on column push.registered_devices.user_id is 'the backend''s id of the user';
+comment on column push.registered_devices.app is 'app the token belongs to';
+comment on column push.registered_devices.provider is 'apns, fcm or expo';
+comment on column push.registered_devices.device is 'the token, masked';
+comment on column push.registered_devices.voip is 'apns only: true for a PushKit token';
+comment on column push.registered_devices.environment is 'apns only: production or sandbox';
+comment on column push.registered_devices.platform is 'ios, android or unknown (null)';
+comment on column push.registered_devices.locale is 'language of visible texts';
+comment on column push.registered_devices.enabled is 'false: the user wants no notifications here';
+comment on column push.registered_devices.registered_at is 'when the phone last gave this token';
+comment on column push.registered_devices.invalidated_at is 'since when it is dead; null: it is alive';
+comment on column push.registered_devices.invalid_reason is 'what the provider said';
+
+revoke execute on all functions in schema push from public;
+
+"""###
+
+private let migration0010 = ###"""
+-- What backends live in: the phone's word that it rings, escalation, a call's state at a glance, keys for the HTTP API,
+-- roles, and the pruning of what nobody needs any more.
+
+-- The phone says that it rings ----------------------------------------------------------------------------------------
+
+create table push.ring_reports (
+  outbox_id bigint not null,
+  user_id   text not null,
+  rang_at   timestamptz not null default clock_timestamp(),
+  constraint ring_reports_pkey primary key (outbox_id, user_id)
+);
+comment on table push.ring_reports is 'one user whose phone has said that a call rings; the first report counts';
+comment on column push.ring_reports.outbox_id is 'the call: push.outbox.id';
+comment on column push.ring_reports.user_id is 'the backend''s id of the user';
+comment on column push.ring_reports.rang_at is 'when the first report came';
+
+create function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(call_id, app);
+begin
+  if not exists (select from push.outbox o where o.id = v_id
+    and (o.recipients @> jsonb_build_array(report_ringing.user_id)
+      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', report_ringing.user_id)))) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('user_id: call %s does not ring this user', left(call_id, 128)),
+      hint = 'It must be the id that the recipients of the call gave.',
+      schema = 'push', table = 'ring_reports', column = 'user_id';
+  end if;
+  insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
+    on conflict on constraint ring_reports_pkey do nothing;
+  return found;
+end
+$$;
+comment on function push.report_ringing is
+  'a phone of this user says that the call rings. call_id: payload.callId; user_id: as in the call''s recipients; app: '
+  'needed only if several apps have a call of this id. False: it had said so before';
+
+-- Escalation ----------------------------------------------------------------------------------------------------------
+
+alter table push.apps add column escalate_after_seconds int,
+  add constraint apps_escalate_range check (escalate_after_seconds between 1 and 600);
+comment on column push.apps.escalate_after_seconds is
+  'a user none of whose phones has said by then that it rings is tried on the next channel, once; null: never';
+
+create index apps_escalating on push.apps (app) where escalate_after_seconds is not null;
+
+drop function push.register_app(text, int);
+create function push.register_app(p_app text, p_ring_seconds int, p_escalate_after int default null) returns void
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds)
+    values (p_app, p_ring_seconds, p_escalate_after)
+    on conflict (app) do update set ring_seconds = excluded.ring_seconds,
+        escalate_after_seconds = excluded.escalate_after_seconds, updated_at = clock_timestamp()
+      where (a.ring_seconds, a.escalate_after_seconds)
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds);
+end
+$$;
+comment on function push.register_app is
+  'tells enqueueing what the configuration says of an app. p_ring_seconds: its ring window; p_escalate_after: seconds '
+  'after which a user of whom no phone was heard is tried on the next channel; null: never';
+
+create table push.escalations_due (
+  outbox_id bigint primary key,
+  due_at    timestamptz not null
+);
+create index escalations_due_at on push.escalations_due (due_at);
+comment on table push.escalations_due is
+  'one call of an app that escalates, until its time has come; taken by push.escalate';
+comment on column push.escalations_due.outbox_id is 'the call: push.outbox.id';
+comment on column push.escalations_due.due_at is 'when users of whom no phone was heard are tried on the next channel';
+
+create table push.escalations (
+  outbox_id bigint not null,
+  n         int not null,
+  user_id   text not null,
+  constraint escalations_pkey primary key (outbox_id, n)
+);
+comment on table push.escalations is 'one invite that was made because no phone of the user had said that it rings';
+comment on column push.escalations.outbox_id is 'the call: push.outbox.id';
+comment on column push.escalations.n is 'number of the invite within its call';
+comment on column push.escalations.user_id is 'the backend''s id of the user';
+
+create function push.plan_escalation() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  -- As a rule no app escalates, and that is quickly seen.
+  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
+    insert into push.escalations_due (outbox_id, due_at)
+    select c.id, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    from new_calls c
+    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds;
+  end if;
+  return null;
+end
+$$;
+comment on function push.plan_escalation is 'notes when a call of an app that escalates is to be looked at';
+create trigger plan_escalation after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.plan_escalation();
+
+create function push.escalate(p_max int default 500) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_calls   bigint[];
+  v_unheard push.delivery[];
+  v_made    bigint := 0;
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since   timestamptz;
+  v_until   timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  with pick as materialized (
+    select e.ctid as tid from push.escalations_due e
+    where e.due_at <= statement_timestamp()
+    order by e.due_at
+    limit p_max
+    for update skip locked
+  ), taken as (
+    delete from push.escalations_due e where e.ctid = any (array(select p.tid from pick p)) returning e.outbox_id
+  )
+  select array_agg(t.outbox_id) into v_calls from taken t;
+  if v_calls is null then
+    return 0;
+  end if;
+  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
+  -- Invites of users of whom no phone was heard, be they owed or finished; those that failed had their fallback.
+  v_unheard := array(
+    select jsonb_populate_record(null::push.delivery, jsonb_build_object('outbox_id', c.id, 'n', i.n, 'lane', i.lane,
+      'user_id', i.user_id, 'token', i.token, 'platform', i.platform))
+    from unnest(v_calls) c(id)
+    cross join lateral (
+      select o.app from push.outbox o
+      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
+      offset 0
+    ) o
+    cross join lateral (
+      select d.n, d.lane, d.user_id, d.token, d.platform from push.delivery d where d.outbox_id = c.id and d.kind = 0
+      union all
+      -- History does not know the platform. Only FCM serves two.
+      select h.n, h.lane, h.user_id, h.device, case l.provider when 'apns' then 1 else coalesce((
+          select case x.platform when 'ios' then 1 else 2 end from push.devices x
+          where x.user_id = h.user_id and x.app = o.app and x.enabled and x.invalidated_at is null
+            and x.provider = 'fcm' and left(x.token, 4) || '…' || right(x.token, 4) = h.device
+          limit 1), 2) end::smallint
+      from push.history h cross join lateral (select l.provider from push.lane l where l.id = h.lane offset 0) l
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0 and h.outcome <= 1
+    ) i
+    where (select true from push.ring_reports r where r.outbox_id = c.id and r.user_id = i.user_id) is null);
+  if v_unheard <> '{}' then
+    insert into push.escalations (outbox_id, n, user_id)
+    select f.outbox_id, f.n, f.user_id from push.fall_back(v_unheard, true) f;
+    get diagnostics v_made = row_count;
+  end if;
+  return v_made;
+end
+$$;
+comment on function push.escalate is
+  'for up to p_max calls that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
+  'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many. For '
+  'the leader';
+
+-- A call at a glance --------------------------------------------------------------------------------------------------
+
+drop function push.timeline(text);
+create function push.timeline(call_id text, app text default null)
+returns table (
+  at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
+  device text
+)
+language sql stable security definer set search_path = push, pg_temp as $$
+  with call as (
+    select o.id, o.kind, o.created_at from push.outbox o
+    where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
+  ), owed as (
+    select d.* from call c join push.deliveries d on d.outbox_id = c.id
+  ), done as (
+    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
+  ), event as (
+    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
+      null::int as attempt, null::int as status, null as reason, null as device
+    from call c
+    union all
+    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null
+    from call c cross join lateral push.skipped_recipients(c.id) s
+    union all
+    -- Another channel took over from one that failed, or from one of which no phone was heard.
+    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
+      f.kind, f.user_id, null, case when e.n is null then h.status end,
+      case when e.n is null then h.reason else 'NotRinging' end, f.device
+    from (
+      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
+      union all
+      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
+    ) f
+    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
+    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
+    where f.fallback_of is not null
+    union all
+    -- A ready or claimed delivery has no time of its own: it is shown where it began.
+    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
+      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
+    from owed d
+    union all
+    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
+      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device
+    from (
+      select outbox_id, n, provider, kind, user_id, device, failures from owed
+      union all
+      select outbox_id, n, provider, kind, user_id, device, failures from done
+    ) t
+    cross join lateral jsonb_array_elements(t.failures) f
+    union all
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
+    from done h where h.sent_at is not null
+    union all
+    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
+      h.user_id, h.attempts, h.status, h.reason, h.device
+    from done h
+    union all
+    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null
+    from call c join push.ring_reports r on r.outbox_id = c.id
+  )
+  select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
+    e.user_id, e.attempt, e.status, e.reason, e.device
+  from event e join call c on c.id = e.id
+  order by e.at, e.step, e.n, e.user_id
+$$;
+comment on function push.timeline is
+  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds '
+  'since it was enqueued; event: enqueued, skipped (no delivery was made for this user), fallback (the channel before '
+  'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
+  'sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so)';
+
+create function push.iso_time(p_time timestamptz) returns text language sql stable parallel safe as
+$$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
+comment on function push.iso_time is 'a time as ISO 8601 in UTC, with milliseconds';
+
+create function push.call(call_id text, app text default null) returns jsonb
+language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_call  push.outbox;
+  v_id    bigint := push.find_call(call_id, app);
+  v_since timestamptz;
+begin
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  -- A variable, so that older partitions are not looked at.
+  v_since := v_call.created_at;
+  return jsonb_build_object(
+    'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
+    'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
+    'endedAt', push.iso_time(v_call.ended_at), 'endReason', v_call.end_reason, 'answeredBy', v_call.answered_by,
+    'devices', coalesce((
+      select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
+          'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
+          'answeredAt', push.iso_time(d.answered_at), 'device', d.device, 'rangAt', push.iso_time(r.rang_at))
+        order by d.n)
+      from (
+        select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
+          null::timestamptz as answered_at, d.device
+        from push.deliveries d where d.outbox_id = v_id
+        union all
+        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
+          h.answered_at, h.device
+        from push.delivery_history h where h.outbox_id = v_id and h.finished_at >= v_since
+      ) d
+      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
+end
+$$;
+comment on function push.call is
+  'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
+  'endedAt, endReason, answeredBy, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or '
+  'the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}; '
+  'times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of this id';
+
+-- Keys for the HTTP API -----------------------------------------------------------------------------------------------
+
+create table push.api_keys (
+  id         int generated always as identity primary key,
+  app        text not null,
+  name       text not null,
+  scopes     text[] not null,
+  hash       bytea not null,
+  created_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz,
+  revoked_at timestamptz,
+  constraint api_keys_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
+  constraint api_keys_name_length check (length(name) between 1 and 128),
+  constraint api_keys_scopes_known check (scopes <@ '{enqueue,device,read}' and cardinality(scopes) between 1 and 3),
+  constraint api_keys_hash_sha256 check (length(hash) = 32)
+);
+comment on table push.api_keys is 'one key to the HTTP API; the key itself is not stored';
+comment on column push.api_keys.id is 'number of the key, and its part after pgk_';
+comment on column push.api_keys.app is 'the only app it opens';
+comment on column push.api_keys.name is 'who has it, for people';
+comment on column push.api_keys.scopes is
+  'what it may do: enqueue (enqueue, answer and end calls), device (register and drop devices, report ringing), read '
+  '(a call''s state and timeline)';
+comment on column push.api_keys.hash is 'SHA-256 of the whole key';
+comment on column push.api_keys.created_at is 'when it was made';
+comment on column push.api_keys.expires_at is 'from when on it is refused; null: never';
+comment on column push.api_keys.revoked_at is 'since when it is refused; null: it is not';
+
+create function push.create_api_key(
+  app text, name text, scopes text[] default '{enqueue,device,read}', expires_at timestamptz default null
+) returns table (id int, key text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_scopes text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
+  v_fault  text := case
+    when not coalesce(push.is_app(create_api_key.app), false)
+      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
+      then 'name: must have 1 to 128 characters'
+    when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
+      then 'scopes: must be some of enqueue, device and read'
+    when create_api_key.expires_at <= clock_timestamp() then 'expires_at: must be in the future, or null'
+  end;
+begin
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault,
+      schema = 'push', table = 'api_keys', column = substring(v_fault from '^[a-z_]+');
+  end if;
+  id := nextval(pg_get_serial_sequence('push.api_keys', 'id'));
+  -- 32 bytes out of 366 random bits: the server has no other source without an extension.
+  key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
+    || uuid_send(gen_random_uuid())), 'hex');
+  insert into push.api_keys (id, app, name, scopes, hash, expires_at) overriding system value
+    values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
+      create_api_key.expires_at);
+  perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
+    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes));
+  return next;
+end
+$$;
+comment on function push.create_api_key is
+  'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has '
+  'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, null: never. To rotate a key, '
+  'make another, move over, then push.revoke_api_key the old one';
+
+create function push.revoke_api_key(id int) returns table (revoked boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_key push.api_keys;
+begin
+  select k.* into v_key from push.api_keys k where k.id = revoke_api_key.id for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found', message = format('there is no API key %s', revoke_api_key.id),
+      hint = 'push.keys lists them.';
+  end if;
+  revoked := v_key.revoked_at is null;
+  update push.api_keys k set revoked_at = clock_timestamp() where k.id = v_key.id and k.revoked_at is null;
+  message := format('key %s (%s, app %s) %s', v_key.id, v_key.name, v_key.app,
+    case when revoked then 'is refused from now on' else 'was revoked already' end);
+  perform push.note_audit('revoke_api_key', v_key.app || '/' || v_key.id, jsonb_build_object('revoked', revoked));
+  return next;
+end
+$$;
+comment on function push.revoke_api_key is
+  'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence '
+  'about it; running it twice is harmless';
+
+create function push.find_api_key(p_id int) returns table (app text, scopes text[], hash bytea)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select k.app, k.scopes, k.hash from push.api_keys k
+  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+$$;
+comment on function push.find_api_key is
+  'what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: '
+  'there is none, or it is revoked or expired';
+
+create view push.keys as
+select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at from push.api_keys k;
+comment on view push.keys is 'push.api_keys without the hashes';
+comment on column push.keys.id is 'number of the key, and its part after pgk_';
+comment on column push.keys.app is 'the only app it opens';
+comment on column push.keys.name is 'who has it';
+comment on column push.keys.scopes is 'what it may do: enqueue, device, read';
+comment on column push.keys.created_at is 'when it was made';
+comment on column push.keys.expires_at is 'from when on it is refused; null: never';
+comment on column push.keys.revoked_at is 'since when it is refused; null: it is not';
+
+-- Enqueueing: as in 0008, and it says the id under which a notification that brought none is found. --------------------
+
+drop function push.enqueue_call(jsonb, jsonb, text, int, text);
+create function push.enqueue_call(
+  payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
+  kind text default 'incoming_call'
+) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds)
+    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
+      enqueue_call.ring_seconds)
+    on conflict (call_id, app) do nothing
+    returning id, outbox.call_id into outbox_id, call_id;
+  duplicate := not found;
+  if duplicate then
+    select o.id, o.call_id into outbox_id, call_id from push.outbox o
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
+        and o.app = coalesce(enqueue_call.app, 'default');
+  end if;
+  deliveries := (select count(*) from push.delivery d
+    where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
+  if duplicate then
+    deliveries := deliveries + (select count(*) from push.history h
+      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
+  end if;
+  -- As a rule nobody is skipped, and that is quickly seen.
+  skipped := 0;
+  if duplicate or exists (
+    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      from jsonb_array_elements(enqueue_call.recipients) e
+    except
+    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
+  ) then
+    skipped := (select count(*) from push.skipped_recipients(outbox_id));
+  end if;
+  return next;
+end
+$$;
+
+-- Pruning -------------------------------------------------------------------------------------------------------------
+
+create function push.prune(p_max int default 1000, p_keep_days int default 15) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+set lock_timeout = '200ms'
+as $$
+declare
+  c_batches constant int := 10;
+  -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
+  v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
+    - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
+  v_last   bigint := -1;
+  v_seen   int;
+  v_oldest timestamptz;
+  v_gone   bigint[];
+  v_pruned bigint := 0;
+begin
+  -- Numbers rise with time, nearly: so no index on a time is needed. A batch wholly too young is the end.
+  for i in 1 .. c_batches loop
+    select count(*), max(b.id), min(b.created_at), array_agg(b.id) filter (where b.is_done)
+      into v_seen, v_last, v_oldest, v_gone
+      from (
+        select o.id, o.created_at, o.created_at < v_before and o.ended_at is not null
+          and (select true from push.delivery d where d.outbox_id = o.id limit 1) is null as is_done
+        from push.outbox o
+        where o.id > v_last
+        order by o.id
+        limit p_max
+      ) b;
+    exit when v_seen = 0 or v_oldest >= v_before;
+    if v_gone is not null then
+      with gone as (
+        delete from push.outbox o where o.id = any (array(
+          select x.id from push.outbox x where x.id = any (v_gone) order by x.id for update skip locked))
+        returning o.id
+      )
+      select array_agg(g.id), v_pruned + count(*) into v_gone, v_pruned from gone g;
+      delete from push.ring_reports r where r.outbox_id = any (v_gone);
+      delete from push.escalations e where e.outbox_id = any (v_gone);
+      exit when v_pruned >= p_max;
+    end if;
+  end loop;
+  delete from push.escalations_due e where e.ctid = any (array(
+    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit p_max
+    for update skip locked));
+  delete from push.audit a where a.id = any (array(
+    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit p_max));
+  delete from push.lane_status s where not exists (select from push.gateways g
+    where g.id = s.gateway and (g.alive or g.ended_at > now() - interval '1 day'));
+  delete from push.gateways g where not g.alive and g.ended_at < now() - interval '1 day';
+  return v_pruned;
+end
+$$;
+comment on function push.prune is
+  'removes about p_max calls, the oldest, that were enqueued more than p_keep_days days before today (UTC), have ended '
+  'and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days '
+  'ago, and replicas that ended more than a day ago. Returns how many calls: call it again while it returns p_max or '
+  'more. It waits for nobody: what is locked is left for the next time. For the leader';
+
+-- Roles ---------------------------------------------------------------------------------------------------------------
+
+-- Roles belong to the whole cluster: another database's migration may make them at the same moment, and whoever
+-- migrates may not be allowed to. Then an administrator makes them, and calls push.grant_roles again.
+create function push.grant_roles() returns text
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  c_roles constant jsonb := jsonb_build_object(
+    'push_enqueuer', 'backends: enqueue, answer and end calls, register devices (schema push)',
+    'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
+    'push_gateway', 'the push-gateway service (schema push)');
+  -- Of a call, neither its payload nor its recipients, who are tokens.
+  c_call_columns constant text :=
+    'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason';
+  c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
+    'push.call, push.report_ringing, push.timeline';
+  v_role    text;
+  v_missing text[] := '{}';
+begin
+  for v_role in select jsonb_object_keys(c_roles) loop
+    if to_regrole(v_role) is null then
+      begin
+        execute format('create role %I nologin', v_role);
+        execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
+      exception
+        when duplicate_object or unique_violation then null;
+        when insufficient_privilege then v_missing := v_missing || v_role;
+      end;
+    end if;
+    continue when v_role = any (v_missing);
+    execute format('grant usage on schema push to %I', v_role);
+    case v_role
+      when 'push_enqueuer' then
+        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state), '
+          'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
+        execute format('grant execute on function %s to %I', c_calls, v_role);
+      when 'push_ops' then
+        execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
+        execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
+          'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit to %I', v_role);
+        execute format('grant update (paused, note) on push.lanes to %I', v_role);
+        execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
+          'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+          'push.lane_conditions to %I', v_role);
+      when 'push_gateway' then
+        execute format('grant execute on function %s, push.register_gateway, push.heartbeat, push.retire_gateway, '
+          'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
+          'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
+          'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+          'push.give_up_receipts, push.promote, push.expire, push.miss, push.reap, push.escalate, push.prune, '
+          'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key to %I', c_calls, v_role);
+        if to_regclass('push.schema_migration') is not null then
+          execute format('grant select on push.schema_migration to %I', v_role);
+        end if;
+    end case;
+  end loop;
+  if v_missing <> '{}' then
+    raise notice 'roles are missing: %; % may not create roles', array_to_string(v_missing, ', '), current_user
+      using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
+    return 'missing: ' || array_to_string(v_missing, ', ');
+  end if;
+  return 'push_enqueuer, push_ops and push_gateway have their rights';
+end
+$$;
+comment on function push.grant_roles is
+  'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their '
+  'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+
+revoke execute on all functions in schema push from public;
+select push.grant_roles();
+
+-- What the arguments mean ---------------------------------------------------------------------------------------------
+
+comment on function push.enqueue_call is
+  'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: '
+  'as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a '
+  'notification; null: the app''s own; kind: as push.outbox.kind. Returns outbox_id: push.outbox.id; deliveries: how '
+  'many devices it goes to; duplicate: true if (app, callId) existed already, then nothing was done; skipped: how many '
+  'users have no device (push.timeline says why); call_id: payload.callId, or the one made for a notification without';
+comment on function push.answer_call is
+  'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: '
+  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id. '
+  'False: it had ended before';
+comment on function push.end_call is
+  'the call is over, unanswered: nothing more is sent, devices that may ring are told, and users get a missed call '
+  'unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed '
+  'only if several apps have a call of this id. False: it had ended before';
+comment on function push.register_device is
+  'the phone gave this token, now: it is the user''s, and alive; to be called at every login. user_id: the backend''s id; '
+  'app; provider: apns, fcm or expo; token; environment: of an APNs token, production or sandbox; platform: ios, '
+  'android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
+comment on function push.drop_device is
+  'the user logged out of this device, nothing more is sent to its token. app, provider, token: as registered. False: '
+  'it was not registered';
+comment on function push.register_gateway is
+  'a new life of a gateway; the result is its fence. p_name: host or pod; p_version: of the program';
+comment on function push.heartbeat is
+  'to be called every second; false: declared dead, its claims are taken over, drop them and register anew. p_gateway: '
+  'what push.register_gateway returned';
+comment on function push.retire_gateway is
+  'the clean end of a gateway; what it still holds becomes ready. p_gateway: what push.register_gateway returned';
+comment on function push.register_lane is
+  'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+comment on function push.claim is
+  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
+  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
+  'what push.register_gateway returned. Returns what a push needs; remaining_us: microseconds to the deadline';
+comment on function push.settle is
+  'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases '
+  'were lost, and those results are dropped. p_gateway: who has them; arrays, by delivery: p_outbox_id, p_n, p_lease: '
+  'which, as claimed; p_attempts: tries really made, retries under one lease included; p_outcome: 0 delivered, '
+  '1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason; p_message_id: the provider''s id; '
+  'p_call_id: payload.callId; p_sent_at, p_answered_at; p_failures: as for push.park; p_receipt_after_ms: not null for '
+  'an Expo ticket (p_message_id) whose receipt is due so much later. An invite that failed for good while its call '
+  'rings is followed by one over the user''s next channel';
+comment on function push.park is
+  'claimed to waiting; invites of calls that have ended are void; returns how many were still the caller''s. p_gateway, '
+  'p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: for how many milliseconds; p_reason: why; '
+  'p_failures: the tries that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, kept with '
+  'earlier ones';
+comment on function push.release is
+  'claimed to ready with the attempt given back, for a shutdown or an open circuit; invites of calls that have ended '
+  'are void; returns how many were still the caller''s. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
+comment on function push.invalidate_tokens is
+  'the provider called tokens dead: registered devices are cleared unless registered later, tokens of no device are '
+  'noted; returns how many are new in push.token_invalidations, and if any are, NOTIFY push_token_invalidations. Those '
+  'of a lane whose invalidation is on hold are quarantined instead. Arrays, by token: p_lane: push.lanes.id; p_token; '
+  'p_since: since when, or null; p_reason: the provider''s word';
+comment on function push.hold_invalidation is
+  'from now on no token of a lane is invalidated, and those that were lately live again: all go to '
+  'push.quarantined_tokens until push.resume_invalidation. p_lane: push.lanes.id; p_window: how lately; p_note: why. '
+  'Returns how many went there now; 0 if it is on hold already';
+comment on function push.resume_invalidation is
+  'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, '
+  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did; '
+  'running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
+comment on function push.current_provider_token is
+  'the token all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
+comment on function push.offer_provider_token is
+  'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in '
+  'use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
+comment on function push.skipped_recipients is
+  'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled '
+  'or NoDevice. p_outbox_id: push.outbox.id';
+comment on function push.claim_receipts is
+  'takes tickets whose receipts are due, for a while; then they are due again. p_app: whose; p_max: how many at most; '
+  'p_lease_ms: for how many milliseconds';
+comment on function push.settle_receipts is
+  'ends the look-up of tickets; returns how many there were. p_app: whose; arrays, by ticket: p_ticket; p_reason: what '
+  'the receipt said, kept in push.history, or null: delivered';
+comment on function push.postpone_receipts is
+  'these tickets are due again later, never later than they are given up; returns how many there were. p_app: whose; '
+  'p_ticket: which; p_delay_ms: in how many milliseconds';
+comment on function push.give_up_receipts is
+  'forgets tickets whose receipts Expo no longer has; returns how many nobody will ever know of. p_app: whose';
+comment on function push.correct_environment is
+  'APNs accepted these tokens in this environment: registered devices that say otherwise are corrected; returns how '
+  'many. Arrays, by token: p_lane: push.lanes.id; p_token; p_environment: 0 production, 1 sandbox';
+comment on function push.reap is
+  'declares silent gateways dead; returns how many deliveries became ready again. p_silence: after how long';
+comment on function push.ensure_partitions is
+  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
+comment on function push.drop_partitions is
+  'drops the oldest partition of push.history that is too old; call it until it returns 0. p_keep_days: how many days are kept';
+comment on function push.register_app is
+  'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; '
+  'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never';
+comment on function push.report_lanes is
+  'a replica says how its lanes are; to be called every second. p_gateway: what push.register_gateway returned; arrays, '
+  'by lane: p_lane: push.lanes.id; p_window and p_capacity: requests it lets, and could let, be in flight; p_in_flight; '
+  'p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: '
+  'requests in the last second';
 
 """###

@@ -1,0 +1,145 @@
+-- What backends and phones use beside the outbox: ringing, escalation, a call at a glance, API keys; and the pruning.
+create function pg_temp.error(p_statement text) returns text language plpgsql as $$
+begin
+  execute p_statement;
+  return 'no error';
+exception when others then
+  return sqlstate || ' ' || sqlerrm;
+end $$;
+create function pg_temp.settle(p_gateway int, p_call text, p_n int[], p_outcome int, p_reason text default null) returns bigint language sql as $$
+  select push.settle(p_gateway, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(p_outcome::smallint), array_agg(200::smallint),
+    array_agg(p_reason), array_agg('m'::text), array_agg(p_call), array_agg(clock_timestamp()), array_agg(clock_timestamp()))
+  from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.n = any (p_n) and d.state = 1 $$;
+create function pg_temp.claim_all(p_gateway int) returns bigint language sql as $$
+  select count(*) from push.claim(p_gateway, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99])) $$;
+create function pg_temp.invites(p_call text) returns text language sql as $$
+  select string_agg(format('%s:%s:%s:%s%s', n, provider, user_id, state, '<' || fallback_of), ' ' order by n) from (
+    select n, provider, user_id, state, fallback_of from push.deliveries where call_id = p_call and kind = 'invite'
+    union all select h.n, h.provider, h.user_id, h.outcome, h.fallback_of from push.delivery_history h join push.outbox o on o.id = h.outbox_id where o.call_id = p_call and h.kind = 'invite') x $$;
+select push.register_gateway('one', '1') as g1 \gset
+
+-- Ringing.
+select test.call('ring', 2) as ring \gset
+insert into push.outbox (app, payload, recipients) values ('default', '{"callId": "ring-2", "from": "x"}', '["by-id"]');
+select test.equal('the first report counts', push.report_ringing('ring', 'u1') || ' ' || push.report_ringing('ring', 'u1'), 'true false');
+select test.equal('of a user named by id, too', push.report_ringing('ring-2', 'by-id'), true);
+select test.equal('whom the call does not ring cannot report', pg_temp.error($$select push.report_ringing('ring', 'stranger')$$), '22023 user_id: call ring does not ring this user');
+select test.equal('nor for a call of another app', pg_temp.error($$select push.report_ringing('ring', 'u1', 'other')$$), 'P0002 call_id: there is no call ring in app other');
+select test.equal('no user is an error', pg_temp.error($$select push.report_ringing('ring', null)$$) ~ '^22023', true);
+select test.equal('the timeline tells it', (select string_agg(concat_ws(' ', event, kind, user_id), ', ') from push.timeline('ring') where event = 'ringing'), 'ringing incoming_call u1');
+
+-- Escalation.
+select push.register_app('esc', 60, 5), push.register_lane('esc', 'apns'), push.register_lane('esc', 'fcm'), push.register_lane('esc', 'expo');
+select test.equal('registering an app keeps its escalation', (select format('%s %s', ring_seconds, escalate_after_seconds) from push.apps where app = 'esc'), '60 5');
+create function pg_temp.escalating(p_call text, p_ring int default null) returns void language sql as $$
+  insert into push.outbox (app, payload, recipients, ring_seconds) values ('esc', jsonb_build_object('callId', p_call, 'from', 'x'), jsonb_build_array(
+    jsonb_build_object('userId', 'heard', 'voipPushToken', md5(p_call || 1) || md5(p_call || 1), 'fcmToken', 'esc-token-heard-' || md5(p_call)),
+    jsonb_build_object('userId', 'unheard', 'voipPushToken', md5(p_call || 2) || md5(p_call || 2), 'fcmToken', 'esc-token-unheard-' || md5(p_call), 'pushToken', 'ExponentPushToken[' || p_call || ']'),
+    jsonb_build_object('userId', 'single', 'voipPushToken', md5(p_call || 3) || md5(p_call || 3))), p_ring) $$;
+select pg_temp.escalating('e1');
+select pg_temp.claim_all(:g1);
+select test.equal('all were delivered', pg_temp.settle(:g1, 'e1', '{0,1,2}', 0), 3::bigint);
+select push.report_ringing('e1', 'heard');
+select test.equal('nothing before its time', push.escalate(), 0::bigint);
+update push.escalations_due set due_at = now() - interval '1 s';
+select test.equal('in time', push.escalate(), 1::bigint);
+select test.equal('who was not heard is tried on the next channel, who was, or has none, is not', (select string_agg(provider || ':' || user_id || ':' || state, ' ') from push.deliveries where call_id = 'e1'), 'fcm:unheard:ready');
+select test.equal('it rings as long as the call', (select d.deadline_at = o.deadline_at and d.n = 3 from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'e1'), true);
+select test.equal('once', push.escalate(), 0::bigint);
+select test.equal('the timeline tells it', (select string_agg(concat_ws(' ', event, provider, user_id, reason), ', ') from push.timeline('e1') where event in ('escalation', 'fallback')), 'escalation fcm unheard NotRinging');
+select pg_temp.claim_all(:g1);
+select pg_temp.settle(:g1, 'e1', '{3}', 4, 'UNREGISTERED');
+select test.equal('if that fails, the channel after it is tried', pg_temp.invites('e1') ~ '4:expo:unheard:ready<3$', true);
+select test.equal('which is a fallback', (select string_agg(concat_ws(' ', event, provider, user_id, reason), ', ' order by at) from push.timeline('e1') where event in ('escalation', 'fallback')), 'escalation fcm unheard NotRinging, fallback expo unheard UNREGISTERED');
+
+select pg_temp.escalating('e2');
+update push.escalations_due set due_at = now() - interval '1 s';
+select test.equal('one that was not even sent yet is escalated, too', push.escalate(), 2::bigint);
+select test.equal('to each user''s next channel', (select string_agg(user_id, ' ' order by user_id) from push.deliveries where call_id = 'e2' and fallback_of is not null and provider = 'fcm'), 'heard unheard');
+select pg_temp.escalating('e3'), push.end_call('e3', 'busy', 'esc');
+update push.escalations_due set due_at = now() - interval '1 s';
+select test.equal('a call that has ended is not escalated', push.escalate(), 0::bigint);
+select pg_temp.escalating('e4', 4);
+select test.equal('one that rings no longer than that is not even noted', (select count(*) from push.escalations_due), 0::bigint);
+insert into push.outbox (app, kind, payload, recipients) values ('esc', 'message', '{"chatId": "c", "from": "x", "callId": "e5"}', '["nobody"]');
+select test.equal('nor is a notification', (select count(*) from push.escalations_due), 0::bigint);
+select push.register_app('esc', 60);
+select pg_temp.escalating('e6');
+select test.equal('nor a call of an app that does not escalate', (select count(*) from push.escalations_due), 0::bigint);
+select push.register_app('esc', 60, 5);
+insert into push.devices (user_id, app, provider, token, platform, registered_at) values ('reg', 'esc', 'apns', repeat('c', 64), 'ios', now()), ('reg', 'esc', 'expo', 'ExponentPushToken[esc-reg]', 'ios', now()),
+  ('reg', 'esc', 'fcm', 'esc-token-reg-0123456789', 'android', now());
+insert into push.outbox (app, payload, recipients) values ('esc', '{"callId": "e7", "from": "x"}', '["reg"]');
+select pg_temp.claim_all(:g1);
+select pg_temp.settle(:g1, 'e7', '{0,1}', 0);
+update push.escalations_due set due_at = now() - interval '1 s';
+select test.equal('a registered user is tried on the next channel of each phone', push.escalate(), 1::bigint);
+select test.equal('of the same platform', (select string_agg(provider, ' ') from push.deliveries where call_id = 'e7'), 'expo');
+
+-- A call at a glance.
+insert into push.outbox (payload, recipients) values ('{"callId": "glance", "from": "x"}', '[{"userId": "a", "fcmToken": "glance-token-0123456789-1"}, {"userId": "b", "fcmToken": "glance-token-0123456789-2"}]');
+select pg_temp.claim_all(:g1);
+select pg_temp.settle(:g1, 'glance', '{0}', 0), push.report_ringing('glance', 'a');
+select push.call('glance') as glance \gset
+select test.equal('a call tells its state', :'glance'::jsonb - '{id,createdAt,deadlineAt,devices}'::text[], '{"app": "default", "callId": "glance", "kind": "incoming_call", "state": "ringing", "endedAt": null, "endReason": null, "answeredBy": null}'::jsonb);
+select test.equal('times are ISO 8601', :'glance'::jsonb ->> 'createdAt' ~ '^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\dZ$', true);
+select test.equal('it tells its devices, masked', (select string_agg(concat_ws(' ', d ->> 'userId', d ->> 'provider', d ->> 'kind', d ->> 'state', d ->> 'device', d ->> 'sentAt' is not null, d ->> 'answeredAt' is not null, d ->> 'rangAt' is not null), ', ') from jsonb_array_elements(:'glance'::jsonb -> 'devices') d),
+  'a fcm invite delivered glan…89-1 t t t, b fcm invite claimed glan…89-2 f f f');
+select push.answer_call('glance', 'a');
+select test.equal('and how it ended', (select concat_ws(' ', c ->> 'state', c ->> 'endReason', c ->> 'answeredBy', c ->> 'endedAt' is not null) from push.call('glance', 'default') c), 'answered answered a t');
+select test.equal('a call nobody knows is an error', pg_temp.error($$select push.call('nobody')$$), 'P0002 call_id: there is no call nobody');
+select test.call('glance', 1, 'second');
+select test.equal('a call of two apps needs the app', pg_temp.error($$select push.call('glance')$$), '21000 app: call glance exists in several apps (default, second); say in which');
+select test.equal('the timeline of one app only', (select count(*) from push.timeline('glance') where event = 'enqueued') || ' ' || (select count(*) from push.timeline('glance', 'second') where event = 'enqueued'), '2 1');
+
+-- API keys.
+select id as key_id, key as key from push.create_api_key('app-1', 'the backend', '{read,enqueue,read}') \gset
+select test.equal('a key names its number and is long', :'key' ~ ('^pgk_' || :key_id || '_[0-9a-f]{64}$'), true);
+select test.equal('it is found by its number, with the hash of the whole', (select format('%s %s %s', app, scopes, hash = sha256(convert_to(:'key', 'UTF8'))) from push.find_api_key(:key_id)), 'app-1 {enqueue,read} t');
+select test.equal('it is stored nowhere', (select count(*) from push.api_keys k, push.audit a where k::text like '%' || :'key' || '%' or a::text like '%' || :'key' || '%' or a::text like '%' || right(:'key', 64) || '%'), 0::bigint);
+select test.equal('two keys differ', (select a.key <> b.key and right(a.key, 64) <> right(b.key, 64) from push.create_api_key('app-1', 'x') a, push.create_api_key('app-1', 'x') b), true);
+select test.equal('revoking says what it did', (select revoked || ' ' || message from push.revoke_api_key(:key_id)), format('true key %s (the backend, app app-1) is refused from now on', :key_id));
+select test.equal('twice is harmless', (select revoked || ' ' || message from push.revoke_api_key(:key_id)), format('false key %s (the backend, app app-1) was revoked already', :key_id));
+select test.equal('a revoked key is not found', (select count(*) from push.find_api_key(:key_id)), 0::bigint);
+select id as brief from push.create_api_key('app-1', 'brief', '{read}', now() + interval '1 hour') \gset
+update push.api_keys set expires_at = now() - interval '1 s' where id = :brief;
+select test.equal('nor is an expired one', (select count(*) from push.find_api_key(:brief)), 0::bigint);
+select test.equal('the list shows no hash', (select string_agg(column_name::text, ' ' order by ordinal_position) from information_schema.columns where table_schema = 'push' and table_name = 'keys'), 'id app name scopes created_at expires_at revoked_at');
+select test.equal('a bad app is refused', pg_temp.error($$select push.create_api_key('no/app', 'x')$$) ~ '^22023 app: must be', true);
+select test.equal('so is a bad scope', pg_temp.error($$select push.create_api_key('app', 'x', '{admin}')$$), '22023 scopes: must be some of enqueue, device and read');
+select test.equal('no scope', pg_temp.error($$select push.create_api_key('app', 'x', '{}')$$), '22023 scopes: must be some of enqueue, device and read');
+select test.equal('no name', pg_temp.error($$select push.create_api_key('app', '')$$), '22023 name: must have 1 to 128 characters');
+select test.equal('an unknown key', pg_temp.error($$select push.revoke_api_key(-1)$$), 'P0002 there is no API key -1');
+select test.equal('keys are audited', (select string_agg(action, ' ' order by id) from push.audit where target = 'app-1/' || :key_id), 'create_api_key revoke_api_key revoke_api_key');
+
+-- Pruning.
+delete from push.outbox; delete from push.delivery; delete from push.ring_reports; delete from push.escalations;
+insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'p' || g, 'from', 'x'), '[]' from generate_series(1, 5) g;
+insert into push.outbox (payload, recipients) select jsonb_build_object('callId', c, 'from', 'x'), '[]' from unnest('{p-owed,p-young}'::text[]) c;
+update push.outbox set state = 'ended', end_reason = 'busy' where call_id <> 'p5';
+insert into push.delivery (outbox_id, n, deadline_at, lane, user_id, token) select id, 0, now(), 1, 'u', 'test-token-0123456789-1' from push.outbox where call_id = 'p-owed';
+select set_config('session_replication_role', 'replica', true);
+update push.outbox set created_at = now() - interval '20 days', ended_at = ended_at - interval '20 days' where call_id <> 'p-young';
+select set_config('session_replication_role', 'origin', true);
+insert into push.ring_reports (outbox_id, user_id) select id, 'u' from push.outbox where call_id in ('p1', 'p-young');
+insert into push.escalations (outbox_id, n, user_id) select id, 1, 'u' from push.outbox where call_id in ('p1', 'p-young');
+create function pg_temp.kept() returns text language sql as $$ select string_agg(call_id, ' ' order by call_id) from push.outbox $$;
+select test.equal('pruning keeps as long as it is told', push.prune(1000, 21), 0::bigint);
+select test.equal('it goes in steps', push.prune(2), 2::bigint);
+select test.equal('the oldest first', pg_temp.kept(), 'p-owed p-young p3 p4 p5');
+select test.equal('to the end', push.prune(), 2::bigint);
+select test.equal('what rings, is owed, or is young stays', pg_temp.kept(), 'p-owed p-young p5');
+select test.equal('then there is nothing to prune', push.prune(), 0::bigint);
+select test.equal('what belonged to them is gone, too', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.escalations), '1 1');
+insert into push.audit (at, action, target) values (now() - interval '91 days', 'old', 'x'), (now() - interval '89 days', 'young', 'x');
+insert into push.gateways (name, version, alive, ended_at, ended_reason) values ('gone', '1', false, now() - interval '25 hours', 'silent'), ('just gone', '1', false, now() - interval '23 hours', 'silent');
+insert into push.lane_status (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit) select 1, id, 1, 1, 1, 1, 'closed' from push.gateways;
+select push.prune();
+select test.equal('interventions are kept for 90 days', (select string_agg(action, ' ') from push.audit where target = 'x'), 'young');
+select test.equal('replicas that ended for a day, with what they said', (select string_agg(g.name || ':' || (select count(*) from push.lane_status s where s.gateway = g.id), ' ' order by g.id) from push.gateways g), 'one:1 just gone:1');
+select test.equal('of the others nothing is left', (select count(*) from push.lane_status), 2::bigint);
+
+-- Self-explanation.
+select test.equal('every argument of a function is in its comment, or the function is internal', (select string_agg(p.proname, ' ' order by p.proname) from pg_proc p
+  where p.pronamespace = 'push'::regnamespace and has_function_privilege('push_gateway', p.oid, 'execute') and exists (
+    select from unnest(p.proargnames[1:p.pronargs]) a where position(a in obj_description(p.oid, 'pg_proc')) = 0)), null);
