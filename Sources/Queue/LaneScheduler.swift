@@ -25,6 +25,8 @@ public struct LaneScheduler: Sendable {
     var circuit = LaneCircuit()
     var rate: RateLimit?
     var throttledUntil = Instant(nanoseconds: .min)
+    /// Requests since the last report of its condition.
+    var sent = 0
 
     /// How many may be claimed now.
     mutating func allowance(_ now: Instant) -> Int {
@@ -46,6 +48,7 @@ public struct LaneScheduler: Sendable {
 
   private var lanes: [Lane] = []
   private var indexByID: [Int16: Int] = [:]
+  private var reportedAt: Instant?
   private var first = 0  // who comes first in the next claim, so that a full claim starves nobody
   private let limits: Limits
 
@@ -92,6 +95,11 @@ public struct LaneScheduler: Sendable {
     withLane(lane) { $0.rate?.spend(1) }
   }
 
+  /// So many requests of the lane were handed to its provider.
+  public mutating func didSend(_ count: Int, of lane: Int16) {
+    withLane(lane) { $0.sent += count }
+  }
+
   /// Deliveries of the lane entered the gateway.
   public mutating func didClaim(_ count: Int, of lane: Int16) {
     withLane(lane) { lane in
@@ -113,6 +121,21 @@ public struct LaneScheduler: Sendable {
 
   /// Whether any lane could send.
   public var hasCapacity: Bool { lanes.contains { $0.capacity > 0 } }
+
+  /// How every lane is at `now`; the rate is that since the call before.
+  public mutating func conditions(_ now: Instant) -> [LaneCondition] {
+    let seconds = max(0.001, reportedAt.map { (now - $0).seconds } ?? 1)
+    reportedAt = now
+    return lanes.indices.map { index in
+      lanes[index].circuit.advance(now)
+      let lane = lanes[index]
+      lanes[index].sent = 0
+      return LaneCondition(
+        lane: lane.id, window: lane.window, capacity: lane.capacity, inFlight: lane.inFlight,
+        circuit: lane.circuit.state, wait: wait(of: lane.id, now),
+        perSecond: Int((Double(lane.sent) / seconds).rounded()))
+    }
+  }
 
   /// What may be claimed now, for the lanes with room worth a claim.
   public mutating func allowances(_ now: Instant) -> [LaneAllowance] {

@@ -174,6 +174,8 @@ public protocol OutboxStore: Sendable {
   /// Puts lanes on hold: from now on, and back to the start of the window, their dead tokens are quarantined until ops say
   /// otherwise. Returns how many live again.
   func hold(_ holds: [InvalidationHold]) async throws(OutboxError) -> Int
+  /// Says how this replica's lanes are, for ops; to be called every second.
+  func report(_ conditions: [LaneCondition]) async throws(OutboxError)
   /// Notes the environments that tokens really belong to; returns how many were noted otherwise.
   func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int
 }

@@ -52,6 +52,23 @@ struct LaneSchedulerTests {
     #expect(lanes == [[1], [2], [3]])
   }
 
+  @Test("what ops see of a lane is what it may hold, holds, waits for, and sent since they last looked")
+  func conditions() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 100)
+    scheduler.setCapacity(10, of: 1)
+    _ = scheduler.conditions(at(0))
+    scheduler.didClaim(3, of: 1)
+    scheduler.didSend(3, of: 1)
+    scheduler.throttle(1, until: at(2_500))
+    let busy = LaneCondition(
+      lane: 1, window: 100, capacity: 10, inFlight: 3, circuit: .closed, wait: .milliseconds(2_000), perSecond: 6)
+    #expect(scheduler.conditions(at(500)) == [busy])
+    _ = scheduler.didHear(.unauthorized, from: 1, at(600))
+    let open = scheduler.conditions(at(1_000))[0]
+    #expect(open.circuit.word == "open" && open.perSecond == 0 && open.wait == .milliseconds(1_500))
+  }
+
   @Test("a provider that asked for a pause gets it, for its lane alone")
   func throttle() {
     var scheduler = LaneScheduler()

@@ -17,6 +17,15 @@ struct ConfigurationKey: Equatable, Sendable {
   static let all: [ConfigurationKey] = [
     ConfigurationKey("database", "postgres:// URL of the outbox; DATABASE_URL goes before it"),
     ConfigurationKey("http.listen", "host:port of /livez and /readyz; 127.0.0.1:8080"),
+    ConfigurationKey("api.enabled", "whether backends may enqueue calls over HTTP, see openapi.yaml; false"),
+    ConfigurationKey("api.listen", "host:port of the API; 127.0.0.1:8081"),
+    ConfigurationKey("api.body_max_bytes", "largest body of a request, 1024 to 1048576; 65536"),
+    ConfigurationKey(
+      "api.request_timeout_seconds", "how long a request may take to arrive, and the database to answer, 1 to 300; 10"),
+    ConfigurationKey(
+      "api.busy_after_seconds", "calls are refused (503) while the oldest invite has waited longer, 1 to 600; 5"),
+    ConfigurationKey("api.rate_per_second", "most requests a second of one key, 1 to 1000000; 1000"),
+    ConfigurationKey("api.connections_max", "most connections at a time, 1 to 100000; 512"),
     ConfigurationKey("tls.ca_file", "PEM file of certificate authorities, added to the system's"),
     ConfigurationKey("log.level", "trace, debug, info, notice, warning, error or critical; info"),
     ConfigurationKey("shutdown.drain_seconds", "how long a stop waits for pushes in flight, 0 to 300; 10"),
@@ -32,6 +41,9 @@ struct ConfigurationKey: Equatable, Sendable {
       "language of texts for devices that name none of \(Language.allCases.map(\.rawValue).joined(separator: ", ")); en"
     ),
     ConfigurationKey("apps.*.ring_seconds", "ring window of a call that names none, 1 to 600; 60"),
+    ConfigurationKey(
+      "apps.*.escalate_after_seconds",
+      "when a user none of whose phones said that it rings is tried on the next channel, 1 to 600; never"),
     ConfigurationKey("apps.*.apns.team_id", "Apple team id"),
     ConfigurationKey("apps.*.apns.key_id", "id of the .p8 key"),
     ConfigurationKey("apps.*.apns.key_file", "the .p8 key (ES256, PEM)"),

@@ -15,6 +15,7 @@ extension GatewayConfiguration {
     let configuration = GatewayConfiguration(
       databaseURL: databaseURL(&reader, environment),
       http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
+      api: api(["api"], &reader),
       caFile: reader.file(["tls", "ca_file"]),
       logLevel: reader.choice(
         ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
@@ -55,6 +56,19 @@ extension GatewayConfiguration {
       && !text.contains(where: \.isWhitespace)
   }
 
+  /// Checked even where it is off, so that switching it on holds no surprise.
+  private static func api(_ path: [String], _ reader: inout ConfigurationReader) -> API? {
+    let isEnabled = reader.choice(path + ["enabled"], [("true", true), ("false", false)], default: false)
+    let api = API(
+      listener: reader.listener(path + ["listen"], default: "127.0.0.1:8081"),
+      bodyMaxBytes: reader.integer(path + ["body_max_bytes"], in: 1024...1_048_576, default: 65_536),
+      requestTimeoutSeconds: reader.integer(path + ["request_timeout_seconds"], in: 1...300, default: 10),
+      busyAfterSeconds: reader.integer(path + ["busy_after_seconds"], in: 1...600, default: 5),
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000),
+      connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512))
+    return isEnabled ? api : nil
+  }
+
   private static func apps(_ reader: inout ConfigurationReader) -> [App] {
     let names = reader.source.names(below: ["apps"])
     if names.isEmpty, !reader.hasProblems(in: ["apps"]) { reader.note(["apps"], "must hold at least one app") }
@@ -67,6 +81,7 @@ extension GatewayConfiguration {
     let app = App(
       name: name, dialect: dialect, locale: reader.locale(path + ["locale"]),
       ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
+      escalateAfterSeconds: reader.integer(path + ["escalate_after_seconds"], in: 1...600),
       invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], &reader),
       fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
     if app.providers.isEmpty, !reader.hasProblems(in: path) {

@@ -59,14 +59,19 @@ struct ConfigurationReader {
   }
 
   mutating func integer(_ path: [String], in range: ClosedRange<Int>, default fallback: Int) -> Int {
-    guard let text = text(path) else { return fallback }
+    integer(path, in: range) ?? fallback
+  }
+
+  /// Nil where nothing, or nothing good, is given.
+  mutating func integer(_ path: [String], in range: ClosedRange<Int>) -> Int? {
+    guard let text = text(path) else { return nil }
     guard let number = Int(text) else {
       note(path, "must be a whole number from \(range.lowerBound) to \(range.upperBound)")
-      return fallback
+      return nil
     }
     guard range.contains(number) else {
       note(path, "is \(number), but must be from \(range.lowerBound) to \(range.upperBound)")
-      return fallback
+      return nil
     }
     return number
   }

@@ -70,6 +70,8 @@ struct GatewayConfiguration: Sendable, Equatable {
     /// BCP 47: the language for devices whose own gives none.
     var locale: String?
     var ringSeconds: Int
+    /// When a user none of whose phones said that it rings is tried on the next channel; nil: never.
+    var escalateAfterSeconds: Int?
     var invalidation: Invalidation
     var apns: APNs?
     var fcm: FCM?
@@ -81,9 +83,24 @@ struct GatewayConfiguration: Sendable, Equatable {
     }
   }
 
+  /// The HTTP API for backends.
+  struct API: Sendable, Equatable {
+    var listener: Listener
+    var bodyMaxBytes: Int
+    /// The time a request has to arrive, and the database to answer.
+    var requestTimeoutSeconds: Int
+    /// Calls are refused while the oldest invite has waited longer.
+    var busyAfterSeconds: Int
+    /// Most requests a second of one key.
+    var ratePerSecond: Int
+    var connectionsMax: Int
+  }
+
   /// May hold a password: never to be logged.
   var databaseURL: String
   var http: Listener
+  /// Nil: it is off.
+  var api: API?
   /// Added to the system's certificate authorities.
   var caFile: String?
   var logLevel: Logger.Level

@@ -38,6 +38,7 @@ actor Dispatcher {
   private var isClaiming = false
   private var isDraining = false
   private var isPumpPlanned = false
+  private var nextReport = Instant(nanoseconds: .min)
   private var alarm: EventLoop.Timer?
   private var alarmAt = Instant.distantFuture
   private var onIdle: CheckedContinuation<Void, Never>?
@@ -144,6 +145,7 @@ actor Dispatcher {
     sendOutgoing()
     writer.flush(now, isLast: isDraining, for: self)
     claimIfDue(now)
+    reportIfDue(now)
     setAlarm()
     if isDraining, isIdle, let onIdle {
       self.onIdle = nil
@@ -156,6 +158,7 @@ actor Dispatcher {
     var next = retries.earliest ?? .distantFuture
     next = min(next, writer.due)
     if mayClaim { next = min(next, pacer.next) }
+    if isStoreAvailable, !isDraining { next = min(next, nextReport) }
     guard next != alarmAt || alarm?.isPending != true else { return }
     alarm?.cancel()
     alarm = nil
@@ -164,6 +167,24 @@ actor Dispatcher {
     alarm = loop.schedule(at: next) { [weak self] in
       guard let self else { return }
       assumeIsolated { $0.planPump() }
+    }
+  }
+
+  // MARK: - Reporting
+
+  private static let reportInterval = Nanoseconds.seconds(1)
+
+  /// Tells ops, once a second, how the lanes are.
+  private func reportIfDue(_ now: Instant) {
+    guard isStoreAvailable, !isDraining, nextReport <= now else { return }
+    nextReport = now + Self.reportInterval
+    let conditions = scheduler.conditions(now)
+    Task {
+      do throws(OutboxError) {
+        try await store.report(conditions)
+      } catch {
+        logger.debug("The lanes' condition could not be reported", metadata: ["reason": "\(error)"])
+      }
     }
   }
 
@@ -228,6 +249,7 @@ actor Dispatcher {
 
   private func sendOutgoing() {
     for lane in lanes.indices where !outgoing[lane].isEmpty {
+      scheduler.didSend(outgoing[lane].count, of: lanes[lane].id)
       lanes[lane].provider.take(outgoing[lane])
       outgoing[lane] = []
     }

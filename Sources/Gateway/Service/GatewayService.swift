@@ -90,7 +90,8 @@ final class GatewayService: Service {
     var lanes: [DispatcherLane] = []
     var credentialed: [CredentialWatcher.Lane] = []
     for (app, providers) in planned {
-      try await outbox.register(app: app.name, ringSeconds: app.ringSeconds)
+      try await outbox.register(
+        app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds)
       for (kind, lane) in providers {
         let id = try await outbox.register(lane: kind.rawValue, app: app.name)
         lanes.append(DispatcherLane(id: id, app: app, kind: kind, lane))

@@ -14,9 +14,12 @@ struct OutboxMaintenance {
     Job(statement: OutboxStatements.promote, interval: .milliseconds(250)),
     Job(statement: OutboxStatements.miss, interval: .milliseconds(250)),
     Job(statement: OutboxStatements.expire, interval: .seconds(1)),
+    Job(statement: OutboxStatements.expireAll, interval: .seconds(15)),
+    Job(statement: OutboxStatements.escalate, interval: .milliseconds(500)),
     Job(statement: OutboxStatements.reap, interval: .milliseconds(500)),
     Job(statement: OutboxStatements.ensurePartitions, interval: .seconds(3600)),
     Job(statement: OutboxStatements.dropPartitions, interval: .seconds(3600)),
+    Job(statement: OutboxStatements.prune, interval: .seconds(10)),
   ]
   private var nextHeartbeat = Instant(nanoseconds: .min)
 

@@ -22,7 +22,7 @@ enum OutboxStatements {
     name: "register_gateway", sql: "select push.register_gateway($1, $2)")
   static let heartbeat = PostgresStatement(name: "heartbeat", sql: "select push.heartbeat($1)")
   static let retireGateway = PostgresStatement(name: "retire_gateway", sql: "select push.retire_gateway($1)")
-  static let registerApp = PostgresStatement(name: "register_app", sql: "select push.register_app($1, $2)")
+  static let registerApp = PostgresStatement(name: "register_app", sql: "select push.register_app($1, $2, $3)")
   static let registerLane = PostgresStatement(name: "register_lane", sql: "select push.register_lane($1, $2)")
 
   static let claim = PostgresStatement(
@@ -48,6 +48,8 @@ enum OutboxStatements {
     name: "hold_invalidation", sql: "select push.hold_invalidation($1, $2 * interval '1 ms', $3)")
   static let correctEnvironment = PostgresStatement(
     name: "correct_environment", sql: "select push.correct_environment($1, $2, $3)")
+  static let reportLanes = PostgresStatement(
+    name: "report_lanes", sql: "select push.report_lanes($1, $2, $3, $4, $5, $6, $7, $8)")
   static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
 
   static let currentToken = PostgresStatement(
@@ -70,7 +72,12 @@ enum OutboxStatements {
   // Maintenance, by whichever replica holds the lock of the same session.
   static let tryLead = PostgresStatement(name: "try_lead", sql: "select pg_try_advisory_lock(7781, 2)")
   static let promote = PostgresStatement(name: "promote", sql: "select push.promote()")
-  static let expire = PostgresStatement(name: "expire", sql: "select push.expire()")
+  /// What expired lately: cheap, also while vacuum is held back. `expireAll` finds the rest.
+  static let expire = PostgresStatement(
+    name: "expire", sql: "select push.expire(p_since => now() - interval '1 minute')")
+  static let expireAll = PostgresStatement(name: "expire_all", sql: "select push.expire()")
+  static let escalate = PostgresStatement(name: "escalate", sql: "select push.escalate()")
+  static let prune = PostgresStatement(name: "prune", sql: "select push.prune()")
   static let miss = PostgresStatement(name: "miss", sql: "select push.miss()")
   static let reap = PostgresStatement(name: "reap", sql: "select push.reap()")
   static let ensurePartitions = PostgresStatement(name: "ensure_partitions", sql: "select push.ensure_partitions()")

@@ -189,11 +189,16 @@ public actor PostgresOutbox: OutboxStore {
 
   // MARK: - Apps and lanes
 
-  /// Makes an app's settings known to the database, where `enqueue` reads them.
-  public func register(app: String, ringSeconds: Int) async throws(OutboxError) {
+  /// Makes an app's settings known to the database, where `enqueue` and escalation read them.
+  ///
+  /// - Parameter escalateAfterSeconds: when a user of whom no phone was heard is tried on the next channel; nil: never.
+  public func register(
+    app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil
+  ) async throws(OutboxError) {
     var parameters = PostgresParameters()
     parameters.append(app)
     parameters.append(Int32(ringSeconds))
+    parameters.append(escalateAfterSeconds.map { Int32(clamping: $0) })
     _ = try await perform(settlements, OutboxStatements.registerApp, parameters)
   }
 
@@ -304,6 +309,19 @@ public actor PostgresOutbox: OutboxStore {
       count += Int(try await perform(settlements, OutboxStatements.holdInvalidation, parameters).int64(0, 0))
     }
     return count
+  }
+
+  public func report(_ conditions: [LaneCondition]) async throws(OutboxError) {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    parameters.append(conditions.map(\.lane))
+    parameters.append(conditions.map { Int32(clamping: $0.window) })
+    parameters.append(conditions.map { Int32(clamping: $0.capacity) })
+    parameters.append(conditions.map { Int32(clamping: $0.inFlight) })
+    parameters.append(conditions.map { Optional($0.circuit.word) })
+    parameters.append(conditions.map { Int32(clamping: $0.wait.milliseconds) })
+    parameters.append(conditions.map { Int32(clamping: $0.perSecond) })
+    _ = try await perform(settlements, OutboxStatements.reportLanes, parameters)
   }
 
   public func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int {

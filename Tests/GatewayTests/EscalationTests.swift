@@ -1,0 +1,48 @@
+// Escalation over the wire: who is not heard of is tried on the next channel.
+
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite("Escalation", .serialized, .timeLimit(.minutes(2)))
+struct EscalationTests {
+  @Test("a user none of whose phones says that it rings is tried on the next channel, once; one who rings is not")
+  func unheard() async throws {
+    try await GatewayHarness.with { settings in
+      settings.apps[0].escalateAfterSeconds = 2
+    } _: { gateway in
+      let quiet = PhoneToken.fcm("quiet")
+      let phones = """
+        [{"userId": "quiet", "voipPushToken": "\(PhoneToken.voip)", "fcmToken": "\(quiet)", "platform": "ios"},
+         {"userId": "loud", "voipPushToken": "\(String(repeating: "cd", count: 32))",
+          "fcmToken": "\(PhoneToken.fcm("loud"))", "platform": "ios"}]
+        """
+      try await gateway.ring(GatewayHarness.baseCallData("quiet-call"), phones, seconds: 60)
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(2)
+      #expect(try await gateway.database.value("select push.report_ringing('quiet-call', 'loud', 'porteiro')") == "true")
+      let escalated = try await gateway.simulators.fcm.waitForAccepted(1)
+      #expect(escalated.map(\.token) == [quiet])
+      try await gateway.settled()
+      let events = try await gateway.database.value(
+        """
+        select string_agg(concat_ws(' ', event, user_id), ', ' order by event) from push.timeline('quiet-call')
+        where event in ('ringing', 'escalation', 'fallback')
+        """)
+      #expect(events == "escalation quiet, ringing loud")
+      #expect(await gateway.simulators.fcm.accepted.map(\.token) == [quiet])
+    }
+  }
+
+  @Test("each replica says how its lanes are, and ops read it in push.lanes")
+  func reportedLanes() async throws {
+    try await GatewayHarness.with { gateway in
+      try await gateway.enqueue("call-1")
+      try await gateway.settled()
+      let lines = "select count(*) from push.lanes where circuit = 'closed' and window_size > 0 and capacity > 0"
+      while try await gateway.database.value(lines) != "3" { try await Task.sleep(for: .milliseconds(20)) }
+      #expect(try await gateway.database.value("select count(*) from push.stuck") == "0")
+    }
+  }
+}
