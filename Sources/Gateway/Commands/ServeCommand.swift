@@ -22,7 +22,7 @@ struct ServeCommand: AsyncParsableCommand {
       Credentials are read again when their files or the configuration change, and on SIGHUP: new keys are used without a restart, \
       and without a failed push. Other changes of the configuration take a restart.
 
-      http.listen answers GET /livez and GET /readyz. Logs go to standard error.
+      http.listen answers GET /livez and GET /readyz; with api.enabled, api.listen answers the HTTP API of openapi.yaml. Logs go to standard error.
 
       \(ConfigurationOptions.reference)
       """)
@@ -36,18 +36,20 @@ struct ServeCommand: AsyncParsableCommand {
     var logger = Logger(label: "push-gateway")
     logger.logLevel = configuration.logLevel
     let gateway = GatewayService(configuration: configuration, source: source, logger: logger)
-    let ops = OpsServer(listener: configuration.http, logger: logger, readiness: { await gateway.readiness() })
+    let ops = OpsServer(
+      listener: configuration.http, logger: logger, routes: [HealthRoutes { await gateway.readiness() }])
+    let api = configuration.api.map { APIServer(settings: $0, databaseURL: configuration.databaseURL, logger: logger) }
     var groupLogger = logger
     groupLogger.logLevel = max(logger.logLevel, .warning)
-    // The last of the services is the first to be shut down: the gateway drains while /readyz still says so.
+    // The last of the services is the first to be shut down: the gateway drains while /readyz still says so, and while
+    // the API still answers.
+    let attendants: [(any Service)?] = [ops, api, HangUpService { await gateway.reloadCredentials() }]
     let group = ServiceGroup(
       configuration: ServiceGroupConfiguration(
-        services: [
-          ServiceGroupConfiguration.ServiceConfiguration(service: ops),
-          ServiceGroupConfiguration.ServiceConfiguration(service: HangUpService { await gateway.reloadCredentials() }),
+        services: attendants.compactMap { $0.map { ServiceGroupConfiguration.ServiceConfiguration(service: $0) } } + [
           ServiceGroupConfiguration.ServiceConfiguration(
             service: gateway, successTerminationBehavior: .gracefullyShutdownGroup,
-            failureTerminationBehavior: .gracefullyShutdownGroup),
+            failureTerminationBehavior: .gracefullyShutdownGroup)
         ],
         gracefulShutdownSignals: [.sigterm, .sigint], logger: groupLogger))
     try await group.run()

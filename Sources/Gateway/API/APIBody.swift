@@ -1,0 +1,75 @@
+// The body of a request: a JSON object, checked so far that Postgres can take every value of it.
+
+internal import Runtime
+
+/// Typed access to the members of a request's body. What is wrong is told with the name of the member.
+struct APIBody {
+  private let json: JSONScanner
+
+  /// - Parameters:
+  ///   - bytes: nothing at all is an object without members.
+  ///   - members: the names there are; any other is refused, since a misspelt one would silently do nothing.
+  init(_ bytes: [UInt8], members: [StaticString]) throws(APIProblem) {
+    do {
+      json = try JSONScanner(bytes.isEmpty ? Array("{}".utf8) : bytes)
+    } catch {
+      throw .notJSON(error)
+    }
+    guard json.root.kind == .object else { throw .invalid("body", "must be a JSON object") }
+    for member in json.members(of: json.root) where !members.contains(where: { json.isKey(member, $0) }) {
+      let names = members.map { "\($0)" }.joined(separator: ", ")
+      throw .invalid("body", "has a member of another name than \(names)")
+    }
+    try JSONStorability(json).check()
+  }
+
+  /// A member as JSON text.
+  func json(_ name: StaticString, _ kind: JSONScanner.Kind, _ otherwise: String) throws(APIProblem) -> [UInt8] {
+    guard let value = value(name), value.kind == kind else { throw .invalid("\(name)", otherwise) }
+    return Array(json.raw(value))
+  }
+
+  /// A string of 1 to so many characters (Unicode scalars, as Postgres counts).
+  func text(_ name: StaticString, max: Int) throws(APIProblem) -> String {
+    guard let text = try optionalText(name, max: max) else {
+      throw .invalid("\(name)", "must be a string of 1 to \(max) characters")
+    }
+    return text
+  }
+
+  /// As `text`; nil where it is left out or null.
+  func optionalText(_ name: StaticString, max: Int) throws(APIProblem) -> String? {
+    guard let value = value(name) else { return nil }
+    guard let text = json.text(value), 1...max ~= text.unicodeScalars.count else {
+      throw .invalid("\(name)", "must be a string of 1 to \(max) characters, or left out")
+    }
+    return text
+  }
+
+  func optionalInteger(_ name: StaticString, in range: ClosedRange<Int32>) throws(APIProblem) -> Int32? {
+    guard let value = value(name) else { return nil }
+    // To JSON Schema, 60.0 and 6e1 are integers.
+    let number = value.kind == .number ? Double(String(decoding: json.raw(value), as: UTF8.self)) : nil
+    guard let number = number.flatMap(Int32.init(exactly:)), range.contains(number) else {
+      throw .invalid(
+        "\(name)", "must be a whole number from \(range.lowerBound) to \(range.upperBound), or left out")
+    }
+    return number
+  }
+
+  func optionalBoolean(_ name: StaticString) throws(APIProblem) -> Bool? {
+    guard let value = value(name) else { return nil }
+    guard let boolean = json.boolean(value) else { throw .invalid("\(name)", "must be true or false, or left out") }
+    return boolean
+  }
+
+  /// Whether an object in the body has one of these members, null aside.
+  func has(_ names: [StaticString], in object: StaticString) -> Bool {
+    guard let value = value(object) else { return false }
+    return names.contains { name in json.member(name, of: value).map { $0.kind != .null } ?? false }
+  }
+
+  private func value(_ name: StaticString) -> JSONScanner.Value? {
+    json.member(name).flatMap { $0.kind == .null ? nil : $0 }
+  }
+}

@@ -1,0 +1,185 @@
+// Watches one connection to the API in its channel: limits of time and size, and refusals before any request is read.
+
+internal import HTTPTypes
+internal import HummingbirdCore
+internal import NIOCore
+internal import NIOHTTP1
+internal import NIOHTTPTypes
+
+/// Stands between the HTTP codec and the server.
+final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
+  typealias InboundIn = HTTPRequestPart
+  typealias InboundOut = HTTPRequestPart
+  typealias OutboundIn = HTTPResponsePart
+  typealias OutboundOut = HTTPResponsePart
+
+  struct Limits: Sendable {
+    var bodyMaxBytes: Int
+    var request: TimeAmount
+    var idle = TimeAmount.seconds(60)
+    var linger = TimeAmount.seconds(2)
+  }
+
+  /// Tells the guard, at the other end of the codec, that bytes came in.
+  private final class Doorman: ChannelInboundHandler, RemovableChannelHandler {
+    typealias InboundIn = ByteBuffer
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+      context.fireUserInboundEventTriggered(BytesArrived())
+      context.fireChannelRead(data)
+    }
+  }
+
+  private struct BytesArrived {}
+
+  private let limits: Limits
+  private let connections: APIConnections
+  private var state: APIConnectionState
+  private var admission: APIConnections.Admission?
+  private var timer = APIConnectionState.Timer.none
+  private var scheduled: Scheduled<Void>?
+  /// A new connection that says nothing has the time of a request, a used one that of `idle`.
+  private var isUsed = false
+
+  init(limits: Limits, connections: APIConnections) {
+    self.limits = limits
+    self.connections = connections
+    state = APIConnectionState(bodyMaxBytes: limits.bodyMaxBytes)
+  }
+
+  // MARK: - The connection
+
+  func handlerAdded(context: ChannelHandlerContext) {
+    try? context.pipeline.syncOperations.addHandler(Doorman(), position: .first)
+    if context.channel.isActive { open(context) }
+  }
+
+  func handlerRemoved(context: ChannelHandlerContext) {
+    close()
+  }
+
+  func channelActive(context: ChannelHandlerContext) {
+    open(context)
+    context.fireChannelActive()
+  }
+
+  func channelInactive(context: ChannelHandlerContext) {
+    close()
+    context.fireChannelInactive()
+  }
+
+  private func open(_ context: ChannelHandlerContext) {
+    guard admission == nil else { return }
+    let admission = connections.admit()
+    self.admission = admission
+    switch admission {
+    case .served: rearm(context)
+    case .refused: perform(state.refused(.tooManyConnections), context)
+    case .dropped: context.close(promise: nil)
+    }
+  }
+
+  private func close() {
+    scheduled?.cancel()
+    scheduled = nil
+    if let admission { connections.leave(admission) }
+    admission = nil
+  }
+
+  // MARK: - What comes in
+
+  func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+    guard event is BytesArrived else { return context.fireUserInboundEventTriggered(event) }
+    state.bytesArrived()
+    rearm(context)
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    let action: APIConnectionState.Action
+    switch unwrapInboundIn(data) {
+    case .head(let head):
+      isUsed = true
+      action = state.headArrived(length: head.headerFields[.contentLength].flatMap(Int.init))
+      if action == .none, state.isReading, head.headerFields[.expect]?.lowercased() == "100-continue" {
+        context.writeAndFlush(wrapOutboundOut(.head(HTTPResponse(status: .continue))), promise: nil)
+      }
+    case .body(let bytes): action = state.bodyArrived(bytes.readableBytes)
+    case .end:
+      state.endArrived()
+      action = .none
+    }
+    if state.isReading { context.fireChannelRead(data) }
+    perform(action, context)
+  }
+
+  func channelReadComplete(context: ChannelHandlerContext) {
+    // What is dropped is not demanded by anybody else.
+    if state.isReading { context.fireChannelReadComplete() } else { context.read() }
+  }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    guard error is HTTPParserError || !(error is IOError || error is ChannelError) else {
+      return context.fireErrorCaught(error)
+    }
+    let isOverflow = (error as? HTTPParserError) == .headerOverflow
+    perform(state.refused(isOverflow ? .headersTooLarge : .malformed), context)
+  }
+
+  // MARK: - What goes out
+
+  func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+    guard !state.isLingering else {
+      promise?.fail(ChannelError.outputClosed)
+      return
+    }
+    let part = unwrapOutboundIn(data)
+    if case .head = part { state.answerBegan() }
+    context.write(data, promise: promise)
+    if case .end = part { perform(state.answerEnded(), context) }
+  }
+
+  private func perform(_ action: APIConnectionState.Action, _ context: ChannelHandlerContext) {
+    switch action {
+    case .none: break
+    case .refuse(let problem):
+      var response = problem.response.head
+      response.headerFields[.connection] = "close"
+      context.write(wrapOutboundOut(.head(response)), promise: nil)
+      context.write(wrapOutboundOut(.body(ByteBuffer(bytes: problem.body))), promise: nil)
+      context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+      finish(context)
+    case .finish: finish(context)
+    case .close: context.close(promise: nil)
+    }
+    rearm(context)
+  }
+
+  private func finish(_ context: ChannelHandlerContext) {
+    context.flush()
+    context.close(mode: .output, promise: nil)
+    context.read()
+  }
+
+  // MARK: - Time
+
+  private func rearm(_ context: ChannelHandlerContext) {
+    guard state.timer != timer, admission != nil else { return }
+    timer = state.timer
+    scheduled?.cancel()
+    scheduled = duration.map { duration in
+      context.eventLoop.assumeIsolated().scheduleTask(in: duration) { [self] in
+        timer = .none
+        perform(state.timerFired(), context)
+      }
+    }
+  }
+
+  private var duration: TimeAmount? {
+    switch timer {
+    case .none: nil
+    case .request: limits.request
+    case .idle: isUsed ? limits.idle : limits.request
+    case .linger: limits.linger
+    }
+  }
+}

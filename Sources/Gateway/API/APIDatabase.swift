@@ -1,0 +1,205 @@
+// The API's own few connections to Postgres: none of the dispatcher's is ever waited for, or kept waiting.
+
+internal import HTTPTypes
+internal import Logging
+internal import Queue
+internal import Runtime
+
+/// Runs statements on a bounded number of connections, one at a time on each. Who finds them all busy waits in a
+/// bounded line.
+///
+/// Commits are durable: what a backend was told is there after a crash.
+actor APIDatabase {
+  nonisolated let loop: EventLoop
+  nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  static let connectionsMax = 4
+  static let waitingMax = 256
+
+  private typealias Turn = Result<PostgresConnection?, APIProblem>
+  private struct Waiting {
+    let number: Int
+    let continuation: CheckedContinuation<Turn, Never>
+    let timer: EventLoop.Timer
+  }
+
+  private let url: String
+  private let timeoutSeconds: Int
+  private let logger: Logger
+  private var idle: [PostgresConnection] = []
+  private var busyCount = 0
+  private var line: [Waiting] = []
+  private var lastNumber = 0
+
+  /// - Parameter timeoutSeconds: the longest wait for a connection, and the longest a statement may take.
+  init(url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger) {
+    self.url = url
+    self.loop = loop
+    self.timeoutSeconds = timeoutSeconds
+    self.logger = logger
+  }
+
+  /// Runs a statement in a transaction of its own.
+  ///
+  /// - Parameter isRepeatable: whether it may be run once more if the connection broke meanwhile.
+  func query(
+    _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(), isRepeatable: Bool = true
+  ) async throws(APIProblem) -> PostgresResult {
+    let given = try await take()
+    var connection = given
+    defer { give(connection) }
+    do {
+      return try await run(statement, parameters, on: &connection)
+    } catch  where error.code == .connectionLost && isRepeatable || error.isOfStaleConnection {
+      do {
+        return try await run(statement, parameters, on: &connection)
+      } catch {
+        throw problem(error)
+      }
+    } catch {
+      throw problem(error)
+    }
+  }
+
+  func close() async {
+    for connection in idle { await connection.close() }
+    idle = []
+  }
+
+  private func run(
+    _ statement: PostgresStatement, _ parameters: PostgresParameters, on connection: inout PostgresConnection?
+  ) async throws(PostgresError) -> PostgresResult {
+    let opened: PostgresConnection
+    if let connection { opened = connection } else { opened = try await connect() }
+    do {
+      connection = opened
+      return try await opened.query(statement, parameters)
+    } catch {
+      if error.code == .connectionLost || error.isOfStaleConnection {
+        connection = nil
+        await opened.close()
+        // The others were opened before what has happened to this one.
+        let others = idle
+        idle = []
+        for other in others { await other.close() }
+      }
+      throw error
+    }
+  }
+
+  private func problem(_ error: PostgresError) -> APIProblem {
+    let problem = APIProblem(error)
+    if problem.status.kind == .serverError {
+      logger.error("The API's database failed", metadata: ["reason": "\(error)"])
+    }
+    return problem
+  }
+
+  // MARK: - The line
+
+  /// A connection, or the leave to open one.
+  private func take() async throws(APIProblem) -> PostgresConnection? {
+    if busyCount < Self.connectionsMax {
+      busyCount += 1
+      return idle.popLast()
+    }
+    guard line.count < Self.waitingMax else { throw Self.overloaded }
+    lastNumber += 1
+    let number = lastNumber
+    let turn: Turn = await withCheckedContinuation { continuation in
+      let timer = loop.schedule(at: loop.now + .seconds(Int64(timeoutSeconds))) { [weak self] in
+        self?.assumeIsolated { $0.giveUp(number) }
+      }
+      line.append(Waiting(number: number, continuation: continuation, timer: timer))
+    }
+    return try turn.get()
+  }
+
+  /// Passes a connection, or the leave to open one, to the first in the line.
+  private func give(_ connection: PostgresConnection?) {
+    guard !line.isEmpty else {
+      busyCount -= 1
+      if let connection { idle.append(connection) }
+      return
+    }
+    let first = line.removeFirst()
+    first.timer.cancel()
+    first.continuation.resume(returning: .success(connection))
+  }
+
+  private func giveUp(_ number: Int) {
+    guard let index = line.firstIndex(where: { $0.number == number }) else { return }
+    line.remove(at: index).continuation.resume(returning: .failure(Self.overloaded))
+  }
+
+  private static let overloaded = APIProblem.unavailable(
+    "overloaded", "too many requests wait for the database", retryAfterSeconds: 1)
+
+  private func connect() async throws(PostgresError) -> PostgresConnection {
+    let connection = try await PostgresConnection.connect(to: url, applicationName: "push-gateway api", on: loop)
+    try await connection.script(
+      "set synchronous_commit = on; set statement_timeout = '\(timeoutSeconds)s'; "
+        + "set lock_timeout = '\(timeoutSeconds)s'")
+    return connection
+  }
+}
+
+extension PostgresError {
+  /// Whether only this connection is wrong: what it has prepared is not what the database holds now, since a migration
+  /// ran. The statement was refused, so it may be tried on a new one.
+  fileprivate var isOfStaleConnection: Bool {
+    guard case .server(let sqlState) = code else { return false }
+    return sqlState == "0A000" || sqlState == "26000" || Self.isMissingObject(sqlState)
+  }
+
+  /// SQLSTATEs of a function, table, column or schema that is not there.
+  fileprivate static func isMissingObject(_ sqlState: String) -> Bool {
+    ["42883", "42P01", "42703", "3F000"].contains(sqlState)
+  }
+}
+
+extension APIProblem {
+  /// What a statement's failure is to the one who sent the request.
+  init(_ error: PostgresError) {
+    guard !error.isTransient else {
+      self = .unavailable("database-unavailable", "the database does not answer; try again", retryAfterSeconds: 1)
+      return
+    }
+    guard case .server(let sqlState) = error.code else {
+      self = .broken
+      return
+    }
+    switch sqlState {
+    case "P0002": self = .noSuchCall
+    case _ where PostgresError.isMissingObject(sqlState):
+      self = .unavailable("database-unavailable", "the database is being migrated; try again", retryAfterSeconds: 5)
+    case _ where sqlState.hasPrefix("22"): self = .fault(error.message)
+    default: self = .broken
+    }
+  }
+
+  /// A fault that the database found: `payload.from: must be a string (call c1)`.
+  private static func fault(_ message: String) -> APIProblem {
+    let end = message.firstRange(of: " (call ")?.lowerBound ?? message.endIndex
+    guard let colon = message[..<end].firstIndex(of: ":") else {
+      return .invalid("body", "the database refuses a value")
+    }
+    var field = message[..<colon]
+    for table in ["push.outbox.", "push.devices."] where field.hasPrefix(table) { field.removeFirst(table.count) }
+    let detail = message[colon..<end].dropFirst().drop { $0 == " " }
+    return .invalid(Self.member(field), String(detail))
+  }
+
+  /// The API's name of what SQL calls `ring_seconds`.
+  private static func member(_ name: Substring) -> String {
+    switch name {
+    case "call_id": "payload.callId"
+    case "end_reason": "reason"
+    case "answered_by": "userId"
+    default:
+      name.split(separator: "_").enumerated()
+        .map { $0.offset == 0 ? String($0.element) : $0.element.prefix(1).uppercased() + $0.element.dropFirst() }
+        .joined()
+    }
+  }
+}

@@ -1,0 +1,154 @@
+// What each operation does: from a checked request to SQL, and from its result to an answer.
+
+internal import HTTPTypes
+internal import Hummingbird
+internal import Queue
+internal import Runtime
+
+/// Carries out what a known client asks.
+struct APIOperations: Sendable {
+  let database: APIDatabase
+  let backlog: APIBacklog
+
+  /// - Parameter body: as it came; empty for none.
+  func perform(
+    _ operation: APIOperation, callID: String, body: [UInt8], for client: APIClient
+  ) async throws(APIProblem) -> Response {
+    switch operation {
+    case .enqueueCall: try await enqueue(body, client.app)
+    case .answerCall: try await answer(callID, body, client.app)
+    case .endCall: try await end(callID, body, client.app)
+    case .reportRinging: try await reportRinging(callID, body, client.app)
+    case .readCall: try await read(callID, client.app)
+    case .registerDevice: try await registerDevice(body, client.app)
+    case .dropDevice: try await dropDevice(body, client.app)
+    }
+  }
+
+  // MARK: - Calls
+
+  private func enqueue(_ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+    let body = try APIBody(bytes, members: ["payload", "recipients", "ringSeconds", "kind"])
+    var parameters = PostgresParameters()
+    parameters.append(text: try body.json("payload", .object, "must be an object"))
+    parameters.append(text: try body.json("recipients", .array, "must be an array of user ids or objects"))
+    parameters.append(app)
+    parameters.append(try body.optionalInteger("ringSeconds", in: 1...2_419_200))
+    let kind = try body.optionalText("kind", max: 64)
+    parameters.append(kind)
+    try await backlog.check()
+    // A notification may come without an id; run twice, it would be two.
+    let isRepeatable = body.has(["callId", "messageId"], in: "payload")
+    let result = try await database.query(APIStatements.enqueueCall, parameters, isRepeatable: isRepeatable)
+    let callID = result.text(0, 0)
+    var writer = JSONWriter()
+    writer.beginObject()
+    writer.key("callId")
+    writer.string(callID)
+    writer.key("outboxId")
+    writer.integer(result.int64(0, 1))
+    writer.key("deliveries")
+    writer.integer(Int64(result.int32(0, 2)))
+    writer.key("duplicate")
+    writer.boolean(result.bool(0, 3))
+    writer.key("skipped")
+    writer.integer(Int64(result.int32(0, 4)))
+    writer.endObject()
+    return Self.json(writer.bytes, .accepted, [.location: APIRoute.path(ofCall: callID)])
+  }
+
+  private func answer(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+    let body = try APIBody(bytes, members: ["userId"])
+    return try await change(callID, APIStatements.answerCall, try body.optionalText("userId", max: 256), app)
+  }
+
+  private func end(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+    let body = try APIBody(bytes, members: ["reason"])
+    return try await change(callID, APIStatements.endCall, try body.optionalText("reason", max: 64), app)
+  }
+
+  private func reportRinging(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+    let body = try APIBody(bytes, members: ["userId"])
+    let userID = try body.text("userId", max: 256)
+    do {
+      return try await change(callID, APIStatements.reportRinging, userID, app)
+    } catch  where error.field == "userId" {
+      throw .noSuchRecipient
+    }
+  }
+
+  /// A statement about a call that says whether it changed anything.
+  private func change(
+    _ callID: String, _ statement: PostgresStatement, _ argument: String?, _ app: String
+  ) async throws(APIProblem) -> Response {
+    var parameters = PostgresParameters()
+    parameters.append(callID)
+    parameters.append(argument)
+    parameters.append(app)
+    let hasChanged = try await database.query(statement, parameters).bool(0, 0)
+    var writer = JSONWriter()
+    writer.beginObject()
+    writer.key("callId")
+    writer.string(callID)
+    writer.key("changed")
+    writer.boolean(hasChanged)
+    writer.endObject()
+    return Self.json(writer.bytes)
+  }
+
+  private func read(_ callID: String, _ app: String) async throws(APIProblem) -> Response {
+    var parameters = PostgresParameters()
+    parameters.append(callID)
+    parameters.append(app)
+    return Self.json(try await database.query(APIStatements.readCall, parameters).json(0, 0))
+  }
+
+  // MARK: - Devices
+
+  private func registerDevice(_ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+    let body = try APIBody(
+      bytes, members: ["userId", "provider", "token", "environment", "platform", "locale", "voip"])
+    var parameters = PostgresParameters()
+    parameters.append(try body.text("userId", max: 256))
+    parameters.append(app)
+    parameters.append(try body.text("provider", max: 16))
+    parameters.append(try Self.token(body))
+    parameters.append(try body.optionalText("environment", max: 16))
+    parameters.append(try body.optionalText("platform", max: 16))
+    parameters.append(try body.optionalText("locale", max: 64))
+    parameters.append(try body.optionalBoolean("voip") ?? true)
+    _ = try await database.query(APIStatements.registerDevice, parameters)
+    return Response(status: .noContent, headers: [.cacheControl: "no-store"])
+  }
+
+  private func dropDevice(_ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+    let body = try APIBody(bytes, members: ["provider", "token"])
+    var parameters = PostgresParameters()
+    parameters.append(app)
+    let provider = try body.text("provider", max: 16)
+    guard ProviderKind(rawValue: provider) != nil else { throw .invalid("provider", "must be apns, fcm or expo") }
+    parameters.append(provider)
+    parameters.append(try Self.token(body))
+    _ = try await database.query(APIStatements.dropDevice, parameters)
+    return Response(status: .noContent, headers: [.cacheControl: "no-store"])
+  }
+
+  /// What could be a token at all; the database knows the form of each provider's.
+  private static func token(_ body: APIBody) throws(APIProblem) -> String {
+    let token = try body.text("token", max: 4_096)
+    // A backslash would be an escape of bytea, by whose digest a token is found.
+    guard token.utf8.allSatisfy({ 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
+      throw .invalid("token", "must have the form of a provider's token")
+    }
+    return token
+  }
+
+  private static func json(
+    _ bytes: [UInt8], _ status: HTTPResponse.Status = .ok, _ headers: HTTPFields = [:]
+  ) -> Response {
+    var headers = headers
+    headers[.contentType] = "application/json"
+    headers[.cacheControl] = "no-store"
+    return Response(status: status, headers: headers, body: ResponseBody(byteBuffer: ByteBuffer(bytes: bytes)))
+  }
+}

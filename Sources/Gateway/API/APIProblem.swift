@@ -1,0 +1,115 @@
+// A refusal over HTTP, as RFC 9457 writes it.
+
+internal import HTTPTypes
+internal import Hummingbird
+internal import Runtime
+
+/// What is wrong with a request, for the one who sent it. Holds no token, no key and nothing of a payload.
+struct APIProblem: Error, Equatable {
+  var status: HTTPResponse.Status
+  /// One word for programs, the end of `type`.
+  var name: String
+  /// One sentence for people.
+  var detail: String
+  /// The member of the request at fault: `payload.from`, `recipients[1].fcmToken`.
+  var field: String?
+  var headers: HTTPFields = [:]
+
+  /// The body, an `application/problem+json`.
+  var body: [UInt8] {
+    var writer = JSONWriter()
+    writer.beginObject()
+    writer.key("type")
+    writer.string("urn:push-gateway:problem:\(name)")
+    writer.key("title")
+    writer.string(status.reasonPhrase)
+    writer.key("status")
+    writer.integer(Int64(status.code))
+    writer.key("detail")
+    writer.string(detail)
+    if let field {
+      writer.key("field")
+      writer.string(field)
+    }
+    writer.endObject()
+    return writer.bytes
+  }
+
+  var response: Response {
+    var fields = headers
+    fields[.contentType] = "application/problem+json"
+    fields[.cacheControl] = "no-store"
+    return Response(status: status, headers: fields, body: ResponseBody(byteBuffer: ByteBuffer(bytes: body)))
+  }
+}
+
+// MARK: - The refusals there are
+
+extension APIProblem {
+  static let malformed = APIProblem(
+    status: .badRequest, name: "malformed-request", detail: "the request is not HTTP/1.1 as RFC 9112 has it")
+
+  /// 400: the body is not JSON.
+  static func notJSON(_ error: JSONError) -> APIProblem {
+    APIProblem(status: .badRequest, name: "malformed-body", detail: "the body is \(error.description)")
+  }
+
+  /// 401, saying how to do better.
+  static func unauthorized(_ detail: String, challenge: String) -> APIProblem {
+    APIProblem(status: .unauthorized, name: "unauthorized", detail: detail, headers: [.wwwAuthenticate: challenge])
+  }
+
+  static func forbidden(missing scope: APIScope) -> APIProblem {
+    APIProblem(
+      status: .forbidden, name: "missing-scope", detail: "the key lacks the scope \(scope.rawValue)",
+      headers: [.wwwAuthenticate: "Bearer error=\"insufficient_scope\", scope=\"\(scope.rawValue)\""])
+  }
+
+  static let noSuchPath = APIProblem(status: .notFound, name: "not-found", detail: "there is nothing at this path")
+  static let noSuchCall = APIProblem(
+    status: .notFound, name: "unknown-call", detail: "the app of this key has no call with this id")
+  static let noSuchRecipient = APIProblem(
+    status: .conflict, name: "unknown-recipient", detail: "the call does not ring this user", field: "userId")
+
+  static func methodNotAllowed(_ allowed: [HTTPRequest.Method]) -> APIProblem {
+    let methods = allowed.map(\.rawValue).joined(separator: ", ")
+    return APIProblem(
+      status: .methodNotAllowed, name: "method-not-allowed", detail: "this path knows \(methods)",
+      headers: [.allow: methods])
+  }
+
+  static let tooSlow = APIProblem(
+    status: .requestTimeout, name: "request-timeout", detail: "the request took too long to arrive")
+  static let headersTooLarge = APIProblem(
+    status: .requestHeaderFieldsTooLarge, name: "headers-too-large", detail: "the request's head is too large")
+
+  static func tooLarge(limit: Int) -> APIProblem {
+    APIProblem(status: .contentTooLarge, name: "body-too-large", detail: "the body may have \(limit) bytes")
+  }
+
+  static let notJSONType = APIProblem(
+    status: .unsupportedMediaType, name: "unsupported-media-type",
+    detail: "the body must be JSON, and Content-Type: application/json say so")
+
+  /// 422: a member of the request is not what it must be.
+  static func invalid(_ field: String, _ detail: String) -> APIProblem {
+    APIProblem(status: .unprocessableContent, name: "invalid-field", detail: detail, field: field)
+  }
+
+  /// 429: this key asks too much.
+  static func tooMany(_ detail: String) -> APIProblem {
+    APIProblem(status: .tooManyRequests, name: "too-many-requests", detail: detail, headers: [.retryAfter: "1"])
+  }
+
+  /// 503: the same request may succeed later.
+  static func unavailable(_ name: String, _ detail: String, retryAfterSeconds: Int) -> APIProblem {
+    APIProblem(
+      status: .serviceUnavailable, name: name, detail: detail, headers: [.retryAfter: String(retryAfterSeconds)])
+  }
+
+  static let tooManyConnections = unavailable(
+    "too-many-connections", "too many connections are open", retryAfterSeconds: 5)
+
+  static let broken = APIProblem(
+    status: .internalServerError, name: "internal-error", detail: "the gateway failed; its log says why")
+}

@@ -1,0 +1,41 @@
+// The SQL behind the API. Every statement names the app, so one app's key never reaches another's calls.
+
+internal import Queue
+
+enum APIStatements {
+  static let enqueueCall = PostgresStatement(
+    name: "api_enqueue_call",
+    sql: """
+      select call_id, outbox_id, deliveries, duplicate, skipped
+      from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, coalesce($5, 'incoming_call'))
+      """)
+
+  static let answerCall = PostgresStatement(name: "api_answer_call", sql: "select push.answer_call($1, $2, $3)")
+  static let endCall = PostgresStatement(name: "api_end_call", sql: "select push.end_call($1, $2, $3)")
+  static let reportRinging = PostgresStatement(
+    name: "api_report_ringing", sql: "select push.report_ringing($1, $2, $3)")
+
+  static let readCall = PostgresStatement(
+    name: "api_read_call",
+    sql: """
+      select c.call - 'id' || jsonb_build_object('outboxId', c.call -> 'id', 'timeline', (
+        select coalesce(jsonb_agg(jsonb_build_object(
+          'at', to_char(t.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'ms', t.ms, 'event', t.event,
+          'provider', t.provider, 'kind', t.kind, 'userId', t.user_id, 'attempt', t.attempt, 'status', t.status,
+          'reason', t.reason, 'device', t.device)), '[]')
+        from push.timeline($1, $2) t))
+      from push.call($1, $2) c(call)
+      """)
+
+  static let registerDevice = PostgresStatement(
+    name: "api_register_device",
+    sql: "select push.register_device($1, $2, $3, $4, coalesce($5, 'production'), $6, $7, $8)")
+  static let dropDevice = PostgresStatement(name: "api_drop_device", sql: "select push.drop_device($1, $2, $3)")
+
+  static let findKey = PostgresStatement(
+    name: "api_find_key", sql: "select app, array_to_string(scopes, ' '), hash from push.find_api_key($1)")
+  /// Milliseconds; 0 where nothing waits.
+  static let oldestRinging = PostgresStatement(
+    name: "api_oldest_ringing",
+    sql: "select coalesce((extract(epoch from push.oldest_ringing()) * 1000)::bigint, 0)")
+}

@@ -1,0 +1,47 @@
+// What one key may ask of the API: so many requests a second, so many at a time. A backend in a loop stops itself, and
+// no other.
+
+internal import Queue
+internal import Runtime
+internal import Synchronization
+
+/// Counts the requests of each key.
+final class APITraffic: Sendable {
+  private struct Meter {
+    var rate: RateLimit
+    var inFlight = 0
+  }
+
+  /// Requests of one key at a time; the database answers four of all keys at a time.
+  static let inFlightMax = 128
+
+  private let perSecond: Int
+  private let clock: any GatewayClock
+  private let meters = Mutex<[Int32: Meter]>([:])
+
+  init(perSecond: Int, clock: any GatewayClock = SystemClock()) {
+    self.perSecond = perSecond
+    self.clock = clock
+  }
+
+  /// Lets a request of a key in, to be ended by `end`.
+  ///
+  /// - Throws: 429.
+  func begin(_ keyID: Int32) throws(APIProblem) {
+    let now = clock.now()
+    try meters.withLock { (meters) throws(APIProblem) in
+      var meter = meters[keyID] ?? Meter(rate: RateLimit(perSecond: perSecond))
+      guard meter.inFlight < Self.inFlightMax else {
+        throw .tooMany("this key has \(Self.inFlightMax) requests under way")
+      }
+      guard meter.rate.available(now) > 0 else { throw .tooMany("this key may ask \(perSecond) times a second") }
+      meter.rate.spend(1)
+      meter.inFlight += 1
+      meters[keyID] = meter
+    }
+  }
+
+  func end(_ keyID: Int32) {
+    meters.withLock { $0[keyID]?.inFlight -= 1 }
+  }
+}

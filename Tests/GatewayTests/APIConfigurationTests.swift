@@ -1,0 +1,29 @@
+import Testing
+
+@testable import Gateway
+
+struct APIConfigurationTests {
+  private let folder = try! ConfigurationFolder()
+
+  private func load(_ api: String) throws -> GatewayConfiguration.API? {
+    try folder.load("database: postgres://db/x\napps: { a: { expo: } }\n\(api)").api
+  }
+
+  @Test func `the API is off unless it is asked for, and then has the documented limits`() throws {
+    #expect(try load("") == nil)
+    #expect(try load("api: { listen: 0.0.0.0:9000 }") == nil)
+    #expect(
+      try load("api: { enabled: true }")
+        == GatewayConfiguration.API(
+          listener: .init(host: "127.0.0.1", port: 8081), bodyMaxBytes: 65_536, requestTimeoutSeconds: 10,
+          busyAfterSeconds: 5, ratePerSecond: 1000, connectionsMax: 512))
+  }
+
+  @Test(arguments: [
+    "enabled: maybe", "listen: nowhere", "body_max_bytes: 10", "request_timeout_seconds: 0", "busy_after_seconds: 601",
+    "rate_per_second: 0", "connections_max: 0", "limit: 5",
+  ])
+  func `a wrong value is an error even while the API is off`(_ setting: String) {
+    #expect(throws: ConfigurationError.self) { try load("api: { \(setting) }") }
+  }
+}

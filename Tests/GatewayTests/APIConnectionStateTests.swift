@@ -1,0 +1,79 @@
+import Testing
+
+@testable import Gateway
+
+struct APIConnectionStateTests {
+  private func state() -> APIConnectionState { APIConnectionState(bodyMaxBytes: 100) }
+
+  @Test func `a request has one time limit from its first byte to its last, and none while it is worked on`() {
+    var state = state()
+    #expect(state.timer == .idle)
+    state.bytesArrived()
+    #expect(state.timer == .request)
+    #expect(state.headArrived(length: 10) == .none)
+    #expect(state.timer == .request)
+    #expect(state.bodyArrived(10) == .none)
+    state.endArrived()
+    #expect(state.timer == .none)
+    state.answerBegan()
+    #expect(state.answerEnded() == .none)
+    #expect(state.timer == .idle)
+    #expect(state.timerFired() == .close)
+  }
+
+  @Test func `what is late is refused once, and then only drained`() {
+    var state = state()
+    state.bytesArrived()
+    #expect(state.timerFired() == .refuse(.tooSlow))
+    #expect(!state.isReading)
+    #expect(state.timer == .linger)
+    #expect(state.headArrived(length: nil) == .none)
+    #expect(state.bodyArrived(1_000) == .none)
+    #expect(state.refused(.malformed) == .none)
+    #expect(state.timerFired() == .close)
+  }
+
+  @Test func `a body is refused when its length says so, or when it has come to so much`() {
+    var announced = state()
+    #expect(announced.headArrived(length: 101) == .refuse(.tooLarge(limit: 100)))
+    var counted = state()
+    #expect(counted.headArrived(length: nil) == .none)
+    #expect(counted.bodyArrived(100) == .none)
+    #expect(counted.bodyArrived(1) == .refuse(.tooLarge(limit: 100)))
+  }
+
+  @Test func `a refusal waits for the answers before it`() {
+    var state = state()
+    for _ in 0..<2 {
+      #expect(state.headArrived(length: 0) == .none)
+      state.endArrived()
+    }
+    #expect(state.refused(.malformed) == .none)
+    #expect(!state.isReading)
+    #expect(state.timer == .none)
+    #expect(state.answerEnded() == .none)
+    #expect(state.answerEnded() == .refuse(.malformed))
+  }
+
+  @Test func `a request refused in its body waits for those before it, and is not waited for itself`() {
+    var state = state()
+    #expect(state.headArrived(length: 0) == .none)
+    state.endArrived()
+    #expect(state.headArrived(length: nil) == .none)
+    #expect(state.bodyArrived(101) == .none)
+    #expect(state.answerEnded() == .refuse(.tooLarge(limit: 100)))
+  }
+
+  @Test func `a request that was answered before its body was read is not answered again`() {
+    var answered = state()
+    #expect(answered.headArrived(length: nil) == .none)
+    #expect(answered.answerEnded() == .none)
+    #expect(answered.timer == .request)
+    #expect(answered.bodyArrived(101) == .finish)
+    #expect(answered.timer == .linger)
+    var halfway = state()
+    #expect(halfway.headArrived(length: nil) == .none)
+    halfway.answerBegan()
+    #expect(halfway.timerFired() == .finish)
+  }
+}

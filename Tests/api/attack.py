@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""An attacker of the HTTP API: every attempt must meet a clear refusal, and change nothing.
+
+Needs nothing but Python. Exits with 1, and says why, if the API gives way.
+"""
+
+import argparse
+import json
+import resource
+import socket
+import sys
+import time
+
+failures = []
+
+
+def check(what, is_right, found=""):
+    print(f"   {'ok  ' if is_right else 'FAIL'} {what}{'' if is_right else f': {found!r}'}", flush=True)
+    if not is_right:
+        failures.append(what)
+
+
+class Client:
+    def __init__(self, address, timeout=30):
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout)
+
+    def send(self, data):
+        """Sends what the server takes; it may stop reading."""
+        try:
+            self.socket.sendall(data)
+        except OSError:
+            pass
+        return self
+
+    def answer(self):
+        """Status, headers and body of one answer; status 0: the server closed without a word."""
+        data = b""
+        try:
+            while b"\r\n\r\n" not in data:
+                more = self.socket.recv(65536)
+                if not more:
+                    return 0, {}, b""
+                data += more
+            head, _, body = data.partition(b"\r\n\r\n")
+            lines = head.decode().split("\r\n")
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+            while len(body) < int(headers.get("content-length", 0)):
+                more = self.socket.recv(65536)
+                if not more:
+                    break
+                body += more
+            return int(lines[0].split()[1]), headers, body
+        except ConnectionResetError:
+            return 0, {}, b""
+
+    def close(self):
+        self.socket.close()
+
+
+def request(method, path, body=None, key=None, extra=""):
+    text = f"{method} {path} HTTP/1.1\r\nHost: api\r\n{extra}"
+    if key:
+        text += f"Authorization: Bearer {key}\r\n"
+    if body is not None:
+        text += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return text.encode() + b"\r\n" + (body or b"")
+
+
+def ask(address, *arguments, **named):
+    client = Client(address)
+    try:
+        return client.send(request(*arguments, **named)).answer()
+    finally:
+        client.close()
+
+
+def is_alive(ops):
+    begun = time.monotonic()
+    status, _, _ = ask(ops, "GET", "/livez")
+    return status == 200 and time.monotonic() - begun < 2
+
+
+def call(call_id):
+    return json.dumps({"payload": {"callId": call_id, "from": "attacker"}, "recipients": []}).encode()
+
+
+def without_a_key(api, key):
+    for name, given in [("no key", None), ("a wrong key", key[:-1] + ("1" if key[-1] == "0" else "0"))]:
+        status, headers, _ = ask(api, "POST", "/v1/calls", call("stolen"), key=given)
+        check(f"{name} is 401", status == 401 and "www-authenticate" in headers, status)
+    status, _, _ = ask(api, "GET", "/v1/calls/stolen", key=key)
+    check("and nothing was enqueued", status == 404, status)
+
+
+def too_much(api, key):
+    client = Client(api)
+    status, _, body = client.send(request("POST", "/v1/calls", b"x" * 10_000_000, key=key)).answer()
+    check("a body of 10 MB is 413, and the sender reads it", status == 413 and b"body-too-large" in body, status)
+    client.close()
+    status, _, _ = ask(api, "GET", "/v1/calls/x", key=key, extra=f"X-Long: {'x' * 100_000}\r\n")
+    check("a head of 100 kB is 431", status == 431, status)
+    status, _, _ = ask(api, "POST", "/v1/calls", b"[" * 60_000, key=key)
+    check("60,000 nested arrays are 400", status == 400, status)
+
+
+def too_slow(api, key, seconds):
+    head = request("POST", "/v1/calls", b"{}", key=key)[:40]
+    body = request("POST", "/v1/calls", call("slow"), key=key)[:-5]
+    clients = [(name, Client(api, seconds + 20).send(data)) for name, data in [("head", head), ("body", body)]]
+    begun = time.monotonic()
+    for name, client in clients:
+        status, _, _ = client.answer()
+        check(f"a slow {name} is 408 within {seconds + 5} s", status == 408 and time.monotonic() - begun < seconds + 5, status)
+        client.close()
+
+
+def too_many(api, ops, key, count):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    count = min(count, hard - 200)
+    served = Client(api)
+    status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
+    check("one connection is served before", status == 404, status)
+    crowd = []
+    answers = {}
+    begun = time.monotonic()
+    for _ in range(count):
+        crowd.append(Client(api))
+    print(f"        {count} connections in {time.monotonic() - begun:.1f} s", flush=True)
+    check("the probe answers among them", is_alive(ops))
+    status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
+    check("the connection from before is still served", status == 404, status)
+    for client in crowd[-200:]:
+        status, _, _ = client.answer()
+        answers[status] = answers.get(status, 0) + 1
+    check("the last 200 were refused or closed", set(answers) <= {0, 503}, answers)
+    for client in crowd:
+        client.close()
+    served.close()
+    end = time.monotonic() + 15
+    status = 0
+    while status != 202 and time.monotonic() < end:
+        try:
+            status, _, _ = ask(api, "POST", "/v1/calls", call(f"after-{time.time()}"), key=key)
+        except OSError:
+            status = 0
+    check("a call is taken afterwards", status == 202, status)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--api", required=True, help="host:port")
+    parser.add_argument("--ops", required=True, help="host:port of /livez")
+    parser.add_argument("--key", required=True, help="with all scopes")
+    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--timeout", type=int, default=10, help="api.request_timeout_seconds")
+    options = parser.parse_args()
+    without_a_key(options.api, options.key)
+    too_much(options.api, options.key)
+    too_slow(options.api, options.key, options.timeout)
+    too_many(options.api, options.ops, options.key, options.connections)
+    check("the gateway is alive", is_alive(options.ops))
+    sys.exit(1 if failures else 0)
+
+
+main()
