@@ -1,4 +1,4 @@
-// The commands' parts: lines in, calls enqueued, tables out; and what --help promises.
+// The commands' parts: lines in, calls enqueued; and what --help promises.
 
 import ArgumentParser
 import Foundation
@@ -104,13 +104,6 @@ import Testing
       #expect(rows.int64(0, 0) == 0)
       await connection.close()
     }
-  }
-
-  // MARK: Output
-
-  @Test func `a table is as wide as its texts and leaves empty columns out`() {
-    let lines = TextTable.lines(["A", "EMPTY", "LONG"], [["1", "", "x"], ["22", "", "yyyyyy"]])
-    #expect(lines == ["A   LONG", "1   x", "22  yyyyyy"])
   }
 
   // MARK: Help

@@ -1,10 +1,37 @@
 // A command that was called rightly and cannot do what was asked: exit code 1, and one sentence on standard error.
 
+internal import Queue
+
 /// Printed by the argument parser as `Error: …`.
 struct CommandFailure: Error, CustomStringConvertible {
   let description: String
+  /// Whether trying again may help.
+  let isTransient: Bool
 
   init(_ description: String) {
     self.description = description
+    isTransient = false
+  }
+
+  /// What the database said, and what to do about it.
+  init(_ error: PostgresError) {
+    description = Terminal.printable(Self.text(error))
+    isTransient = error.isTransient
+  }
+
+  private static func text(_ error: PostgresError) -> String {
+    switch error.code {
+    case .connectionFailed:
+      "cannot reach the database: \(error.message). Is it up, and is DATABASE_URL (or the key database of the configuration) right?"
+    case .connectionLost: "\(error.message): try again"
+    case .unexpectedResult: error.description
+    case .server("42P01"), .server("42883"), .server("42703"), .server("3F000"):
+      "the schema push of this database is missing, or not that of push-gateway \(GatewayVersion.current) (\(error.message)): run "
+        + "push-gateway migrate"
+    case .server("42501"): "\(error.message): this takes a member of the role push_ops, or the owner of the schema push"
+    case .server("P0002"), .server("21000"), .server("22023"):
+      [error.message, error.hint].compactMap(\.self).joined(separator: ". ")
+    case .server: error.description + (error.isTransient ? ": try again" : "")
+    }
   }
 }

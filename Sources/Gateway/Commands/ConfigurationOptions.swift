@@ -26,10 +26,22 @@ struct ConfigurationOptions: ParsableArguments {
   func load() throws(ConfigurationError) -> GatewayConfiguration { try source.load() }
 
   /// A connection to the outbox, for a command that needs nothing else.
-  func connect(as command: String) async throws -> PostgresConnection {
-    let url = try GatewayConfiguration.loadDatabaseURL(file: file, environment: environment)
-    return try await PostgresConnection.connect(
-      to: url, applicationName: "push-gateway \(command)", on: EventLoop(name: "postgres"))
+  ///
+  /// - Parameter loop: of a command that connects more than once.
+  func connect(
+    as command: String, on loop: EventLoop = EventLoop(name: "postgres")
+  ) async throws(CommandFailure) -> PostgresConnection {
+    let url: String
+    do throws(ConfigurationError) {
+      url = try GatewayConfiguration.loadDatabaseURL(file: file, environment: environment)
+    } catch {
+      throw CommandFailure(error.description)
+    }
+    do throws(PostgresError) {
+      return try await PostgresConnection.connect(to: url, applicationName: "push-gateway \(command)", on: loop)
+    } catch {
+      throw CommandFailure(error)
+    }
   }
 
   /// What `--help` says about keys and variables.

@@ -16,13 +16,21 @@ struct PushGateway: AsyncParsableCommand {
         push-gateway check-config --config gateway.yaml
         push-gateway serve --config gateway.yaml
         push-gateway enqueue calls.jsonl
+        push-gateway status
         push-gateway timeline CALL_ID
 
       Exit codes: 0 done, 1 failed, 64 wrong usage.
       """,
     version: GatewayVersion.current,
     subcommands: [
-      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, TimelineCommand.self, CheckConfigCommand.self,
-      SimulateCommand.self,
+      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self, SimulateCommand.self,
+    ],
+    groupedSubcommands: [
+      CommandGroup(
+        name: "Operations",
+        subcommands: [
+          StatusCommand.self, TimelineCommand.self, LanesCommand.self, PauseCommand.self, ResumeCommand.self,
+          RequeueCommand.self, VoidCommand.self, ResumeInvalidationCommand.self, APIKeyCommand.self,
+        ])
     ])
 }

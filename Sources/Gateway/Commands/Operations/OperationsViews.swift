@@ -1,0 +1,77 @@
+// The views that the commands show.
+
+extension OperationsView {
+  static let summary = OperationsView(
+    name: "summary", source: "push.summary order by app, provider, kind, state",
+    columns: [
+      .init("app", "APP"), .init("provider", "PROVIDER"), .init("kind", "KIND"), .init("state", "STATE"),
+      .init("count", "COUNT", .number), .init("oldest_age", "OLDEST", .duration),
+      .init("least_left", "LEAST LEFT", .duration),
+    ])
+
+  static let lanes = OperationsView(
+    name: "lanes", source: "push.lanes order by app, provider",
+    columns: [
+      .init("id", nil, .number), .init("app", "APP"), .init("provider", "PROVIDER"), .init("paused", "PAUSED", .flag),
+      .init("circuit", "CIRCUIT"), .init("in_flight", "IN FLIGHT", .number, isSpare: true),
+      .init("window_size", "WINDOW", .number, isSpare: true),
+      .init("capacity", nil, .number), .init("rate_per_second", "RATE/S", .number, isSpare: true),
+      .init("ready", "READY", .number),
+      .init("waiting", "WAITING", .number, isSpare: true), .init("claimed", "CLAIMED", .number, isSpare: true),
+      .init("oldest_age", "OLDEST", .duration), .init("throttled_until", "THROTTLED UNTIL", .time),
+      .init("invalidation_held_at", "INVALIDATION HELD", .time), .init("invalidation_note", nil),
+      .init("note", "NOTE"), .init("updated_at", nil, .time),
+    ])
+
+  /// Those that live, hold something, or ended within the hour.
+  static let replicas = OperationsView(
+    name: "replicas",
+    source: "push.replicas where alive or claimed > 0 or ended_at > now() - interval '1 hour' order by id",
+    columns: [
+      .init("id", "ID", .number), .init("name", "NAME"), .init("version", "VERSION", isSpare: true),
+      .init("alive", nil, .flag),
+      .init("started_at", "STARTED", .time, isSpare: true), .init("heartbeat_at", nil, .time),
+      .init("silence", "SILENT FOR", .duration),
+      .init("claimed", "CLAIMED", .number, isSpare: true), .init("ended_at", "ENDED", .time),
+      .init("ended_reason", "REASON"),
+    ])
+
+  /// What is not ok, worst first.
+  static let troubles = OperationsView(
+    name: "troubles", source: "push.health where state <> 'ok' order by state <> 'bad', item",
+    columns: [
+      .init("state", "STATE"), .init("item", "ITEM"), .init("value", "VALUE"), .init("hint", "HINT", isSpare: true),
+    ])
+
+  /// The oldest first, up to a limit.
+  static func stuck(max: Int) -> OperationsView {
+    OperationsView(
+      name: "stuck_\(max)", source: "push.stuck order by age desc, outbox_id, n limit \(max)",
+      columns: [
+        .init("outbox_id", nil, .number), .init("n", nil, .number), .init("app", "APP"), .init("provider", "PROVIDER"),
+        .init("kind", "KIND", isSpare: true), .init("call_id", "CALL", .id), .init("user_id", "USER", isSpare: true),
+        .init("state", nil),
+        .init("why", "WHY"), .init("age", "AGE", .duration), .init("left", "LEFT", .duration),
+        .init("last_reason", "REASON", isSpare: true), .init("gateway", "REPLICA", .number, isSpare: true),
+      ])
+  }
+
+  /// $1: the call's id, $2: its app, or null.
+  static let timeline = OperationsView(
+    name: "timeline", source: "push.timeline($1, $2)",
+    columns: [
+      .init("at", "AT", .clock), .init("ms", "MS", .number), .init("event", "EVENT"), .init("provider", "PROVIDER"),
+      .init("kind", "KIND", isSpare: true), .init("user_id", "USER", isSpare: true),
+      .init("attempt", "ATTEMPT", .number),
+      .init("status", "STATUS", .number), .init("reason", "REASON"), .init("device", "DEVICE"),
+    ])
+
+  /// $1: an app, or null for all.
+  static let keys = OperationsView(
+    name: "keys", source: "push.keys where $1::text is null or app = $1 order by id",
+    columns: [
+      .init("id", "ID", .number), .init("app", "APP"), .init("name", "NAME"), .init("scopes", "SCOPES", .list),
+      .init("created_at", "CREATED", .time), .init("expires_at", "EXPIRES", .time),
+      .init("revoked_at", "REVOKED", .time),
+    ])
+}

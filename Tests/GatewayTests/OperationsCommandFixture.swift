@@ -1,0 +1,82 @@
+// A database in a known state for the commands of operations, and the built program to run them with.
+
+import Foundation
+import Queue
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// What a run of the program gave.
+struct CommandRun {
+  var output: String
+  var errors: String
+  var status: Int32
+
+  func json() throws -> Any { try JSONSerialization.jsonObject(with: Data(output.utf8)) }
+  func object() throws -> [String: Any] { try #require(try json() as? [String: Any]) }
+  func array() throws -> [[String: Any]] { try #require(try json() as? [[String: Any]]) }
+}
+
+enum OperationsFixture {
+  static let fcmToken = "cQ7mZl2pR0uX:APA91bHexample-token"
+  static let voipToken = String(repeating: "ab", count: 32)
+
+  /// The program that was built with these tests, beside their bundle.
+  private static let program =
+    (Bundle.allBundles.first { $0.bundlePath.hasSuffix(".xctest") }?.bundleURL
+    ?? URL(fileURLWithPath: CommandLine.arguments[0]))
+    .deletingLastPathComponent().appendingPathComponent("push-gateway")
+
+  /// An app with two lanes, one of which has opened its circuit, a replica, and a ringing call `call-1` of two devices;
+  /// another app has a call `shared`, which the first has, too.
+  static func with(_ body: (TestDatabase) async throws -> Void) async throws {
+    try await TestDatabase.with { database in
+      try await database.execute(
+        """
+        select push.register_app('porteiro', 60), push.register_app('condo', 60), push.register_lane('porteiro', 'apns'),
+          push.register_lane('porteiro', 'fcm'), push.register_lane('condo', 'fcm');
+        select push.register_gateway('pod-1', '1.0.0');
+        select push.report_lanes((select id from push.gateways), array[id], array[40], array[1000], array[12],
+          array['open'], array[5000], array[120]) from push.lane where app = 'porteiro' and provider = 'apns';
+        select push.enqueue_call('{"callId": "call-1", "from": "d"}', '[{"userId": "ios", "voipPushToken": "\(voipToken)"},
+          {"userId": "android", "fcmToken": "\(fcmToken)"}]', 'porteiro');
+        select push.enqueue_call('{"callId": "shared", "from": "d"}', '[{"userId": "u", "fcmToken": "\(fcmToken)"}]', app)
+          from push.apps;
+        """)
+      try await body(database)
+    }
+  }
+
+  /// The program, not started yet.
+  static func process(_ database: String, _ arguments: [String], environment: [String: String] = [:]) -> Process {
+    let process = Process()
+    process.executableURL = program
+    process.arguments = arguments
+    process.environment = ["DATABASE_URL": database, "TERM": "xterm"].merging(environment) { $1 }
+    return process
+  }
+
+  /// Runs the program to its end, on a thread that may wait.
+  static func run(_ database: String, _ arguments: [String]) async throws -> CommandRun {
+    try await withCheckedThrowingContinuation { continuation in
+      DispatchQueue.global().async {
+        continuation.resume(with: Result { try runAndWait(process(database, arguments)) })
+      }
+    }
+  }
+
+  private static func runAndWait(_ process: Process) throws -> CommandRun {
+    let (output, errors) = (Pipe(), Pipe())
+    process.standardOutput = output
+    process.standardError = errors
+    try process.run()
+    // Errors are a few lines: they fit the pipe.
+    let text = output.fileHandleForReading.readDataToEndOfFile()
+    let complaint = errors.fileHandleForReading.readDataToEndOfFile()
+    process.waitUntilExit()
+    return CommandRun(
+      output: String(decoding: text, as: UTF8.self), errors: String(decoding: complaint, as: UTF8.self),
+      status: process.terminationStatus)
+  }
+}

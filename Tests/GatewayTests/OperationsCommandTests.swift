@@ -1,0 +1,280 @@
+// The commands of operations as people and scripts run them: the built program against a real database.
+
+import Foundation
+import Queue
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite struct OperationsCommandTests {
+  private func run(_ database: TestDatabase, _ arguments: String...) async throws -> CommandRun {
+    let run = try await OperationsFixture.run(database.url, arguments)
+    for secret in [OperationsFixture.fcmToken, OperationsFixture.voipToken] {
+      #expect(!run.output.contains(secret) && !run.errors.contains(secret))
+    }
+    return run
+  }
+
+  // MARK: Status and lanes
+
+  @Test func `status shows what is owed, the lanes, the replicas and what is wrong`() async throws {
+    try await OperationsFixture.with { database in
+      // Ready for longer than anything should be.
+      try await database.execute(
+        "update push.delivery set created_at = created_at - interval '7 s', due_at = due_at - interval '7 s'")
+      let text = try await run(database, "status")
+      #expect(text.status == 0 && text.errors.isEmpty)
+      for title in ["OWED\n", "LANES\n", "REPLICAS\n", "HEALTH\n", "STUCK\n"] { #expect(text.output.contains(title)) }
+      #expect(text.output.contains("ready, and not claimed"))
+      #expect(text.output.contains("pod-1"))
+      #expect(text.output.contains("leader"))
+      #expect(!text.output.contains("\u{1B}"), "no colors where nobody looks")
+
+      let json = try await run(database, "status", "--json").object()
+      #expect(Set(json.keys) == ["at", "summary", "lanes", "replicas", "health", "stuck_count", "stuck"])
+      let summary = try #require(json["summary"] as? [[String: Any]])
+      #expect(Set(summary[0].keys) == ["app", "provider", "kind", "state", "count", "oldest_age", "least_left"])
+      #expect(try #require(summary[0]["oldest_age"] as? Double) >= 7)
+      // The lane with an open circuit has a reason to wait.
+      #expect(json["stuck_count"] as? Int == 3)
+      #expect(
+        (json["stuck"] as? [[String: Any]])?.compactMap { $0["call_id"] as? String }.sorted() == [
+          "call-1", "shared", "shared",
+        ])
+      #expect((json["health"] as? [[String: Any]])?.contains { $0["state"] as? String == "ok" } == true)
+    }
+  }
+
+  @Test func `status of an idle database says so in words, not in empty tables`() async throws {
+    try await TestDatabase.with { database in
+      let text = try await run(database, "status").output
+      #expect(text.contains("OWED: nothing\n"))
+      #expect(text.contains("LANES: none yet; push-gateway serve registers them\n"))
+      #expect(text.contains("STUCK: nothing\n"))
+      let json = try await run(database, "status", "--json").object()
+      #expect((json["lanes"] as? [Any])?.isEmpty == true)
+    }
+  }
+
+  @Test func `more stuck deliveries than are listed are counted`() async throws {
+    try await OperationsFixture.with { database in
+      try await database.execute(
+        """
+        select push.enqueue_call(jsonb_build_object('callId', 'many-' || i, 'from', 'd'),
+          '[{"userId": "u", "fcmToken": "\(OperationsFixture.fcmToken)"}]', 'porteiro') from generate_series(1, 150) i;
+        update push.delivery set created_at = created_at - interval '7 s', due_at = due_at - interval '7 s';
+        """)
+      #expect(try await run(database, "status").output.contains("\n  and 143 more\n"))
+      let json = try await run(database, "status", "--json").object()
+      #expect(json["stuck_count"] as? Int == 153)
+      #expect((json["stuck"] as? [Any])?.count == 100)
+    }
+  }
+
+  @Test func `lanes are shown with their circuit, and all columns in JSON`() async throws {
+    try await OperationsFixture.with { database in
+      let lines = try await run(database, "lanes").output.split(separator: "\n")
+      #expect(lines.count == 4)
+      #expect(lines[0].hasPrefix("APP       PROVIDER  CIRCUIT  IN FLIGHT  WINDOW  RATE/S  READY"))
+      #expect(lines[2].hasPrefix("porteiro  apns      open            12      40     120      1"))
+      let lanes = try await run(database, "lanes", "--json").array()
+      let columns = try await database.value(
+        "select string_agg(attname, ',' order by attname) from pg_attribute where attrelid = 'push.lanes'::regclass and attnum > 0"
+      )
+      #expect(lanes[0].keys.sorted().joined(separator: ",") == columns)
+      #expect(lanes[1]["circuit"] as? String == "open" && lanes[1]["window_size"] as? Int == 40)
+      #expect(lanes[0]["circuit"] is NSNull && lanes[0]["paused"] as? Bool == false)
+    }
+  }
+
+  // MARK: Lanes
+
+  @Test func `a lane is paused and resumed, twice without harm, and it is written down`() async throws {
+    try await OperationsFixture.with { database in
+      let paused = try await run(database, "pause", "porteiro", "fcm", "--note", "key change")
+      #expect(
+        paused.output
+          == "porteiro/fcm is paused: its deliveries wait, and expire at their deadlines. Note: key change\n")
+      #expect(
+        try await database.value("select paused || note from push.lanes where app = 'porteiro' and provider = 'fcm'")
+          == "truekey change")
+      #expect(try await run(database, "pause", "porteiro", "fcm", "--json").object()["changed"] as? Bool == false)
+      #expect(try await run(database, "lanes").output.contains("PAUSED"))
+      #expect(try await run(database, "resume", "porteiro", "fcm", "--json").object()["changed"] as? Bool == true)
+      #expect(try await run(database, "resume", "porteiro", "fcm").output.contains("nothing to do"))
+      #expect(
+        try await database.value("select string_agg(action, ',' order by id) from push.audit")
+          == "pause_lane,pause_lane,resume_lane,resume_lane")
+    }
+  }
+
+  @Test func `a held invalidation is ended, with or without the tokens`() async throws {
+    try await OperationsFixture.with { database in
+      let hold = "select push.hold_invalidation(id, '5 minutes', 'many at once') from push.lane where app = 'condo';"
+      let invalidate =
+        "select push.invalidate_tokens(array[id], array['dead-token-of-a-phone'], array[null::timestamptz], "
+        + "array['UNREGISTERED']) from push.lane where app = 'condo';"
+      try await database.execute(hold + invalidate)
+      let lived = try await run(database, "resume-invalidation", "condo", "fcm", "--json").object()
+      #expect(
+        lived["was_held"] as? Bool == true && lived["forgotten"] as? Int == 1 && lived["invalidated"] as? Int == 0)
+      try await database.execute(hold + invalidate)
+      #expect(
+        try await run(database, "resume-invalidation", "condo", "fcm", "--apply").output.contains("1 were invalidated"))
+      #expect(try await database.value("select count(*) from push.token_invalidations") == "1")
+    }
+  }
+
+  // MARK: Calls
+
+  @Test func `a timeline tells one call's story, by app where several have it`() async throws {
+    try await OperationsFixture.with { database in
+      let text = try await run(database, "timeline", "call-1").output
+      #expect(text.hasPrefix("AT "))
+      #expect(text.contains("enqueued") && text.contains("cQ7m…oken"))
+      let events = try await run(database, "timeline", "call-1", "--json").array()
+      #expect(events.map { $0["event"] as? String } == ["enqueued", "ready", "ready"])
+      #expect(
+        Set(events[0].keys)
+          == ["at", "ms", "event", "provider", "kind", "user_id", "attempt", "status", "reason", "device"])
+      #expect(try await run(database, "timeline", "shared", "--app", "condo", "--json").array().count == 2)
+
+      let ambiguous = try await run(database, "timeline", "shared")
+      #expect(ambiguous.status == 1 && ambiguous.output.isEmpty)
+      #expect(
+        ambiguous.errors == "Error: there is a call shared in several apps: say which with --app (condo, porteiro)\n")
+      #expect(
+        try await run(database, "timeline", "call-1", "--app", "condo").errors
+          == "Error: there is no call call-1 in app condo, but in porteiro\n")
+      let unknown = try await run(database, "timeline", "nope", "--json")
+      #expect(unknown.status == 1 && unknown.errors.hasPrefix("Error: there is no call nope: "))
+    }
+  }
+
+  @Test func `a call whose invites have failed is requeued once`() async throws {
+    try await OperationsFixture.with { database in
+      // As a gateway would have settled it.
+      try await database.execute(
+        """
+        select push.settle(g.id, array[c.outbox_id], array[c.n], array[c.lease], array[1], array[4]::smallint[],
+          array[400]::smallint[], array['BadRequest'], array[null], array[c.call_id], array[null]::timestamptz[],
+          array[null]::timestamptz[])
+        from (select max(id) as id from push.gateways) g, push.lane l,
+          push.claim(g.id, array[l.id], array[1], array['-infinity'::timestamptz]) c
+        where l.app = 'porteiro' and l.provider = 'fcm';
+        """)
+      #expect(try await database.value("select count(*) from push.delivery_history where outcome = 'dead'") == "1")
+      #expect(try await run(database, "requeue", "call-1", "--json").object()["requeued"] as? Int == 1)
+      #expect(try await run(database, "requeue", "call-1", "--app", "porteiro").output.contains("nothing to requeue"))
+      #expect(try await run(database, "requeue", "shared").errors.contains("say which with --app"))
+      #expect(try await run(database, "requeue", "nope").status == 1)
+    }
+  }
+
+  @Test func `a call is voided, and nobody is told that they missed it`() async throws {
+    try await OperationsFixture.with { database in
+      let voided = try await run(database, "void", "call-1", "--reason", "test call", "--json").object()
+      #expect(voided["voided"] as? Int == 2)
+      #expect(
+        try await database.value("select state || ' ' || end_reason from push.outbox where call_id = 'call-1'")
+          == "ended test call")
+      #expect(
+        try await run(database, "void", "call-1").output
+          == "call call-1 had ended before (test call); nothing was done\n")
+      #expect(try await database.value("select count(*) from push.delivery where kind = 2") == "0")
+      #expect(try await run(database, "void", "call-1", "--reason", "").status == 64)
+    }
+  }
+
+  // MARK: Keys
+
+  @Test func `a new key goes to standard output alone, and is listed and revoked by its number`() async throws {
+    try await OperationsFixture.with { database in
+      let made = try await run(database, "api-key", "create", "porteiro", "call backend", "--scopes", "enqueue,read")
+      #expect(made.status == 0)
+      let key = made.output.trimmingCharacters(in: .newlines)
+      #expect(key.wholeMatch(of: /pgk_1_[0-9a-f]{64}/) != nil)
+      #expect(
+        made.errors
+          == "key 1 opens app porteiro for enqueue, read. It is shown this once; push-gateway api-key revoke 1 ends it\n"
+      )
+      #expect(try await database.value("select hash = sha256('\(key)'::bytea) from push.find_api_key(1)") == "true")
+
+      let other = try await run(database, "api-key", "create", "portero", "b", "--expires", "30", "--json")
+      #expect(Set(try other.object().keys) == ["id", "key"])
+      #expect(other.errors.contains("no gateway has served an app portero so far; did you mean porteiro?"))
+
+      let list = try await run(database, "api-key", "list")
+      #expect(list.output.contains("call backend") && !list.output.contains(key))
+      let keys = try await run(database, "api-key", "list", "--json").array()
+      #expect(keys.map { $0["scopes"] as? [String] } == [["enqueue", "read"], ["device", "enqueue", "read"]])
+      #expect(keys[0]["expires_at"] is NSNull && keys[1]["expires_at"] is String)
+      #expect(try await run(database, "api-key", "list", "--app", "condo").output == "there are no keys\n")
+
+      #expect(try await run(database, "api-key", "revoke", "1", "--json").object()["revoked"] as? Bool == true)
+      #expect(try await run(database, "api-key", "revoke", "1").output.contains("was revoked already"))
+      #expect(try await database.value("select count(*) from push.find_api_key(1)") == "0")
+      #expect(
+        try await run(database, "api-key", "revoke", "77").errors
+          == "Error: there is no API key 77 (push-gateway api-key list lists them)\n")
+      let wrong = try await run(database, "api-key", "create", "porteiro", "b", "--scopes", "enqueu")
+      #expect(wrong.status == 64 && wrong.errors.contains("there is no scope enqueu; did you mean enqueue?"))
+    }
+  }
+
+  // MARK: What goes wrong
+
+  @Test func `an unknown lane is answered with the nearest one`() async throws {
+    try await OperationsFixture.with { database in
+      let run = try await run(database, "pause", "portero", "fcm")
+      #expect(run.status == 1)
+      #expect(
+        run.errors
+          == "Error: there is no lane portero/fcm; did you mean porteiro/fcm? (push-gateway lanes lists them)\n")
+      #expect(try await self.run(database, "pause", "porteiro", "gcm").status == 64)
+    }
+  }
+
+  private static let all: [[String]] = [
+    ["status"], ["status", "--json"], ["status", "--watch"], ["lanes"], ["timeline", "c"], ["requeue", "c"],
+    ["void", "c"],
+    ["pause", "a", "fcm"], ["resume", "a", "fcm"], ["resume-invalidation", "a", "fcm"],
+    ["api-key", "create", "a", "b"],
+    ["api-key", "list"], ["api-key", "revoke", "1"],
+  ]
+
+  @Test(arguments: all) func `without a server or a schema each says what to do`(arguments: [String]) async throws {
+    let unreachable = try await OperationsFixture.run("postgres://push:hunter2@127.0.0.1:1/push", arguments)
+    #expect(unreachable.status == 1 && unreachable.output.isEmpty)
+    #expect(unreachable.errors.hasPrefix("Error: cannot reach the database: "))
+    #expect(unreachable.errors.contains("DATABASE_URL") && !unreachable.errors.contains("hunter2"))
+    try await TestDatabase.with(isMigrated: false) { database in
+      let run = try await OperationsFixture.run(database.url, arguments)
+      #expect(run.status == 1 && run.output.isEmpty)
+      #expect(run.errors.hasPrefix("Error: the schema push of this database is missing"))
+      #expect(run.errors.hasSuffix("run push-gateway migrate\n"))
+    }
+  }
+
+  @Test func `a member of push_ops may run them all, anybody else is told what is missing`() async throws {
+    try await OperationsFixture.with { database in
+      let role = "ops_" + UUID().uuidString.prefix(8).lowercased()
+      try await database.execute("create role \(role) login")
+      let asRole = try #require(URL(string: database.url)).absoluteString.replacing("//push@", with: "//\(role)@")
+      let refused = try await OperationsFixture.run(asRole, ["lanes"])
+      #expect(refused.status == 1 && refused.errors.contains("permission denied"))
+      try await database.execute("grant push_ops to \(role)")
+      for arguments in [
+        ["status"], ["status", "--json"], ["lanes"], ["timeline", "call-1"], ["requeue", "call-1"],
+        ["pause", "porteiro", "fcm"], ["resume", "porteiro", "fcm"], ["resume-invalidation", "porteiro", "fcm"],
+        ["void", "call-1"], ["api-key", "create", "porteiro", "b"], ["api-key", "list"], ["api-key", "revoke", "1"],
+      ] {
+        let run = try await OperationsFixture.run(asRole, arguments)
+        #expect(run.status == 0, "\(arguments): \(run.errors)")
+      }
+      #expect(try await database.value("select bool_and(who like '\(role)%') from push.audit") == "true")
+      try await database.execute("drop owned by \(role); drop role \(role)")
+    }
+  }
+}
