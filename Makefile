@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql demo bench soak lint format migrations clean
+.PHONY: help setup build release test test-swift test-sql demo test-api bench bench-ops soak lint format migrations clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,14 +22,20 @@ test: setup ## all tests, against a private Postgres in .local/
 test-swift: setup ## the Swift tests alone: make test-swift FILTER=JSON
 	@scripts/test.sh --swift $(FILTER)
 
-test-sql: setup ## the SQL tests alone
+test-sql: setup ## the schema, backends (psql, psycopg, pgbouncer), and what the pages show
 	@scripts/test.sh --sql
+
+test-api: setup ## the HTTP API against schemathesis, then against attackers: three minutes
+	@scripts/test-api.sh
 
 demo: setup ## ring three simulated phones and print the timeline
 	@scripts/demo.sh
 
 bench: release ## 100,000 deliveries through the whole pipeline
 	@scripts/bench-pipeline.sh
+
+bench-ops: setup ## every ops view over 20 million rows of history: about eight minutes
+	@scripts/bench-ops.sh
 
 soak: setup ## stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a small run
 	@scripts/soak.sh $(if $(SMALL),--small) $(FILTER)

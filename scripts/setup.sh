@@ -14,7 +14,7 @@ fi
 command -v dpkg-query >/dev/null 2>&1 \
   || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL and zlib, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus"
 
 # What counts is what works here, however it was installed.
 provided() {
@@ -29,6 +29,9 @@ provided() {
     nghttp2-client) command -v h2load >/dev/null ;;
     curl | openssl) command -v "$1" >/dev/null ;;
     python3-venv) python3 -c 'import venv, ensurepip' ;;
+    pgbouncer) [ -x /usr/sbin/pgbouncer ] ;;
+    prometheus) command -v prometheus && command -v promtool ;;
+    python3-psycopg) /usr/bin/python3 -c 'import psycopg' ;; # Debian's Python, which need not be the first in PATH
     postgresql) { command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/initdb" ]; } || ls /usr/lib/postgresql/*/bin/initdb ;;
     *) false ;;
   esac >/dev/null 2>&1
@@ -47,10 +50,28 @@ if [ "$(id -u)" -ne 0 ]; then
   sudo=sudo
 fi
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# The tests start Postgres, pgbouncer and Prometheus themselves: no service of the system is started, now or at the next boot.
+policy=/usr/sbin/policy-rc.d
+made=
+clean() {
+  rm -f "$log"
+  [ -z "$made" ] || $sudo rm -f "$policy"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+if [ ! -e "$policy" ]; then
+  made=yes
+  printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+  $sudo chmod +x "$policy"
+fi
 # shellcheck disable=SC2086 # the packages are words
-install() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing >"$log" 2>&1; }
+install() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $missing >"$log" 2>&1; }
 install || { $sudo apt-get update >"$log" 2>&1 && install; } || {
   tail -n 5 "$log" >&2
   fail "apt-get could not install$missing: is there a network? With one, as root: apt-get update && apt-get install$missing"
 }
+for service in pgbouncer prometheus; do
+  case "$missing " in
+    *" $service "*) [ ! -d /run/systemd/system ] || $sudo systemctl disable --quiet "$service" ;;
+  esac
+done

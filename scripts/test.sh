@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh                    everything
 #   scripts/test.sh --swift [FILTER]   the Swift tests, or those whose name matches
-#   scripts/test.sh --sql              the SQL tests
+#   scripts/test.sh --sql              the tests of the schema, of backends, and of what the pages show
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -28,9 +28,9 @@ swift_tests() {
     rm "$log.failed"
     grep '^✘' "$log" || true
     awk '
-      function name(text) { sub(/^. (Test|Suite) /, "", text); sub(/ (started|passed|failed|with [0-9]+ test).*/, "", text); return text }
+      function name(text) { sub(/^[^TS]*(Test|Suite) /, "", text); sub(/ (started|passed|failed|with [0-9]+ test).*/, "", text); return text }
       /^◇ Test .* started\.$/ && !/^◇ Test (case|run) / { open[name($0)] }
-      /^[✔✘] Test / && !/recorded an issue/ { delete open[name($0)] }
+      /^(✔|✘) Test / && !/recorded an issue/ { delete open[name($0)] }
       END { for (test in open) print "did not end: " test }' "$log"
   fi
   return $result
@@ -43,7 +43,11 @@ unset DATABASE_URL PUSH_GATEWAY_CONFIG
 part=${1:-}
 scripts/embed-migrations.sh --check
 case $part in
-  "" | --sql) Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL" ;;
+  "" | --sql)
+    Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
+    Tests/backends/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
+    Tests/docs/run.py "$PUSH_GATEWAY_TEST_DATABASE_URL"
+    ;;
 esac
 case $part in
   "")

@@ -1,0 +1,73 @@
+"""What the backend tests share: checks, which print one line each as those of Tests/sql do, and connections.
+
+As a program it prints a connection string: harness.py direct|pooled LOGIN [DATABASE].
+"""
+
+import os
+import sys
+from contextlib import contextmanager
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+OWNER = os.environ["OWNER_URL"]
+# Clients of a pool in transaction mode must not prepare statements: the next one meets another server session.
+PREPARE = {"direct": 5, "pooled": None}
+WAYS = tuple(PREPARE)
+# Longer than any check takes; what is waited for has happened by then, or never will.
+PATIENCE = 10
+
+
+def conninfo(way, login, database=None):
+    """Where LOGIN connects to, straight or through the pool. Its password does for both."""
+    settings = conninfo_to_dict(OWNER)
+    settings.update(user=os.environ["LOGIN_PREFIX"] + login, password=os.environ["LOGIN_PASSWORD"])
+    if way == "pooled":
+        settings.update(host="127.0.0.1", port=os.environ["POOL_PORT"], sslmode="disable")
+    if database:
+        settings["dbname"] = database
+    return make_conninfo(**settings)
+
+
+def connect(way="direct", login="enqueuer", autocommit=False):
+    return psycopg.connect(conninfo(way, login), autocommit=autocommit, prepare_threshold=PREPARE[way])
+
+
+_owner = psycopg.connect(OWNER, autocommit=True)
+
+
+def owner(statement, *parameters):
+    """The owner's view: the one value of the one row that a statement gives, or None."""
+    row = _owner.execute(statement, parameters or None).fetchone()
+    return row and row[0]
+
+
+def owed(call_id):
+    """What of a call is committed and still to be sent."""
+    return owner(
+        "select string_agg(user_id || ':' || kind || ':' || state, ' ' order by n) from push.deliveries where call_id = %s",
+        call_id,
+    )
+
+
+def check(name, got, want):
+    if got == want:
+        print(f"ok - {name}")
+    else:
+        print(f"not ok - {name}: got [{got}], want [{want}]".replace("\n", " "))
+
+
+@contextmanager
+def refused(name, sqlstate, message=""):
+    """The body must fail with this code and with a message that begins so."""
+    try:
+        yield
+    except psycopg.Error as error:
+        said = error.diag.message_primary or ""
+        check(name, (error.sqlstate, said if not said.startswith(message) else message), (sqlstate, message))
+    else:
+        check(name, "accepted", sqlstate)
+
+
+if __name__ == "__main__":
+    print(conninfo(*sys.argv[1:]))

@@ -1,0 +1,157 @@
+"""A gateway's session that began on empty tables and lives on while they fill: its plans must stay those of an index.
+
+PostgreSQL keeps the plan of a function's statement for the session's life, and makes it from what it knows at that moment.
+"""
+
+import re
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from harness import OWNER, check, owner
+
+GROWING = r"(?:delivery|outbox|history\w*|devices|token_invalidations|ring_reports|escalations\w*|expo_receipts)"
+SCAN = re.compile(rf"^.*?((?:Parallel )?(?:Seq|Index Only|Index|Bitmap Heap) Scan(?: Backward)?(?: using \w+)? on {GROWING})\b(?=[ \n(])")
+
+
+def faults(plan):
+    """Scans of a table that grows which read all of it: a sequential one, or one of an index without a condition."""
+    found, pending = [], None
+    for line in plan.splitlines():
+        scan = SCAN.match(line)
+        if scan or re.match(r"\s*->  ", line):
+            found += [pending] if pending else []
+            pending = None
+        if scan and "Seq Scan" in scan[1]:
+            found.append(scan[1])
+        elif scan:
+            pending = scan[1]
+        elif "Index Cond" in line or "Recheck Cond" in line:
+            pending = None
+    return found + ([pending] if pending else [])
+
+
+class Session:
+    """One session whose nested statements report their plans."""
+
+    def __init__(self):
+        self.db = psycopg.connect(OWNER, autocommit=True, prepare_threshold=None)
+        self.plans = []
+        self.db.add_notice_handler(lambda notice: self.plans.append(notice.message_primary or ""))
+        self.db.execute("load 'auto_explain'; set client_min_messages = log; set auto_explain.log_min_duration = 0;"
+                        "set auto_explain.log_nested_statements = on")
+        self.gateway = self.one("select push.register_gateway('planned', '1')")[0]
+        self.lanes = [self.one("select push.register_lane('plan', %s)", p)[0] for p in ("apns", "fcm", "expo")]
+
+    def one(self, statement, *parameters):
+        return self.db.execute(statement, parameters or None).fetchone()
+
+    def plans_of(self, statement, *parameters):
+        self.plans.clear()
+        rows = self.db.execute(statement, parameters or None).fetchall()
+        # The outer statement is the caller's, and only calls the function.
+        return rows, [p for p in self.plans if "plan:" in p and "push." in p]
+
+    def work(self, call_id):
+        """All that a gateway and a backend do to a call, with the plans of each."""
+        did = {}
+
+        def does(name, statement, *parameters):
+            rows, did[name] = self.plans_of(statement, *parameters)
+            return rows
+
+        voip = (call_id.encode().hex() + "0" * 64)[:64]
+        fcm = [f"plan-token-0123456789-{call_id}-{i}" for i in range(4)]
+        recipients = [{"userId": "fails", "voipPushToken": voip, "fcmToken": fcm[3]}, "registered",
+                      *({"userId": f"u{i}", "fcmToken": fcm[i]} for i in range(3))]
+        made = does("enqueue_call", "select (push.enqueue_call(%s, %s, 'plan', 30)).*", Jsonb({"callId": call_id, "from": "x"}), Jsonb(recipients))
+        assert made[0][1] == 5, made
+        claimed = does("claim", "select outbox_id, n, lease, user_id, lane from push.claim(%s, %s::smallint[], '{9,9,9}', '{-infinity,-infinity,-infinity}', '0') order by n",
+            self.gateway, self.lanes)
+        claimed = [row for row in claimed if row[0] == made[0][0]]
+        assert len(claimed) == 5, claimed
+
+        def fence(user):
+            return next((self.gateway, [o], [n], [lease]) for o, n, lease, u, _ in claimed if u == user)
+
+        settle = "select push.settle(%s, %s, %s::int[], %s::int[], '{1}', array[%s]::smallint[], '{200}', array[%s], array['m'], array[%s], array[now()], array[now()], null, %s)"
+        does("settle", settle, *fence("u0"), 0, None, call_id, None)
+        does("settle with a receipt", settle, *fence("registered"), 0, None, call_id, [900000])
+        does("settle with a fallback", settle, *fence("fails"), 4, "Unregistered", call_id, None)
+        assert owner("select count(*) from push.deliveries where call_id = %s and fallback_of is not null", call_id) == 1
+        does("park", "select push.park(%s, %s, %s::int[], %s::int[], '{1}', '{60000}', '{Unavailable}')", *fence("u1"))
+        does("release", "select push.release(%s, %s, %s::int[], %s::int[])", *fence("u2"))
+        does("invalidate_tokens", "select push.invalidate_tokens(%s::smallint[], %s, '{null,null}', '{x,x}')", self.lanes[:2], [voip, fcm[0]])
+        does("correct_environment", "select push.correct_environment(%s::smallint[], %s, '{1}')", self.lanes[:1], [voip])
+        does("report_ringing", "select push.report_ringing(%s, 'u1', 'plan')", call_id)
+        owner("update push.escalations_due set due_at = now() returning 1")
+        does("escalate", "select push.escalate()")
+        does("requeue", "select * from push.requeue(%s, 'plan')", call_id)
+        does("oldest_ringing", "select push.oldest_ringing()")
+        does("call", "select push.call(%s, 'plan')", call_id)
+        owner("update push.expo_receipts set due_at = now() where outbox_id = %s returning 1", made[0][0])
+        does("claim_receipts", "select * from push.claim_receipts('plan', 10, 1000)")
+        does("settle_receipts", "select push.settle_receipts('plan', '{m}', '{DeviceNotRegistered}')")
+        for name in ("promote", "expire", "miss", "prune"):
+            does(name, f"select push.{name}()")
+        does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
+        self.one("select push.enqueue_call(%s, %s, 'plan')", Jsonb({"callId": f"{call_id}-void", "from": "x"}), Jsonb(recipients))
+        does("void_call", "select * from push.void_call(%s, app => 'plan')", f"{call_id}-void")
+        return did
+
+
+def fill():
+    """200,000 deliveries owed, and what a busy fortnight leaves behind; then the statistics of that."""
+    db = psycopg.connect(OWNER, autocommit=True)
+    db.execute("set synchronous_commit = off")
+    db.execute("""insert into push.outbox (app, payload, recipients, ring_seconds)
+        select 'plan', jsonb_build_object('callId', 'full-' || i, 'from', 'x'),
+          jsonb_build_array(jsonb_build_object('userId', 'v', 'voipPushToken', md5(i::text) || md5(i::text)),
+            jsonb_build_object('userId', 'f', 'fcmToken', 'plan-token-0123456789-a-' || i),
+            jsonb_build_object('userId', 'g', 'fcmToken', 'plan-token-0123456789-b-' || i),
+            jsonb_build_object('userId', 'e', 'pushToken', 'ExponentPushToken[' || i || ']')), 600
+        from generate_series(1, 50000) i""")
+    db.execute("""insert into push.history (finished_at, outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device, reason)
+        select now() - i * interval '1 s', i, now() - i * interval '1 s', now(), 0, 1, 1, 0, case when i % 10 = 0 then 4 else 0 end, 'u', 'x', 'x…y', 'x'
+        from generate_series(1, 100000) i""")
+    db.execute("""insert into push.devices (user_id, app, provider, token) select 'user-' || i, 'plan', 'fcm', 'plan-device-0123456789-' || i from generate_series(1, 20000) i""")
+    db.execute("""insert into push.token_invalidations (app, provider, token, reason) select 'plan', 'fcm', 'plan-dead-0123456789-' || i, 'x' from generate_series(1, 20000) i""")
+    db.execute("analyze")
+
+
+owner("select push.register_app('plan', 60, 5)")
+owner("select push.register_device('registered', 'plan', 'expo', 'ExponentPushToken[plan]')")
+db = psycopg.connect(OWNER, autocommit=True)
+db.execute("truncate push.outbox, push.delivery, push.history")
+db.execute("analyze")
+sessions = {"empty": Session()}
+sessions["empty"].work("empty")
+# A table of one page, known to be one, is what a sequential scan is best for.
+db.execute("analyze")
+sessions["tiny"] = Session()
+sessions["tiny"].work("tiny")
+fill()
+sessions["full"] = Session()
+did = {began: session.work(f"{began}-now-full") for began, session in sessions.items()}
+
+check("200,000 deliveries arrived", owner("select count(*) >= 200000 from push.delivery"), True)
+for began, work in did.items():
+    when = f"in a session that began on {began} tables"
+    for name, plans in work.items():
+        check(f"{name} {when} shows its plans", bool(plans), True)
+        check(f"{name} {when} reads no table and no index as a whole", sorted({f for p in plans for f in faults(p)}), [])
+    claim = "\n".join(p for p in work["claim"] if "with pick" in p)
+    check(f"claim {when} walks the partial index", len(re.findall(r"Index Scan using delivery_ready on delivery", claim)), 3)
+    check(f"claim {when} has the deadline in its condition", len(re.findall(r"Index Cond: \(\(lane = .*\) AND \(deadline_at > ", claim)), 3)
+
+
+def shape(plans):
+    """A plan without its costs."""
+    return [re.sub(r"\s+\(cost=[^)]*\)|duration: \S+ ms", "", p) for p in plans]
+
+
+for began in ("empty", "tiny"):
+    check(f"claim has the same plan in a session that began on {began} tables as in one that began on full ones", shape(did[began]["claim"]), shape(did["full"]["claim"]))
+check("the check sees a whole read", faults("Seq Scan on delivery d  (cost=1..2)\n  Filter: (state = 0)\n") + faults(
+    "Nested Loop  (cost=0..1)\n  ->  Index Scan using delivery_pkey on delivery d  (cost=0..1)\n  ->  Index Scan using outbox_pkey on outbox o  (cost=0..1)\n        Index Cond: (id = 1)\n"),
+    ["Seq Scan on delivery", "Index Scan using delivery_pkey on delivery"])

@@ -1,0 +1,214 @@
+"""What a login with each role may do, and what it may not: by running it, and by asking the catalogue for anything else."""
+
+import os
+import re
+from pathlib import Path
+
+import psycopg
+
+from harness import check, connect, owner
+
+GROUPS = ("enqueuer", "ops", "gateway")
+ROLES = (*GROUPS, "nobody")
+ALL = set(GROUPS)
+ENQUEUE = "select push.enqueue_call('{\"callId\": \"role\", \"from\": \"x\"}', '[{\"userId\": \"u\", \"fcmToken\": \"role-token-0123456789\"}]')"
+
+# Statement -> who may run it. Each is run as each role, in a transaction that is rolled back; whoever may not is told
+# "permission denied" (42501), and whoever may has no error at all.
+STATEMENTS = {
+    # Backends.
+    ENQUEUE: {"enqueuer", "gateway"},
+    "insert into push.outbox (app, kind, payload, recipients, ring_seconds) values ('default', 'incoming_call', '{\"callId\": \"role-2\", \"from\": \"x\"}', '[]', 30) returning id, call_id, state, deadline_at": {"enqueuer"},
+    "insert into push.outbox (payload, recipients) values ('{\"callId\": \"role-2\", \"from\": \"x\"}', '[]') on conflict (call_id, app) do nothing": {"enqueuer"},
+    "copy push.outbox (app, payload, recipients) from stdin": {"enqueuer"},
+    "update push.outbox set state = 'answered', answered_by = 'u' where call_id = 'ringing' returning state": {"enqueuer"},
+    "select push.answer_call('ringing', 'u')": {"enqueuer", "gateway"},
+    "select push.end_call('ringing')": {"enqueuer", "gateway"},
+    "select push.register_device('u', 'default', 'fcm', 'role-token-0123456789')": {"enqueuer", "gateway"},
+    "select push.drop_device('default', 'fcm', 'role-token-0123456789')": {"enqueuer", "gateway"},
+    "select push.report_ringing('ringing', 'u')": {"enqueuer", "gateway"},
+    "select push.call('ringing')": ALL,
+    "select * from push.timeline('ringing')": ALL,
+    "select id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason from push.outbox": {"enqueuer", "ops"},
+    # Never: tokens, payloads, and what is not theirs to change.
+    "select payload from push.outbox": set(),
+    "select recipients from push.outbox": set(),
+    "select * from push.outbox": set(),
+    "copy push.outbox to stdout": set(),
+    "insert into push.outbox (payload, recipients) values ('{\"callId\": \"role-2\", \"from\": \"x\"}', '[]') returning recipients": set(),
+    "update push.outbox set payload = '{}' where call_id = 'ringing'": set(),
+    "update push.outbox set voided = true where call_id = 'ringing'": set(),
+    "update push.outbox set deadline_at = now() where call_id = 'ringing'": set(),
+    "insert into push.outbox (id, payload, recipients) overriding system value values (1, '{}', '[]')": set(),
+    "delete from push.outbox": set(),
+    "truncate push.outbox": set(),
+    "select token from push.delivery": set(),
+    "delete from push.delivery": set(),
+    "select token from push.devices": set(),
+    "select token from push.token_invalidations": set(),
+    "select token from push.quarantined_tokens": set(),
+    "select token from push.expo_receipts": set(),
+    "select token from push.provider_tokens": set(),
+    "select hash from push.api_keys": set(),
+    "select device from push.history": set(),
+    "delete from push.history": set(),
+    "update push.lane set paused = true": set(),
+    "update push.gateways set alive = true": set(),
+    "insert into push.audit (action, target) values ('x', 'y')": set(),
+    "delete from push.audit": set(),
+    "select push.note_audit('x', 'y')": set(),
+    "select push.grant_roles()": set(),
+    "create table push.mine (id int)": set(),
+    "alter table push.outbox disable trigger all": set(),
+    "drop table push.history_default": set(),
+    "create function push.answer_call(int) returns int language sql as 'select 1'": set(),
+    "set role push_gateway; " + ENQUEUE: {"gateway"},
+    "set session_replication_role = replica": set(),
+    # Ops.
+    **{f"select * from push.{view}": {"ops"} for view in (
+        "summary", "lanes", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
+        "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit")},
+    "update push.lanes set paused = true, note = 'x'": {"ops"},
+    "update push.lanes set app = 'x'": set(),
+    "select * from push.requeue('ringing')": {"ops"},
+    "select * from push.void_call('ringing')": {"ops"},
+    "select * from push.pause_lane('default', 'fcm')": {"ops"},
+    "select * from push.resume_lane('default', 'fcm')": {"ops"},
+    "select * from push.resume_invalidation('default', 'fcm')": {"ops"},
+    "select * from push.create_api_key('default', 'x')": {"ops"},
+    "select * from push.revoke_api_key(1)": {"ops"},
+    "select push.ensure_partitions()": {"ops", "gateway"},
+    "select push.oldest_ringing()": {"ops", "gateway"},
+    # The service.
+    "select push.register_gateway('x', '1')": {"gateway"},
+    "select push.heartbeat(1)": {"gateway"},
+    "select push.retire_gateway(1)": {"gateway"},
+    "select push.register_app('role', 60, null)": {"gateway"},
+    "select push.register_lane('role', 'fcm')": {"gateway"},
+    "select push.report_lanes(1, '{1}', '{1}', '{1}', '{1}', '{closed}', '{0}', '{1}')": {"gateway"},
+    "select token, payload from push.claim(1, '{1}', '{10}', '{-infinity}')": {"gateway"},
+    "select push.claim(1, '{1}', '{10}', '{-infinity}'), push.settle(1, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', '{UNREGISTERED}', '{null}', '{ringing}', '{now}', '{now}') from (select 1::bigint as id) o": {"gateway"},
+    "select push.park(1, '{1}', '{0}', '{1}', '{1}', '{1000}', '{x}')": {"gateway"},
+    "select push.release(1, '{1}', '{0}', '{1}')": {"gateway"},
+    "select push.promote(), push.expire(), push.miss(), push.reap(), push.escalate(), push.prune()": {"gateway"},
+    "select push.drop_partitions(1)": {"gateway"},
+    "select push.invalidate_tokens('{1}', '{role-token-0123456789}', '{null}', '{x}')": {"gateway"},
+    "select push.hold_invalidation(1::smallint, '1 minute', 'x')": {"gateway"},
+    "select push.correct_environment('{1}', '{x}', '{1}')": {"gateway"},
+    "select * from push.offer_provider_token('apns', 'x', 'y', now(), now() + interval '1 hour', '10 minutes')": {"gateway"},
+    "select * from push.current_provider_token('apns', 'x')": {"gateway"},
+    "select push.claim_receipts('default', 1, 1000), push.settle_receipts('default', '{x}', '{null}'), push.postpone_receipts('default', '{x}', 1), push.give_up_receipts('default')": {"gateway"},
+    "select * from push.find_api_key(1)": {"gateway"},
+    # Anybody who may connect.
+    "listen push_outbox; listen push_control; select pg_try_advisory_lock(7781, 2), pg_advisory_unlock(7781, 2)": {*ROLES},
+}
+
+# Functions that a role may execute, beyond those of the statements above.
+ALSO = {"enqueuer": set(), "ops": {"skipped_recipients", "check_health", "lane_conditions"}, "gateway": set()}
+# Relations and what may be done with some column of them.
+RELATIONS = {
+    "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
+    "ops": {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
+        "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
+        "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit"), "SELECT")},
+    "gateway": {"schema_migration": "SELECT"},
+    "nobody": {},
+}
+
+
+def prepare():
+    """A call that rings, a history of a day long gone, an API key, and the table that push-gateway migrate makes."""
+    owner("select push.register_lane('default', 'fcm')")
+    owner("select push.register_gateway('one', '1')")
+    owner("insert into push.outbox (payload, recipients) values ('{\"callId\": \"ringing\", \"from\": \"x\"}', "
+          "'[{\"userId\": \"u\", \"fcmToken\": \"role-token-0123456789\"}]') returning id")
+    owner("insert into push.audit (action, target) values ('x', 'y') returning id")
+    owner("select id from push.create_api_key('default', 'x')")
+    psycopg.connect(os.environ["OWNER_URL"], autocommit=True).execute(
+        "create table push.schema_migration (version int primary key); select push.grant_roles();"
+        "create table push.history_20200101 partition of push.history for values from ('2020-01-01') to ('2020-01-02')")
+
+
+def run(db, statement):
+    """yes, no, or the error that it should not have had."""
+    try:
+        with db.transaction(force_rollback=True):
+            if statement.startswith("copy"):
+                with db.cursor() as cursor, cursor.copy(statement) as copy:
+                    if "stdout" in statement:
+                        list(copy)
+                    else:
+                        copy.write_row(("default", '{"callId": "role-3", "from": "x"}', "[]"))
+            else:
+                db.execute(statement)
+        return "yes"
+    except psycopg.errors.InsufficientPrivilege:
+        return "no"
+    except psycopg.Error as error:
+        return f"{error.sqlstate} {error.diag.message_primary}"
+
+
+def by_running():
+    for role in ROLES:
+        with connect(login=role, autocommit=True) as db:
+            for statement, allowed in STATEMENTS.items():
+                may = role in allowed
+                check(f"{role} {'may' if may else 'may not'}: {statement}", run(db, statement), "yes" if may else "no")
+
+
+def by_catalogue():
+    """Nothing is open that is not in the tables above."""
+    for role in ROLES:
+        login = os.environ["LOGIN_PREFIX"] + role
+        functions = set(owner("""select array_agg(distinct proname::text) from pg_proc where pronamespace = 'push'::regnamespace
+            and has_function_privilege(%s, oid, 'execute') and has_schema_privilege(%s, 'push', 'usage')""", login, login) or [])
+        listed = {f for s, allowed in STATEMENTS.items() if role in allowed for f in re.findall(r"push\.(\w+)\s*\(", s)} - {"outbox"}
+        check(f"{role} may execute what is listed, and nothing else", sorted(functions ^ (listed | ALSO.get(role, set()))), [])
+        relations = owner("""select jsonb_object_agg(relname, can) from (
+            select c.relname, string_agg(p, ' ' order by n) as can
+            from pg_class c cross join unnest('{SELECT,INSERT,UPDATE,REFERENCES}'::text[]) with ordinality u(p, n)
+            where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and has_any_column_privilege(%s, c.oid, p)
+              and has_schema_privilege(%s, 'push', 'usage')
+            group by c.relname) x""", login, login)
+        check(f"{role} may touch these relations, and no others", relations or {}, RELATIONS[role])
+        check(f"{role} may delete, truncate or have triggers nowhere", owner("""select count(*) from pg_class c, unnest('{DELETE,TRUNCATE,TRIGGER}'::text[]) p
+            where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and has_table_privilege(%s, c.oid, p)""", login), 0)
+        secrets = owner("""select string_agg(c.relname || '.' || a.attname, ' ') from pg_attribute a join pg_class c on c.oid = a.attrelid
+            where c.relnamespace = 'push'::regnamespace and a.attname in ('token', 'payload', 'recipients', 'hash') and a.attnum > 0
+              and c.relkind in ('r', 'p', 'v', 'm') and has_column_privilege(%s, c.oid, a.attnum, 'select')""", login)
+        check(f"{role} may read no token, payload or hash", secrets, None)
+        check(f"{role} may make nothing in the schema", owner("select has_schema_privilege(%s, 'push', 'create')", login), False)
+    check("every function whose owner's rights count has a fixed search_path", owner("""select string_agg(proname, ' ') from pg_proc
+        where pronamespace = 'push'::regnamespace and prosecdef and not 'search_path=push, pg_temp' = any (proconfig)"""), None)
+
+
+def of_the_service():
+    """Every statement of the program's service is planned, and its functions are found executable, with its role."""
+    sources = Path(os.environ["ROOT"]) / "Sources"
+    files = [f for f in [*sources.glob("Queue/**/*.swift"), *sources.glob("Gateway/**/*.swift")]
+             if not {"Commands", "Migrations"} & set(f.parts)]
+    found = 0
+    with connect(login="gateway", autocommit=True) as db:
+        for file in sorted(files):
+            for name, block, line in re.findall(r'PostgresStatement\(\s*name: "(\w+)",\s*sql:\s*(?:"""\n(.*?)"""|"(.*?)"\s*\))', file.read_text(), re.S):
+                found += 1
+                statement = " ".join((block or line).split())
+                count = max([0, *map(int, re.findall(r"\$(\d+)", statement))])
+                try:
+                    if statement.startswith("listen"):
+                        db.execute(statement)
+                    else:
+                        db.execute(f"prepare s{found} as {statement}")
+                        # Without running it, the executor looks whether the functions may be.
+                        db.execute(f"explain execute s{found}" + (f" ({', '.join(['null'] * count)})" if count else ""))
+                    got = "yes"
+                except psycopg.Error as error:
+                    got = f"{error.sqlstate} {error.diag.message_primary}"
+                check(f"the service may: {name}", got, "yes")
+    check("the service's statements were found", found >= 25, True)
+
+
+prepare()
+by_running()
+by_catalogue()
+of_the_service()

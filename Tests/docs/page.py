@@ -1,0 +1,91 @@
+"""Reads a page of the documentation: what it shows, and where it links to."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MARK = re.compile(r"<!-- (psql|json): (.+?) -->")
+FENCE = re.compile(r"^( *)```(\w*)$")
+HEADING = re.compile(r"^#{1,6} +(.+?)\s*$")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+class Block:
+    """A fenced block; `expected` is the text it must print, where the page says so."""
+
+    def __init__(self, line, language, text):
+        self.line, self.language, self.text = line, language, text
+        self.expected = None
+
+
+class Situation:
+    """Blocks that are typed into one psql, by `role` if one is named."""
+
+    def __init__(self, page, line, words):
+        self.page, self.line = page, line
+        self.name, self.role = words[0], words[2] if len(words) == 3 and words[1] == "as" else None
+        self.blocks = []
+
+
+class Page:
+    """A Markdown file.
+
+    situations: SQL to run; loose: SQL in no situation; bodies: (block, "METHOD /path"); programs: blocks in other
+    languages; links: (line, target); anchors: where its headings can be linked to.
+    """
+
+    def __init__(self, name):
+        self.name = name
+        self.text = (ROOT / name).read_text()
+        self.situations, self.loose, self.bodies, self.programs, self.links = [], [], [], [], []
+        self.anchors = set()
+        self._situation = self._request = self._asked = None
+        lines = self.text.split("\n")
+        index = 0
+        while index < len(lines):
+            fence = FENCE.match(lines[index])
+            index += 1
+            if not fence:
+                self._prose(index, lines[index - 1])
+                continue
+            start, text = index, []
+            while not lines[index].strip().startswith("```"):
+                text.append(lines[index][len(fence[1]):])
+                index += 1
+            index += 1
+            self._block(Block(start, fence[2], "\n".join(text)))
+
+    def _prose(self, number, line):
+        mark, heading = MARK.fullmatch(line.strip()), HEADING.match(line)
+        if mark and mark[1] == "psql":
+            self._situation = None if mark[2] == "end" else Situation(self.name, number, mark[2].split())
+            if self._situation:
+                self.situations.append(self._situation)
+        elif mark:
+            self._request = mark[2]
+        elif heading:
+            self.anchors.add(slug(heading[1]))
+        self.links += [(number, target) for target in LINK.findall(line)]
+        if line.strip():
+            self._asked = None  # words between a command and a block: the block is not its output
+
+    def _block(self, block):
+        if block.language == "" and self._asked:
+            self._asked.expected = block.text
+        self._asked = None
+        if block.language == "sql" and self._situation:
+            self._situation.blocks.append(block)
+            self._asked = block
+        elif block.language == "sql":
+            self.loose.append(block)
+        elif self._request and block.language in ("json", "sh"):
+            self.bodies.append((block, self._request))
+            self._request = None
+        elif block.language:
+            self.programs.append(block)
+
+
+def slug(heading):
+    """The anchor GitHub gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

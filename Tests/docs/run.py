@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Runs the commands that the documentation shows, and compares what they print with what it says they print.
+
+  Tests/docs/run.py [DATABASE_URL] [FILE.md …]      (else the variable DATABASE_URL)
+
+Needs psql and nothing else, and a role that may create databases and become push_ops and push_enqueuer. Makes scratch
+databases beside the given one and drops them again. Ends with "N passed, N failed"; non-zero when any failed.
+
+A comment `<!-- psql: NAME -->` on a page opens a situation: a database with the schema, set up by situations/NAME.sql.
+From there on every ```sql block is typed into one psql, until the next such comment or `<!-- psql: end -->`. `NAME as
+ROLE` types them as that role. A block without a language right after one of them is what psql must print; there is none
+where it prints nothing. Times, UUIDs, keys and process ids may differ, durations by as much as the test takes.
+
+`<!-- json: METHOD /path -->` says that the next ```json block, or the body of the next `curl`, is a body that
+openapi.yaml wants for that request. JavaScript, Java and Lua are shown to node, javac and luac, where there are these.
+Links must lead somewhere, those of alerts to operations.md, too, and every `push.name` must exist.
+"""
+
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from checks import COMPILERS, body_fault, compiler, link_fault, openapi, program_fault, runbook_faults
+from page import ROOT, Page
+from session import Postgres, run
+
+OPERATIONS = "docs/operations.md"
+PAGES = ["README.md", OPERATIONS, *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/integrations/*.md"))]
+
+# Alerts link to these: a heading may be reworded only together with them.
+RUNBOOKS = {
+    "calls-ring-late", "a-provider-is-down", "tokens-vanish", "credentials-fail", "receipts-overdue", "a-replica-died",
+    "database-failed-over", "nothing-is-delivered", "backlog-grows",
+}
+RELATION = re.compile(r"(?<![\w./@-])push\.([a-z_]+)")
+
+
+def main():
+    arguments = sys.argv[1:]
+    given = arguments.pop(0) if arguments and "://" in arguments[0] else os.environ.get("DATABASE_URL")
+    if not given:
+        raise SystemExit(__doc__)
+    pages = [Page(name) for name in arguments or PAGES]
+    postgres = Postgres(given)
+    try:
+        results = [*run_situations(postgres, pages), *check_pages(pages, postgres.names())]
+    finally:
+        postgres.drop()
+    failures = [f"not ok - {where}: {fault}" for where, fault in results if fault]
+    print(*skipped(pages), *failures, f"{len(results) - len(failures)} passed, {len(failures)} failed", sep="\n")
+    raise SystemExit(1 if failures or not results else 0)
+
+
+def run_situations(postgres, pages):
+    """Types what the pages show, several situations at a time; yields (where, fault or None)."""
+    situations = [situation for page in pages for situation in page.situations]
+
+    def play(number):
+        situation = situations[number]
+        return run(postgres.situation(number), situation, has_shortcuts=situation.page == OPERATIONS)
+
+    with ThreadPoolExecutor(4) as pool:
+        for situation, blocks in zip(situations, pool.map(play, range(len(situations)))):
+            yield f"{situation.page}:{situation.line}", None if blocks else "a situation without SQL"
+            for block, fault in blocks:
+                yield f"{situation.page}:{block.line} ({situation.name})", fault
+
+
+def check_pages(pages, names):
+    """What needs no psql; yields (where, fault or None)."""
+    document = openapi()
+    for page in pages:
+        if page.name == OPERATIONS:
+            missing = sorted(RUNBOOKS - page.anchors)
+            yield page.name, next((f"SQL in line {block.line} is not tested" for block in page.loose), None)
+            yield page.name, f"alerts need #{missing[0]}" if missing else None
+            yield page.name, next(runbook_faults(page), None)
+        for block, request in page.bodies:
+            yield f"{page.name}:{block.line}", body_fault(block, request, document)
+        for block in page.programs:
+            if block.language in COMPILERS and compiler(block.language):
+                yield f"{page.name}:{block.line}", program_fault(block)
+        for line, target in page.links:
+            yield f"{page.name}:{line}", link_fault(page, target)
+        unknown = sorted(set(RELATION.findall(page.text)) - names)
+        yield page.name, f"there is no push.{unknown[0]}" if unknown else None
+
+
+def skipped(pages):
+    """What could not be checked here, and why."""
+    if openapi() is None and any(page.bodies for page in pages):
+        yield "skipped - request bodies are read as JSON only: there is no openapi.yaml, or no PyYAML"
+    for language in sorted({block.language for page in pages for block in page.programs} & COMPILERS.keys()):
+        if compiler(language) is None:
+            yield f"skipped - {language} is not checked: there is no {COMPILERS[language][1][0]}"
+
+
+if __name__ == "__main__":
+    main()

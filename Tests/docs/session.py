@@ -1,0 +1,133 @@
+"""Types what a page shows into psql, and compares what is printed with what the page says."""
+
+import os
+import re
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from difflib import unified_diff
+
+from page import ROOT
+
+SITUATIONS = ROOT / "Tests" / "docs" / "situations"
+SHORTCUTS = ROOT / "deploy" / "psql" / "ops.psqlrc"
+
+# What may differ from the page. Durations are compared apart from the text.
+VARYING = [
+    (re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d(:?\d\d)?)?"), "TIME"),
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
+    # Of the whole server, which others may use as well.
+    (re.compile(r"(oldest transaction *\|)[^|]*"), r"\1 AGE "),
+    (re.compile(r"\b\d+ beside \d+"), "N beside N"),
+    (re.compile(r"\bpid \d+"), "pid N"),
+    (re.compile(r"\bpgk_(\d+)_(?:[0-9a-f]{64}\b|…)"), r"pgk_\1_KEY"),
+    (re.compile(r"^psql:<stdin>:\d+: "), ""),
+]
+DURATION = re.compile(r"(-?)(?:\b(\d+) days?\b ?)?(-?)\b(\d\d):(\d\d):(\d\d(?:\.\d+)?)|(-?)\b(\d+) days?\b")
+
+
+class Postgres:
+    """The server, with a template database that has the schema, and a database for each situation."""
+
+    def __init__(self, url):
+        self.given, self.made = url, []
+        self.template = f"docs_{os.getpid()}"
+        self.create(self.template, "template0")
+        for file in sorted((ROOT / "migrations").glob("*.sql")):
+            done = psql(self.url(self.template), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(file))
+            if done.returncode:
+                raise SystemExit(f"{file.relative_to(ROOT)} does not apply: {done.stdout[-2000:]}")
+
+    def url(self, name):
+        server, _, parameters = self.given.partition("?")
+        return server.rsplit("/", 1)[0] + "/" + name + ("?" + parameters if parameters else "")
+
+    def create(self, name, template):
+        done = psql(self.given, "-X", "-c", f'create database "{name}" template "{template}"')
+        if done.returncode:
+            raise SystemExit(f"cannot make a scratch database: {done.stdout}")
+        self.made.append(name)
+
+    def names(self):
+        """Everything of the schema that a page may speak of."""
+        done = psql(self.url(self.template), "-X", "-At", "-c", """
+            select relname from pg_class where relnamespace = 'push'::regnamespace
+            union select proname from pg_proc where pronamespace = 'push'::regnamespace""")
+        return set(done.stdout.split())
+
+    def situation(self, number):
+        name = f"{self.template}_{number}"
+        self.create(name, self.template)
+        return self.url(name)
+
+    def drop(self):
+        # Each waits for a checkpoint; at the same time they share one.
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda name: psql(self.given, "-X", "-c", f'drop database if exists "{name}" with (force)'),
+                          self.made))
+
+
+def psql(url, *arguments, **options):
+    environment = {**os.environ, "PSQLRC": str(SHORTCUTS), "PSQL_HISTORY": os.devnull, "PGTZ": "UTC",
+                   "PGOPTIONS": "-c client_min_messages=warning"}
+    return subprocess.run(["psql", "-q", *arguments, url], text=True, env=environment, cwd=SITUATIONS, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+
+
+def run(url, situation, has_shortcuts):
+    """Sets a situation up and types its blocks in one session; each block with what is wrong, or None."""
+    lines = ["\\set ON_ERROR_STOP on", "\\o /dev/null", "begin;", f"\\i {situation.name}.sql", "commit;",
+             f"set session authorization {situation.role};" if situation.role else "",
+             "\\o", "\\set ON_ERROR_STOP off", "\\pset footer off", "\\pset pager off", "\\set SHOW_CONTEXT never"]
+    for index, block in enumerate(situation.blocks):
+        lines += [f"\\echo @@{index}", block.text]
+    lines.append("\\echo @@end")
+    began = time.monotonic()
+    done = psql(url, *([] if has_shortcuts else ["-X"]), "-f", "-", input="\n".join(lines) + "\n")
+    elapsed = time.monotonic() - began
+    parts = re.split(r"^@@(\d+|end)\n", done.stdout, flags=re.M)
+    printed = dict(zip(parts[1::2], parts[2::2]))
+    if "0" not in printed:
+        raise SystemExit(f"situations/{situation.name}.sql fails: {done.stdout[-2000:]}")
+    return [(block, fault(block.expected, printed.get(str(index), "(psql did not get there)\n"), elapsed))
+            for index, block in enumerate(situation.blocks)]
+
+
+def fault(expected, printed, elapsed):
+    """How psql's output differs from the page's; None: it does not. elapsed: how long it took, in seconds."""
+    got, got_durations = normal(printed)
+    if expected is None:
+        return f"the page shows no output, psql printed:\n{printed}" if got else None
+    want, want_durations = normal(expected)
+    if got != want:
+        return "\n".join([*unified_diff(want, got, "the page", "psql", lineterm="", n=20), printed])
+    for page, real in zip(want_durations, got_durations):
+        if abs(page - real) > 1 + elapsed + abs(page) / 1000:
+            return f"the page says {page} s, psql {real} s:\n{printed}"
+    return None
+
+
+def normal(text):
+    """The lines to compare, and the durations in them, in seconds."""
+    lines, durations = [], []
+
+    def note(match):
+        minus, days, minus_time, hours, minutes, seconds, minus_days, whole_days = match.groups()
+        if whole_days:
+            durations.append(int(minus_days + whole_days) * 86400)
+        else:
+            clock = int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+            is_negative = minus_time or minus and not days
+            durations.append(int(minus + (days or "0")) * 86400 + (-clock if is_negative else clock))
+        return "DURATION"
+
+    for line in text.strip("\n").split("\n"):
+        for pattern, word in VARYING:
+            line = pattern.sub(word, line)
+        line = DURATION.sub(note, line)
+        if re.fullmatch(r"[-+]*-[-+]*", line.strip()):
+            line = "---"
+        line = " | ".join(cell.strip() for cell in line.split("|")) if "|" in line else " ".join(line.split())
+        if line:
+            lines.append(line)
+    return lines, durations
