@@ -21,7 +21,8 @@ struct EscalationTests {
         """
       try await gateway.ring(GatewayHarness.baseCallData("quiet-call"), phones, seconds: 60)
       _ = try await gateway.simulators.apnsProduction.waitForAccepted(2)
-      #expect(try await gateway.database.value("select push.report_ringing('quiet-call', 'loud', 'porteiro')") == "true")
+      #expect(
+        try await gateway.database.value("select push.report_ringing('quiet-call', 'loud', 'porteiro')") == "true")
       let escalated = try await gateway.simulators.fcm.waitForAccepted(1)
       #expect(escalated.map(\.token) == [quiet])
       try await gateway.settled()

@@ -33,7 +33,8 @@ import Testing
     var logger = Logger(label: "test")
     logger.logLevel = .error
     let server = OpsServer(
-      listener: .init(host: "127.0.0.1", port: 0), logger: logger, readiness: { await state.readiness },
+      listener: .init(host: "127.0.0.1", port: 0), logger: logger,
+      routes: [HealthRoutes { await state.readiness }],
       onListening: { continuation.yield($0) })
     let group = ServiceGroup(services: [server], logger: logger)
     try await withThrowingTaskGroup(of: Void.self) { tasks in

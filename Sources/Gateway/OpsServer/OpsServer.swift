@@ -1,39 +1,23 @@
-// The HTTP server for whoever runs the gateway: is it alive, is it ready.
+// The HTTP server for whoever runs the gateway. What it answers, its parts say: health, metrics, dashboard.
 
 import Hummingbird
 import Logging
 import ServiceLifecycle
 
-/// Whether work can be done now.
-enum Readiness: Equatable, Sendable {
-  case ready
-  /// One sentence a reason; no secrets, for anybody may ask.
-  case notReady([String])
-}
-
-/// Serves `GET /livez` and `GET /readyz` on `http.listen`, on threads of its own, away from the hot path.
-///
-/// - `/livez`: 200 while the process answers at all. For what restarts it.
-/// - `/readyz`: 200 while it takes calls from the outbox, else 503 with the reasons, one a line. For what routes to it or rolls it out.
+/// Serves the routes of its parts on `http.listen`, on threads of its own, away from the hot path.
 struct OpsServer: Service {
   private let application: Application<RouterResponder<BasicRequestContext>>
 
   /// - Parameters:
   ///   - listener: port 0 takes a free one.
-  ///   - readiness: asked at each request; must answer soon.
+  ///   - routes: the parts; no two may claim the same path.
   ///   - onListening: told the port once requests are answered.
   init(
-    listener: GatewayConfiguration.Listener, logger: Logger, readiness: @escaping @Sendable () async -> Readiness,
+    listener: GatewayConfiguration.Listener, logger: Logger, routes: [any OpsRoutes],
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
-    let router = Router()
-    router.get("livez") { _, _ in Self.answer(.ok, ["alive"]) }
-    router.get("readyz") { _, _ in
-      switch await readiness() {
-      case .ready: Self.answer(.ok, ["ready"])
-      case .notReady(let reasons): Self.answer(.serviceUnavailable, reasons)
-      }
-    }
+    let router = OpsRouter()
+    for part in routes { part.add(to: router) }
     application = Application(
       router: router,
       configuration: ApplicationConfiguration(
@@ -45,11 +29,5 @@ struct OpsServer: Service {
   /// Runs until the service group shuts down gracefully or the task is cancelled.
   func run() async throws {
     try await application.run()
-  }
-
-  private static func answer(_ status: HTTPResponse.Status, _ lines: [String]) -> Response {
-    Response(
-      status: status, headers: [.contentType: "text/plain; charset=utf-8", .cacheControl: "no-store"],
-      body: ResponseBody(byteBuffer: ByteBuffer(string: lines.joined(separator: "\n") + "\n")))
   }
 }

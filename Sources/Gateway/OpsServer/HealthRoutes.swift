@@ -1,0 +1,28 @@
+// Is it alive, is it ready.
+
+import Hummingbird
+
+/// Whether work can be done now.
+enum Readiness: Equatable, Sendable {
+  case ready
+  /// One sentence a reason; no secrets, for anybody may ask.
+  case notReady([String])
+}
+
+/// - `GET /livez`: 200 while the process answers at all. For what restarts it.
+/// - `GET /readyz`: 200 while it takes calls from the outbox, else 503 with the reasons, one a line. For what routes to it or rolls
+///   it out.
+struct HealthRoutes: OpsRoutes {
+  /// Asked at each request; must answer soon.
+  let readiness: @Sendable () async -> Readiness
+
+  func add(to router: OpsRouter) {
+    router.get("livez") { _, _ in Response.lines(.ok, ["alive"]) }
+    router.get("readyz") { _, _ in
+      switch await readiness() {
+      case .ready: Response.lines(.ok, ["ready"])
+      case .notReady(let reasons): Response.lines(.serviceUnavailable, reasons)
+      }
+    }
+  }
+}
