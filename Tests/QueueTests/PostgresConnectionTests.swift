@@ -45,6 +45,18 @@ struct PostgresConnectionTests {
     }
   }
 
+  @Test("a statement that could not be prepared is prepared again when it is needed again")
+  func preparedAfterAll() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let statement = PostgresStatement(name: "later", sql: "select later from later")
+      await #expect(throws: PostgresError.self) { try await connection.query(statement) }
+      try await database.execute("create table later (later int4); insert into later values (7)")
+      #expect(try await connection.query(statement).int32(0, 0) == 7)
+      await connection.close()
+    }
+  }
+
   @Test("many statements may be under way at once; each gets its own answer, an error touches no neighbour")
   func pipelining() async throws {
     try await TestDatabase.with(isMigrated: false) { database in

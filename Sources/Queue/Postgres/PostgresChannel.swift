@@ -24,6 +24,8 @@ internal import Darwin
     var completion: Completion
     var result: PostgresResult?
     var error: PostgresError?
+    /// The name of the statement it prepares, until the server has said that it did.
+    var unconfirmed: String?
   }
 
   private enum State {
@@ -98,14 +100,14 @@ internal import Darwin
       return loop.atEndOfTurn { completion(.failure(error)) }
     }
     var isSent = true
-    if !prepared.contains(statement.name) {
+    let isNew = prepared.insert(statement.name).inserted
+    if isNew {
       let types = parameters.types.map(\.rawValue)
       isSent = unsafe PQsendPrepare(connection, statement.name, statement.sql, Int32(types.count), types) == 1
-      prepared.insert(statement.name)
     }
     isSent = isSent && send(statement, parameters)
     isSent = unsafe isSent && PQpipelineSync(connection) == 1
-    pending.append(Pending(completion: completion))
+    pending.append(Pending(completion: completion, unconfirmed: isNew ? statement.name : nil))
     guard isSent else { return lose(unsafe .connectionFailure(.connectionLost, connection)) }
     planFlush()
   }
@@ -256,6 +258,7 @@ internal import Darwin
       unsafe PQclear(result)
       finishFirst()
     case PGRES_TUPLES_OK, PGRES_COMMAND_OK:
+      pending[pendingHead].unconfirmed = nil
       unsafe pending[pendingHead].result = PostgresResult(owning: result)
     case PGRES_FATAL_ERROR:
       if pending[pendingHead].error == nil { pending[pendingHead].error = unsafe .from(result) }
@@ -272,6 +275,7 @@ internal import Darwin
       pending.removeFirst(pendingHead)
       pendingHead = 0
     }
+    if let name = first.unconfirmed { prepared.remove(name) }
     if let error = first.error {
       first.completion(.failure(error))
     } else if let result = first.result {
