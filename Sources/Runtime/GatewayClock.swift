@@ -87,7 +87,10 @@ public struct SystemClock: GatewayClock {
     return Instant(nanoseconds: Self.read(clock))
   }
 
-  public func wallMilliseconds() -> Int64 { Self.read(CLOCK_REALTIME) / 1_000_000 }
+  public func wallMilliseconds() -> Int64 { wallMicroseconds() / 1_000 }
+
+  /// Now, on the wall: microseconds since 1970, for log lines.
+  public func wallMicroseconds() -> Int64 { Self.read(CLOCK_REALTIME) / 1_000 }
 
   private static func read(_ clock: clockid_t) -> Int64 {
     var time = timespec()

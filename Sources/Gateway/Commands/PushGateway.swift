@@ -24,6 +24,7 @@ struct PushGateway: AsyncParsableCommand {
     version: GatewayVersion.current,
     subcommands: [
       ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self, SimulateCommand.self,
+      LoadTestCommand.self,
     ],
     groupedSubcommands: [
       CommandGroup(

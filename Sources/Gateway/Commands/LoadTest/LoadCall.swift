@@ -1,0 +1,115 @@
+// The calls of a load: made up from their number, so that nothing of them has to be kept.
+
+internal import Runtime
+
+/// What all calls of a run have in common.
+struct LoadShape: Sendable {
+  /// Hexadecimal digits that no other run has: in every call id, user id and token.
+  var run: String
+  var app: String
+  var kind: LoadKind
+  /// A notification's time to live, where it does not ring.
+  var ringSeconds: Int
+  /// Devices a call, 1 to 1000.
+  var devices: Int
+  var mix: LoadMix
+  var faults: LoadFaults
+  var seed: UInt64
+
+  /// What every call id and user id of the run begins with.
+  var prefix: String { "loadtest-\(run)-" }
+
+  /// Which call a number stands for: the same every time.
+  func call(_ number: Int) -> LoadCall { LoadCall(self, number) }
+}
+
+/// What the outbox calls the kind of a call.
+enum LoadKind: String, CaseIterable, Sendable {
+  case incomingCall = "incoming_call"
+  case videoCall = "video_call"
+  case message
+  case groupMessage = "group_message"
+  case groupInvite = "group_invite"
+  case missedCall = "missed_call"
+
+  /// A call that rings is followed by pushes of its own when it ends: cancels and missed calls.
+  var rings: Bool { self == .incomingCall || self == .videoCall }
+}
+
+/// One call and its devices.
+struct LoadCall: Sendable {
+  struct Device: Equatable, Sendable {
+    var provider: LoadProvider
+    /// What its token begins with to be failed; nil for a good one.
+    var fault: String?
+  }
+
+  private let shape: LoadShape
+  let number: Int
+  let devices: [Device]
+
+  fileprivate init(_ shape: LoadShape, _ number: Int) {
+    self.shape = shape
+    self.number = number
+    var random = SeededRandom(seed: shape.seed, stream: UInt64(number) + 1)
+    devices = (0..<shape.devices).map { _ in
+      let provider = shape.mix.provider(at: random.unit())
+      return Device(provider: provider, fault: shape.faults.prefix(of: provider, at: random.unit()))
+    }
+  }
+
+  var id: String { "\(shape.prefix)\(number)" }
+
+  /// The number of the first device's delivery; the others follow.
+  var firstDelivery: Int { number * shape.devices }
+
+  /// baseCallData, as large as a backend's.
+  var payload: [UInt8] {
+    var writer = JSONWriter(reservingCapacity: 384)
+    writer.beginObject()
+    writer.key("callId")
+    writer.string(id)
+    writer.key("from")
+    writer.string("5f0c9f6e-7a33-4f0e-9a4c-2a1f1a2b3c4d" as StaticString)
+    writer.key("fromName")
+    writer.string("Portaria" as StaticString)
+    writer.key("apartmentNumber")
+    writer.string(Int64(number % 500))
+    writer.key("buildingName")
+    writer.string("Torre Norte" as StaticString)
+    if shape.kind.rings || shape.kind == .missedCall {
+      writer.key("channelName")
+      writer.string("channel-\(id)")
+    } else {
+      writer.key("chatId")
+      writer.string("chat-\(number % 500)")
+    }
+    writer.key("metadata")
+    writer.raw(#"{"schemaVersion":1,"clientVersion":"1.4.2"}"#)
+    writer.endObject()
+    return writer.bytes
+  }
+
+  /// The recipients: a user of its own for each device, with its token.
+  var recipients: [UInt8] {
+    var writer = JSONWriter(reservingCapacity: 256 * devices.count)
+    writer.beginArray()
+    for (index, device) in devices.enumerated() {
+      let delivery = firstDelivery + index
+      writer.beginObject()
+      writer.key("userId")
+      writer.string("\(shape.prefix)\(delivery)")
+      switch device.provider {
+      case .apns: writer.key(shape.kind.rings ? "voipPushToken" : "apnsToken")
+      case .fcm: writer.key("fcmToken")
+      case .expo: writer.key("pushToken")
+      }
+      writer.string(LoadToken.text(of: device, run: shape.run, delivery: delivery))
+      writer.key("platform")
+      writer.string(device.provider == .apns ? "ios" as StaticString : "android")
+      writer.endObject()
+    }
+    writer.endArray()
+    return writer.bytes
+  }
+}

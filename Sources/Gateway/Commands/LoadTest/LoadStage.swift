@@ -1,0 +1,68 @@
+// The stations of a delivery, and how long each took.
+
+/// From where to where.
+enum LoadStage: String, CaseIterable, Sendable {
+  /// Scheduled → the commit returned.
+  case enqueue
+  /// The commit returned → a simulator had the request.
+  case commitToRequest = "commit_to_request"
+  /// Scheduled → a simulator had the request; without its log, the request left.
+  case request
+  /// Scheduled → the gateway had the answer.
+  case answer
+  /// Scheduled → settled in Postgres.
+  case settle
+
+  /// For people.
+  ///
+  /// - Parameter isBulk: calls were scheduled for the moment of their commit.
+  func title(isBulk: Bool) -> String {
+    let start = isBulk || self == .commitToRequest ? "committed" : "scheduled"
+    return switch self {
+    case .enqueue: "\(start) → committed"
+    case .commitToRequest, .request: "\(start) → request"
+    case .answer: "\(start) → answered"
+    case .settle: "\(start) → settled"
+    }
+  }
+
+  /// What there is to tell.
+  static func all(isBulk: Bool) -> [LoadStage] { isBulk ? [.request, .answer, .settle] : allCases }
+
+  /// Microseconds; nil where the delivery has not come so far.
+  func latency(of delivery: LoadDelivery, hasLog: Bool) -> Int64? {
+    let request = hasLog ? delivery.firstReceivedAt : delivery.sentAt
+    let (start, end) =
+      switch self {
+      case .enqueue: (delivery.scheduledAt, delivery.committedAt)
+      case .commitToRequest: (delivery.committedAt, request)
+      case .request: (delivery.scheduledAt, request)
+      case .answer: (delivery.scheduledAt, delivery.answeredAt)
+      case .settle: (delivery.scheduledAt, delivery.finishedAt)
+      }
+    return start > 0 && end > 0 ? end - start : nil
+  }
+}
+
+/// The latencies of all stages, over some deliveries.
+struct LoadLatencies: Sendable {
+  /// nil for all.
+  let provider: LoadProvider?
+  /// The stages that any delivery came through.
+  let stages: [(stage: LoadStage, histogram: LatencyHistogram)]
+
+  /// - Parameter provider: only its deliveries; nil for all.
+  init(_ ledger: LoadLedger, of provider: LoadProvider?, isBulk: Bool) {
+    self.provider = provider
+    var stages = LoadStage.all(isBulk: isBulk).map { (stage: $0, histogram: LatencyHistogram()) }
+    for delivery in ledger.deliveries where delivery.isEnqueued && (provider == nil || delivery.provider == provider) {
+      for index in stages.indices {
+        guard let latency = stages[index].stage.latency(of: delivery, hasLog: ledger.hasLog) else { continue }
+        stages[index].histogram.record(latency)
+      }
+    }
+    self.stages = stages.filter { $0.histogram.count > 0 }
+  }
+
+  var title: String { provider?.name ?? "all" }
+}

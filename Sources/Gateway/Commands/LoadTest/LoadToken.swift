@@ -1,0 +1,45 @@
+// Tokens that say whose they are: a simulator's log holds no other mark of a delivery.
+
+/// A token ends with the run and the number of its delivery, in hexadecimal digits: `…RRRRRRRRNNNNNNNNNNNN`, and a bracket at
+/// Expo. What it begins with may ask the simulator for a fault.
+enum LoadToken {
+  /// Digits of a run's name.
+  static let runDigits = 8
+  private static let numberDigits = 12
+  /// APNs tokens are 64 digits today.
+  private static let apnsLength = 64
+  /// Begins as no fault and no token of another environment does.
+  private static let goodAPNsPrefix = "10ad7e57"
+  /// As long as FCM's are, with what follows.
+  private static let fcmFiller = ":APA91b" + String(repeating: "LoadTest", count: 14)
+
+  static func text(of device: LoadCall.Device, run: String, delivery: Int) -> String {
+    let digits = String(delivery, radix: 16)
+    let mark = run + String(repeating: "0", count: numberDigits - digits.count) + digits
+    switch device.provider {
+    case .apns:
+      let prefix = device.fault ?? goodAPNsPrefix
+      return prefix + String(repeating: "0", count: apnsLength - prefix.count - mark.count) + mark
+    case .fcm:
+      // The letter behind a fault's name keeps digits from being read as its number.
+      return "\(device.fault ?? "d")x\(mark)\(fcmFiller)\(mark)"
+    case .expo:
+      return "ExponentPushToken[\(device.fault ?? "")x\(mark)]"
+    }
+  }
+
+  /// The number of the delivery; nil for a token of another run, or of no run.
+  static func delivery(in token: ArraySlice<UInt8>, run: [UInt8]) -> Int? {
+    let mark = (token.last == UInt8(ascii: "]") ? token.dropLast() : token).suffix(runDigits + numberDigits)
+    guard mark.count == runDigits + numberDigits, mark.prefix(runDigits).elementsEqual(run) else { return nil }
+    var number = 0
+    for byte in mark.suffix(numberDigits) {
+      switch byte {
+      case UInt8(ascii: "0")...UInt8(ascii: "9"): number = number << 4 | Int(byte - UInt8(ascii: "0"))
+      case UInt8(ascii: "a")...UInt8(ascii: "f"): number = number << 4 | Int(byte - UInt8(ascii: "a") + 10)
+      default: return nil
+      }
+    }
+    return number
+  }
+}
