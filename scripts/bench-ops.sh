@@ -142,6 +142,9 @@ push.stuck, counted|select why, count(*) from push.stuck group by why
 push.failures|select * from push.failures
 push.replicas|select * from push.replicas
 push.health|select * from push.health
+push.minutes, half an hour|select * from push.minutes(now() - interval '30 minutes')
+push.minutes, five minutes|select * from push.minutes(now() - interval '5 minutes')
+push.overview|select push.overview()
 push.oldest_ringing()|select push.oldest_ringing()
 push.timeline(), a call of last week|select * from push.timeline(md5((1000 + :k)::text)::uuid::text)
 push.timeline(), a call that rings|select * from push.timeline('pending-' || :k || '1')

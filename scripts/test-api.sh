@@ -91,7 +91,7 @@ say "Attackers"
 python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key"
 
 kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/gateway.log"
-! grep -q "The API's database failed" "$local/gateway.log" \
+! grep -q "A request's statement failed" "$local/gateway.log" \
   || { tail -n 20 "$local/gateway.log" >&2; fail "a statement failed unexpectedly, see $local/gateway.log"; }
 ! grep -qF "$key" "$local/gateway.log" || fail "the key is in $local/gateway.log"
 say "The API holds"

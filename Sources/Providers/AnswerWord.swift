@@ -5,9 +5,9 @@ internal import Runtime
 
 /// Words of an answer, or nil for what is none: too long, control characters, not ASCII, a whole sentence.
 enum AnswerWord {
-  /// A reason or error code: at most 64 letters, digits and underscores.
+  /// A reason or error code: at most 48 letters, digits and underscores, which is less than any token has.
   static func reason(_ value: JSONScanner.Value, in json: JSONScanner) -> String? {
-    guard let text = json.string(value), 1...64 ~= text.count else { return nil }
+    guard let text = json.string(value), 1...48 ~= text.count else { return nil }
     let isPlain = text.allSatisfy {
       UInt8(ascii: "a")...UInt8(ascii: "z") ~= $0 | 0x20 || UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0
         || $0 == UInt8(ascii: "_")

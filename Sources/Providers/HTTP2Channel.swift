@@ -6,7 +6,7 @@ internal import Runtime
 final class HTTP2Channel {
   /// The token in use.
   private(set) var token: RenewingToken
-  private let pools: [HTTP2ConnectionPool]
+  let pools: [HTTP2ConnectionPool]
   /// Pools that connect as soon as there is a token.
   private(set) var isWanted: [Bool]
   private var isConnecting = false

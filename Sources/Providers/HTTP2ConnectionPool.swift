@@ -21,6 +21,12 @@ public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   ) -> HTTP2ConnectionPool.Verdict
   /// So many requests may usefully be in flight; 0 while no connection is usable. Called at the end of a turn.
   func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int)
+  /// The server said goodbye to a connection, and why.
+  func pool(_ pool: HTTP2ConnectionPool, isLeftBecause reason: String)
+}
+
+extension HTTP2ConnectionPoolDelegate {
+  public func pool(_ pool: HTTP2ConnectionPool, isLeftBecause reason: String) {}
 }
 
 /// Connections to one endpoint and the requests that wait for them. Confined to its event loop.
@@ -61,6 +67,9 @@ public final class HTTP2ConnectionPool {
   public weak var delegate: (any HTTP2ConnectionPoolDelegate)?
   /// How many requests may usefully be in flight.
   public private(set) var capacity = 0
+
+  /// How many connections are being made, and how many there are beside those.
+  public var connectionCounts: (connecting: Int, open: Int) { (machine.connectingCount, machine.openCount) }
 
   private let settings: HTTP2ConnectionPoolSettings
   private let logger: Logger
@@ -252,6 +261,7 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     logger.info(
       "http2 connection going away",
       metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "reason": "\(reason)"])
+    delegate?.pool(self, isLeftBecause: reason)
     handle(.goingAway(member.id))
   }
 

@@ -115,6 +115,11 @@ struct HTTP2ConnectionPoolMachine {
   /// How many requests wait for a stream.
   var waitingCount: Int { waiting.count }
 
+  /// How many connections are being made.
+  var connectingCount: Int { connections.count { $0.state == .connecting } }
+  /// How many connections there are beside those.
+  var openCount: Int { connections.count - connectingCount }
+
   /// The deadline of a request that is in the pool.
   func deadline(of request: RequestID) -> Instant { requests[request].deadline }
 

@@ -47,6 +47,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private var draining: [HTTP2Channel] = []
   private var rotationTimer: EventLoop.Timer?
   private var connectionCount = 0
+  private var goAways: [String: Int] = [:]
 
   private var flights = SlotTable<Flight>()
   private var results: [PushResult] = []
@@ -82,6 +83,18 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
         submit(flights.insert(Flight(request, current)), request)
       }
     }
+  }
+
+  /// How the connections are, those of former and of next credentials included.
+  var condition: ProviderCondition {
+    var condition = ProviderCondition()
+    for pool in (draining + [current] + (next.map { [$0] } ?? [])).flatMap(\.pools) {
+      condition.connectingConnections += pool.connectionCounts.connecting
+      condition.openConnections += pool.connectionCounts.open
+    }
+    condition.goAways = goAways
+    condition.tokenIssuedAtMilliseconds = current.token.current?.issuedAtMilliseconds
+    return condition
   }
 
   /// Refuses those of these requests that wait for a stream.
@@ -210,6 +223,10 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     case .timedOut: finish(slot, timeoutOutcome(flight, sentAt), sentAt: sentAt, connection)
     }
     return .init(.unproven)
+  }
+
+  func pool(_ pool: HTTP2ConnectionPool, isLeftBecause reason: String) {
+    goAways[ProviderReasons.goAway(reason), default: 0] += 1
   }
 
   func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int) {

@@ -91,6 +91,8 @@ public protocol PushProvider: Actor {
   func send(_ batch: [PushRequest])
   /// Takes back those of these requests that have not left: each comes back `refused`, with the reason `Withdrawn`.
   func withdraw(_ tags: Set<UInt64>)
+  /// How its connections are, and what happened to them.
+  var condition: ProviderCondition { get }
   /// Finishes what is in flight, says goodbye to the peer (GOAWAY) and closes. Requests not sent yet come back `refused`;
   /// whatever has no answer at `deadline` comes back `unknown`. Returns when everything has been reported.
   func shutDown(by deadline: Instant) async

@@ -3,20 +3,41 @@
 public import Runtime
 
 /// What a delivery is for; the raw values are the codes of `push.delivery.kind`.
-public enum DeliveryKind: UInt8, Sendable {
+public enum DeliveryKind: UInt8, CaseIterable, Sendable {
   case invite = 0
   case cancel = 1
   case missedCall = 2
   case notification = 3
+
+  /// As `push.deliveries.kind` has it.
+  public var word: String {
+    switch self {
+    case .invite: "invite"
+    case .cancel: "cancel"
+    case .missedCall: "missed_call"
+    case .notification: "notification"
+    }
+  }
 }
 
 /// How a delivery ended; the raw values are the codes of `push.history.outcome`.
-public enum DeliveryOutcome: UInt8, Sendable {
+public enum DeliveryOutcome: UInt8, CaseIterable, Sendable {
   case delivered = 0
   case deliveredLate = 1
   case void = 2
   case expired = 3
   case dead = 4
+
+  /// As `push.delivery_history.outcome` has it.
+  public var word: String {
+    switch self {
+    case .delivered: "delivered"
+    case .deliveredLate: "delivered_late"
+    case .void: "void"
+    case .expired: "expired"
+    case .dead: "dead"
+    }
+  }
 }
 
 /// The lease on one claimed row: its key, and the fence that lets a settlement through only while the claim is still ours.
@@ -63,12 +84,19 @@ public struct Delivery: Sendable {
   public var deadline: Instant
   /// Why the call ended, as the backend said it; nil while it rings, and where nobody said.
   public var endReason: [UInt8]?
+  /// `push.outbox.traceparent`, checked there; nil for none.
+  public var traceparent: [UInt8]?
+
+  /// When the push was enqueued, on our own monotonic clock: as early as `deadline` is.
+  public var enqueuedAt: Instant {
+    deadline - .microseconds(deadlineAtMicroseconds - createdAtMicroseconds)
+  }
 
   public init(
     lease: DeliveryLease, lane: Int16, attempt: Int32, kind: DeliveryKind, environment: UInt8, platform: UInt8,
     userID: [UInt8], token: [UInt8], locale: [UInt8]?, callKind: [UInt8], callID: [UInt8], payload: [UInt8],
     createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
-    endReason: [UInt8]? = nil
+    endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil
   ) {
     self.lease = lease
     self.lane = lane
@@ -86,5 +114,6 @@ public struct Delivery: Sendable {
     self.deadlineAtMicroseconds = deadlineAtMicroseconds
     self.deadline = deadline
     self.endReason = endReason
+    self.traceparent = traceparent
   }
 }

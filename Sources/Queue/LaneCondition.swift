@@ -33,6 +33,9 @@ public struct LaneCondition: Sendable, Equatable {
 }
 
 extension LaneCircuit.State {
+  /// Every word of `word`.
+  public static let words = ["closed", "half_open", "open"]
+
   /// The word that SQL, metrics and logs use.
   public var word: String {
     switch self {

@@ -126,14 +126,20 @@ public struct LaneScheduler: Sendable {
   public mutating func conditions(_ now: Instant) -> [LaneCondition] {
     let seconds = max(0.001, reportedAt.map { (now - $0).seconds } ?? 1)
     reportedAt = now
-    return lanes.indices.map { index in
-      lanes[index].circuit.advance(now)
-      let lane = lanes[index]
-      lanes[index].sent = 0
+    let conditions = currentConditions(now, over: seconds)
+    for index in lanes.indices { lanes[index].sent = 0 }
+    return conditions
+  }
+
+  /// How every lane is at `now`, without starting a new count: its rate is that since `conditions` was last called, over
+  /// `seconds`.
+  public func currentConditions(_ now: Instant, over seconds: Double = 1) -> [LaneCondition] {
+    lanes.map { lane in
+      var circuit = lane.circuit
+      circuit.advance(now)
       return LaneCondition(
-        lane: lane.id, window: lane.window, capacity: lane.capacity, inFlight: lane.inFlight,
-        circuit: lane.circuit.state, wait: wait(of: lane.id, now),
-        perSecond: Int((Double(lane.sent) / seconds).rounded()))
+        lane: lane.id, window: lane.window, capacity: lane.capacity, inFlight: lane.inFlight, circuit: circuit.state,
+        wait: wait(of: lane.id, now), perSecond: Int((Double(lane.sent) / seconds).rounded()))
     }
   }
 

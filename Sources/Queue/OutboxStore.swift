@@ -151,6 +151,8 @@ public enum OutboxEvent: Sendable {
   case voidAny
   /// From now on the end of a call is heard of, or (false) not: what is sent again must ask the store first.
   case listening(Bool)
+  /// This replica leads, and has taken over what SQL noted down of its own doing: it counts once.
+  case tallied([Tally])
   /// Ops believe the lane's provider again when it calls tokens dead.
   case invalidationResumed(lane: Int16)
   /// This replica was declared dead and has registered anew: its claims are others' now. Drop everything unsent.
@@ -164,6 +166,9 @@ public protocol OutboxStore: Sendable {
   func claim(_ allowances: [LaneAllowance]) async throws(OutboxError) -> [Delivery]
   /// Writes down what became of deliveries; returns how many were still ours.
   func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int
+  /// Which of these have been written down by this replica, lately: for a batch of which `settle` took only a part, or of
+  /// which the answer was lost.
+  func settled(among settlements: [Settlement]) async throws(OutboxError) -> Set<DeliveryLease>
   /// Puts deliveries back to be tried later; returns how many were still ours.
   func park(_ parkings: [Parking]) async throws(OutboxError) -> Int
   /// Gives claims back with the attempt uncounted; returns how many were still ours.

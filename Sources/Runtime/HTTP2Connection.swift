@@ -215,7 +215,7 @@ public final class HTTP2Connection {
     case .goAway(_, let code, let debugData):
       guard state == .ready || state == .connecting else { return }
       state = .draining
-      delegate?.connection(self, isGoingAwayBecause: "GOAWAY \(code)\(Self.printable(debugData))")
+      delegate?.connection(self, isGoingAwayBecause: "GOAWAY \(code)\(Self.word(debugData))")
     case .pong: pingSentAt = nil
     case .request: break  // client sessions have none
     }
@@ -240,10 +240,15 @@ public final class HTTP2Connection {
     delegate?.connection(self, didEnd: exchange.tag, HTTP2Exchange(result, sentAt: exchange.sentAt))
   }
 
-  /// Debug data as it may stand in a log line: cut, without control characters.
-  private static func printable(_ data: [UInt8]) -> String {
+  /// Debug data as far as it may stand in a log line: a word such as FCM's `max_age`, or the reason in Apple's JSON. Whatever
+  /// else it is may quote a request, and with that a device token.
+  private static func word(_ data: [UInt8]) -> String {
     guard !data.isEmpty else { return "" }
-    return ": " + String(decoding: data.prefix(200).map { $0 < 32 || $0 == 127 ? 32 : $0 }, as: UTF8.self)
+    let json = try? JSONScanner(data)
+    let reason = json.flatMap { json in json.member("reason").flatMap(json.text) }
+    let text = reason ?? String(decoding: data, as: UTF8.self)
+    let isWord = text.utf8.count <= 40 && text.utf8.allSatisfy { 0x61...0x7A ~= $0 | 0x20 || $0 == UInt8(ascii: "_") }
+    return isWord ? ": \(text)" : ": (unreadable)"
   }
 
   // MARK: - Time

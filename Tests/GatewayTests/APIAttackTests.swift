@@ -20,7 +20,9 @@ struct APIAttackTests {
       #expect(announced.status == 413)
       #expect(announced.problem == "body-too-large")
       #expect(announced.headers["connection"] == "close")
-      let head = "POST /v1/calls HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n"
+      let head =
+        "POST /v1/calls HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer \(api.key)\r\n"
+        + "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
       let chunked = head + String(megabytes.count, radix: 16) + "\r\n" + megabytes + "\r\n0\r\n\r\n"
       #expect(try await api.send(raw: Array(chunked.utf8)).status == 413)
       #expect(try await api.send("POST", "/v1/calls", APIHarness.call).status == 202)

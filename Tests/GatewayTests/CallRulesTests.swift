@@ -152,7 +152,7 @@ struct CallRulesTests {
     try await GatewayHarness.with(simulators: configuration) { settings in
       settings.apps[0].apns?.connections = 8
     } _: { gateway in
-      try await gateway.withReplicas(2) {
+      try await gateway.withReplicas(2) { _ in
         try await gateway.database.execute(GatewayHarness.bulk(500))
         try await gateway.settled()
       }

@@ -17,6 +17,8 @@ struct GatewayHarness {
   let database: TestDatabase
   let simulators: SimulatorSuite
   let settings: GatewayConfiguration
+  /// What it answers scrapes with.
+  let metrics: Metrics
   private let group: ServiceGroup
   private let running: Task<Void, any Error>
 
@@ -51,7 +53,8 @@ struct GatewayHarness {
         try await group.run()
       }
       let harness = GatewayHarness(
-        database: database, simulators: simulators, settings: settings, group: group, running: running)
+        database: database, simulators: simulators, settings: settings, metrics: service.metrics, group: group,
+        running: running)
       do {
         while await service.readiness() != .ready {
           if hasEnded.withLock({ $0 }) { try await running.value }  // throws why it did not start
@@ -75,7 +78,7 @@ struct GatewayHarness {
   }
 
   /// Runs `body` with so many further gateways on the same database and configuration.
-  func withReplicas(_ count: Int, _ body: () async throws -> Void) async throws {
+  func withReplicas(_ count: Int, _ body: ([GatewayService]) async throws -> Void) async throws {
     var logger = Logger(label: "replica", factory: { StreamLogHandler.standardError(label: $0) })
     logger.logLevel = .error
     let services = (0..<count).map { _ in GatewayService(configuration: settings, logger: logger) }
@@ -84,7 +87,7 @@ struct GatewayHarness {
     for service in services {
       while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(2)) }
     }
-    try await body()
+    try await body(services)
     await group.triggerGracefulShutdown()
     try await running.value
   }

@@ -137,7 +137,7 @@ import Testing
       #expect(events.map { $0["event"] as? String } == ["enqueued", "ready", "ready"])
       #expect(
         Set(events[0].keys)
-          == ["at", "ms", "event", "provider", "kind", "user_id", "attempt", "status", "reason", "device"])
+          == ["at", "ms", "event", "provider", "kind", "user_id", "attempt", "status", "reason", "device", "trace_id"])
       #expect(try await run(database, "timeline", "shared", "--app", "condo", "--json").array().count == 2)
 
       let ambiguous = try await run(database, "timeline", "shared")

@@ -214,7 +214,7 @@ struct SecondChanceTests {
       #expect(try await gateway.database.value("select count(*) from push.expo_receipts") == "1")
       try await gateway.stop()
       try await gateway.database.execute("update push.expo_receipts set due_at = sent_at")
-      try await gateway.withReplicas(1) {
+      try await gateway.withReplicas(1) { _ in
         while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {
           try await Task.sleep(for: .milliseconds(2))
         }

@@ -206,8 +206,29 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     await probe.wait { $0.isClosed }
     #expect((0..<3).map(probe.kind) == ["200", "200", "refused"])
     #expect(probe.goingAway.count == 1)
-    #expect(probe.goingAway[0].contains("Shutdown"))
+    #expect(probe.goingAway[0] == "GOAWAY NO_ERROR: Shutdown")
     #expect(probe.error == nil)
+    probe.stop()
+  }
+
+  @Test(
+    "what a GOAWAY says is a word or it is not repeated: it may quote a request with its token",
+    arguments: [
+      ("max_age", "max_age"), (#"{"reason":"/3/device/00aabbcc"}"#, "(unreadable)"),
+      ("/3/device/00aabbcc", "(unreadable)"),
+      (String(repeating: "a", count: 64), "(unreadable)"), ("\u{1B}[2J", "(unreadable)"),
+      (#"{"reason":7}"#, "(unreadable)"),
+    ])
+  func goAwayQuotesNothing(debugData: String, word: String) async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.session.goAway(lastStream: exchange.stream, debugData: Array(debugData.utf8))
+      exchange.respond(200)
+    }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/0"])
+    await probe.wait { $0.isClosed }
+    #expect(probe.goingAway == ["GOAWAY NO_ERROR: \(word)"])
     probe.stop()
   }
 

@@ -11,6 +11,8 @@ from harness import check, connect, owner
 GROUPS = ("enqueuer", "ops", "gateway")
 ROLES = (*GROUPS, "nobody")
 ALL = set(GROUPS)
+# The service shows what operators see, and has their rights.
+OPS = {"ops", "gateway"}
 ENQUEUE = "select push.enqueue_call('{\"callId\": \"role\", \"from\": \"x\"}', '[{\"userId\": \"u\", \"fcmToken\": \"role-token-0123456789\"}]')"
 
 # Statement -> who may run it. Each is run as each role, in a transaction that is rolled back; whoever may not is told
@@ -20,6 +22,8 @@ STATEMENTS = {
     ENQUEUE: {"enqueuer", "gateway"},
     "insert into push.outbox (app, kind, payload, recipients, ring_seconds) values ('default', 'incoming_call', '{\"callId\": \"role-2\", \"from\": \"x\"}', '[]', 30) returning id, call_id, state, deadline_at": {"enqueuer"},
     "insert into push.outbox (payload, recipients) values ('{\"callId\": \"role-2\", \"from\": \"x\"}', '[]') on conflict (call_id, app) do nothing": {"enqueuer"},
+    "insert into push.outbox (payload, recipients, traceparent) values ('{\"callId\": \"role-2\", \"from\": \"x\"}', '[]', '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01') returning traceparent": {"enqueuer"},
+    "update push.outbox set traceparent = null where call_id = 'ringing'": set(),
     "copy push.outbox (app, payload, recipients) from stdin": {"enqueuer"},
     "update push.outbox set state = 'answered', answered_by = 'u' where call_id = 'ringing' returning state": {"enqueuer"},
     "select push.answer_call('ringing', 'u')": {"enqueuer", "gateway"},
@@ -29,7 +33,7 @@ STATEMENTS = {
     "select push.report_ringing('ringing', 'u')": {"enqueuer", "gateway"},
     "select push.call('ringing')": ALL,
     "select * from push.timeline('ringing')": ALL,
-    "select id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason from push.outbox": {"enqueuer", "ops"},
+    "select id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent from push.outbox": ALL,
     # Never: tokens, payloads, and what is not theirs to change.
     "select payload from push.outbox": set(),
     "select recipients from push.outbox": set(),
@@ -58,6 +62,7 @@ STATEMENTS = {
     "delete from push.audit": set(),
     "select push.note_audit('x', 'y')": set(),
     "select push.grant_roles()": set(),
+    "select push.grant_dashboard()": set(),
     "create table push.mine (id int)": set(),
     "alter table push.outbox disable trigger all": set(),
     "drop table push.history_default": set(),
@@ -65,18 +70,22 @@ STATEMENTS = {
     "set role push_gateway; " + ENQUEUE: {"gateway"},
     "set session_replication_role = replica": set(),
     # Ops.
-    **{f"select * from push.{view}": {"ops"} for view in (
+    **{f"select * from push.{view}": OPS for view in (
         "summary", "lanes", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
         "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit")},
-    "update push.lanes set paused = true, note = 'x'": {"ops"},
+    "update push.lanes set paused = true, note = 'x'": OPS,
     "update push.lanes set app = 'x'": set(),
-    "select * from push.requeue('ringing')": {"ops"},
-    "select * from push.void_call('ringing')": {"ops"},
-    "select * from push.pause_lane('default', 'fcm')": {"ops"},
-    "select * from push.resume_lane('default', 'fcm')": {"ops"},
-    "select * from push.resume_invalidation('default', 'fcm')": {"ops"},
-    "select * from push.create_api_key('default', 'x')": {"ops"},
-    "select * from push.revoke_api_key(1)": {"ops"},
+    "select * from push.requeue('ringing')": OPS,
+    "select * from push.void_call('ringing')": OPS,
+    "select * from push.pause_lane('default', 'fcm')": OPS,
+    "select * from push.resume_lane('default', 'fcm')": OPS,
+    "select * from push.resume_lane('default', 'fcm', 'why')": OPS,
+    "select * from push.minutes(now() - interval '5 minutes')": OPS,
+    "select push.overview()": OPS,
+    "select push.calls('ringing')": OPS,
+    "select * from push.resume_invalidation('default', 'fcm')": OPS,
+    "select * from push.create_api_key('default', 'x')": OPS,
+    "select * from push.revoke_api_key(1)": OPS,
     "select push.ensure_partitions()": {"ops", "gateway"},
     "select push.oldest_ringing()": {"ops", "gateway"},
     # The service.
@@ -92,6 +101,8 @@ STATEMENTS = {
     "select push.release(1, '{1}', '{0}', '{1}')": {"gateway"},
     "select push.promote(), push.expire(), push.miss(), push.reap(), push.escalate(), push.prune()": {"gateway"},
     "select push.drop_partitions(1)": {"gateway"},
+    "select count(*) from push.take_tally(), push.observe()": {"gateway"},
+    "select * from push.settled(1, '{1}', '{0}')": {"gateway"},
     "select push.invalidate_tokens('{1}', '{role-token-0123456789}', '{null}', '{x}')": {"gateway"},
     "select push.hold_invalidation(1::smallint, '1 minute', 'x')": {"gateway"},
     "select push.correct_environment('{1}', '{x}', '{1}')": {"gateway"},
@@ -104,14 +115,15 @@ STATEMENTS = {
 }
 
 # Functions that a role may execute, beyond those of the statements above.
-ALSO = {"enqueuer": set(), "ops": {"skipped_recipients", "check_health", "lane_conditions"}, "gateway": set()}
+ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"skipped_recipients", "check_health", "lane_conditions", "epoch_ms", "length_ms"})}
 # Relations and what may be done with some column of them.
+OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
+    "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
+    "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit"), "SELECT")}
 RELATIONS = {
     "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
-    "ops": {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
-        "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-        "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit"), "SELECT")},
-    "gateway": {"schema_migration": "SELECT"},
+    "ops": OPS_RELATIONS,
+    "gateway": {**OPS_RELATIONS, "schema_migration": "SELECT"},
     "nobody": {},
 }
 

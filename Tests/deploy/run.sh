@@ -161,7 +161,7 @@ if command -v strace >/dev/null 2>&1 && strace -D -f -qq -o "$work/trace" true 2
   trace="strace -D -f -qq -o $work/trace"
 fi
 # shellcheck disable=SC2086 # these are words
-env -i NOTIFY_SOCKET="$work/notify.socket" $environment $overrides $trace $command 2>"$work/gateway.log" &
+env -i NOTIFY_SOCKET="$work/notify.socket" WATCHDOG_USEC=2000000 $environment $overrides $trace $command 2>"$work/gateway.log" &
 serving=$!
 started="$serving $started"
 await "$serving" "$work/gateway.log" grep -q '^READY=1$' "$work/notified"
@@ -170,6 +170,11 @@ passes "the image's health check agrees" \
   curl --fail --silent --show-error --noproxy '*' --max-time 2 "http://127.0.0.1:$http/readyz"
 equal "a status line says what it serves" \
   "$(grep -c '^STATUS=serving porteiro/apns porteiro/fcm porteiro/expo$' "$work/notified")" 1
+passes "the unit has a watchdog" test "$(setting WatchdogSec)" -ge 10
+await "$serving" "$work/gateway.log" sh -c 'test "$(grep -c "^WATCHDOG=1$" "$1")" -ge 2' sh "$work/notified"
+ok "it feeds the watchdog, at half the time it is given"
+equal "without a terminal its log is JSON" \
+  "$(python3 -c 'import json, sys; print(all("message" in json.loads(line) for line in sys.stdin))' <"$work/gateway.log")" True
 equal "it has not told that it is stopping" "$(grep -c '^STOPPING=1$' "$work/notified")" 0
 
 token=c0ffee$(od -An -N29 -tx1 /dev/urandom | tr -d ' \n')

@@ -13,7 +13,6 @@ actor APIDatabase {
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  static let connectionsMax = 4
   static let waitingMax = 256
 
   private typealias Turn = Result<PostgresConnection?, APIProblem>
@@ -26,17 +25,26 @@ actor APIDatabase {
   private let url: String
   private let timeoutSeconds: Int
   private let logger: Logger
+  private let applicationName: String
+  private let connectionsMax: Int
   private var idle: [PostgresConnection] = []
   private var busyCount = 0
   private var line: [Waiting] = []
   private var lastNumber = 0
 
-  /// - Parameter timeoutSeconds: the longest wait for a connection, and the longest a statement may take.
-  init(url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger) {
+  /// - Parameters:
+  ///   - timeoutSeconds: the longest wait for a connection, and the longest a statement may take.
+  ///   - applicationName: whom the database sees.
+  init(
+    url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger, applicationName: String = "push-gateway api",
+    connectionsMax: Int = 4
+  ) {
     self.url = url
     self.loop = loop
     self.timeoutSeconds = timeoutSeconds
     self.logger = logger
+    self.applicationName = applicationName
+    self.connectionsMax = connectionsMax
   }
 
   /// Runs a statement in a transaction of its own.
@@ -90,7 +98,7 @@ actor APIDatabase {
   private func problem(_ error: PostgresError) -> APIProblem {
     let problem = APIProblem(error)
     if problem.status.kind == .serverError {
-      logger.error("The API's database failed", metadata: ["reason": "\(error)"])
+      logger.error("A request's statement failed", metadata: ["reason": "\(error)", "of": "\(applicationName)"])
     }
     return problem
   }
@@ -99,7 +107,7 @@ actor APIDatabase {
 
   /// A connection, or the leave to open one.
   private func take() async throws(APIProblem) -> PostgresConnection? {
-    if busyCount < Self.connectionsMax {
+    if busyCount < connectionsMax {
       busyCount += 1
       return idle.popLast()
     }
@@ -136,7 +144,7 @@ actor APIDatabase {
     "overloaded", "too many requests wait for the database", retryAfterSeconds: 1)
 
   private func connect() async throws(PostgresError) -> PostgresConnection {
-    let connection = try await PostgresConnection.connect(to: url, applicationName: "push-gateway api", on: loop)
+    let connection = try await PostgresConnection.connect(to: url, applicationName: applicationName, on: loop)
     try await connection.script(
       "set synchronous_commit = on; set statement_timeout = '\(timeoutSeconds)s'; "
         + "set lock_timeout = '\(timeoutSeconds)s'")

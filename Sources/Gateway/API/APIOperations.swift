@@ -10,12 +10,14 @@ struct APIOperations: Sendable {
   let database: APIDatabase
   let backlog: APIBacklog
 
-  /// - Parameter body: as it came; empty for none.
+  /// - Parameters:
+  ///   - body: as it came; empty for none.
+  ///   - trace: what a call that is enqueued belongs to.
   func perform(
-    _ operation: APIOperation, callID: String, body: [UInt8], for client: APIClient
+    _ operation: APIOperation, callID: String, body: [UInt8], trace: Traceparent?, for client: APIClient
   ) async throws(APIProblem) -> Response {
     switch operation {
-    case .enqueueCall: try await enqueue(body, client.app)
+    case .enqueueCall: try await enqueue(body, trace, client.app)
     case .answerCall: try await answer(callID, body, client.app)
     case .endCall: try await end(callID, body, client.app)
     case .reportRinging: try await reportRinging(callID, body, client.app)
@@ -27,7 +29,9 @@ struct APIOperations: Sendable {
 
   // MARK: - Calls
 
-  private func enqueue(_ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+  private func enqueue(
+    _ bytes: [UInt8], _ trace: Traceparent?, _ app: String
+  ) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["payload", "recipients", "ringSeconds", "kind"])
     var parameters = PostgresParameters()
     parameters.append(text: try body.json("payload", .object, "must be an object"))
@@ -36,6 +40,7 @@ struct APIOperations: Sendable {
     parameters.append(try body.optionalInteger("ringSeconds", in: 1...2_419_200))
     let kind = try body.optionalText("kind", max: 64)
     parameters.append(kind)
+    parameters.append(trace?.text)
     try await backlog.check()
     // A notification may come without an id; run twice, it would be two.
     let isRepeatable = body.has(["callId", "messageId"], in: "payload")

@@ -40,7 +40,8 @@ struct APIResponder: HTTPResponder {
     try traffic.begin(client.keyID)
     defer { traffic.end(client.keyID) }
     let body = try await body(of: request)
-    return try await operations.perform(operation, callID: route.callID, body: body, for: client)
+    let trace = request.headers[.traceparent].flatMap(Traceparent.init(header:))
+    return try await operations.perform(operation, callID: route.callID, body: body, trace: trace, for: client)
   }
 
   private func body(of request: Request) async throws(APIProblem) -> [UInt8] {
@@ -58,4 +59,11 @@ struct APIResponder: HTTPResponder {
     guard type?.split(separator: " ") == ["application/json"] else { throw .notJSONType }
     return Array(body.readableBytesView)
   }
+}
+
+extension HTTPField.Name {
+  fileprivate static let traceparent: HTTPField.Name = {
+    guard let name = HTTPField.Name("traceparent") else { preconditionFailure("traceparent is a name") }
+    return name
+  }()
 }

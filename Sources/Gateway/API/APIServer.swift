@@ -18,23 +18,31 @@ struct APIServer: Service {
   private let settings: GatewayConfiguration.API
   private let databaseURL: String
   private let logger: Logger
+  private let heartbeat: Heartbeat?
   private let onListening: @Sendable (Int) async -> Void
 
-  /// - Parameter onListening: told the port once requests are answered.
+  /// - Parameters:
+  ///   - heartbeat: has an eye on the event loop.
+  ///   - onListening: told the port once requests are answered.
   init(
-    settings: GatewayConfiguration.API, databaseURL: String, logger: Logger,
+    settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, heartbeat: Heartbeat? = nil,
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     self.settings = settings
     self.databaseURL = databaseURL
     self.logger = logger
+    self.heartbeat = heartbeat
     self.onListening = onListening
   }
 
   /// Runs until the service group shuts down gracefully, and answers what has been asked by then.
   func run() async throws {
     let loop = EventLoop(name: "api")
-    defer { loop.stop() }
+    heartbeat?.watch(loop)
+    defer {
+      heartbeat?.unwatch(loop)
+      loop.stop()
+    }
     let threads = MultiThreadedEventLoopGroup(numberOfThreads: Self.threads)
     let database = APIDatabase(
       url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)

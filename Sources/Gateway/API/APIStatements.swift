@@ -7,7 +7,7 @@ enum APIStatements {
     name: "api_enqueue_call",
     sql: """
       select call_id, outbox_id, deliveries, duplicate, skipped
-      from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, coalesce($5, 'incoming_call'))
+      from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, coalesce($5, 'incoming_call'), $6)
       """)
 
   static let answerCall = PostgresStatement(name: "api_answer_call", sql: "select push.answer_call($1, $2, $3)")

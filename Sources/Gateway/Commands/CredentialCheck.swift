@@ -19,6 +19,13 @@ struct CredentialCheck {
           return "certificates in \(file)"
         })
     }
+    if let file = configuration.dashboard?.opsKeyFile {
+      checks.append(
+        check("dashboard.ops_key_file") {
+          _ = try DashboardKey(file: file).digest()
+          return "a key in \(file)"
+        })
+    }
     for app in configuration.apps {
       let path = "apps.\(app.name)"
       checks.append(check(path) { "dialect \(app.dialect.name), calls ring for \(app.ringSeconds) s" })

@@ -20,30 +20,57 @@ struct ServeCommand: AsyncParsableCommand {
       uncounted, results are written, exit 0.
 
       Credentials are read again when their files or the configuration change, and on SIGHUP: new keys are used without a restart, \
-      and without a failed push. Other changes of the configuration take a restart.
+      and without a failed push. log.level changes at the same moments. Other changes of the configuration take a restart.
 
-      http.listen answers GET /livez and GET /readyz; with api.enabled, api.listen answers the HTTP API of openapi.yaml. Logs go to standard error.
+      http.listen answers GET /livez and GET /readyz; with api.enabled, api.listen answers the HTTP API of openapi.yaml. Logs go to \
+      standard error: one JSON object a line, or text where that is a terminal (docs/logging.md).
+
+      Under systemd it says when it is ready and when it stops; with WatchdogSec= it is restarted when an event loop hangs.
 
       \(ConfigurationOptions.reference)
       """)
 
   @OptionGroup var configuration: ConfigurationOptions
 
+  @Option(
+    name: .long,
+    help: """
+      json or text; else log.format of the configuration, else text if standard error is a terminal and json if not.
+      """)
+  var logFormat: LogFormat?
+
   func run() async throws {
     let source = configuration.source
     let configuration = try source.load()
-    LoggingSystem.bootstrap { StreamLogHandler.standardError(label: $0) }
-    var logger = Logger(label: "push-gateway")
-    logger.logLevel = configuration.logLevel
-    let gateway = GatewayService(configuration: configuration, source: source, logger: logger)
-    let ops = OpsServer(
-      listener: configuration.http, logger: logger, routes: [HealthRoutes { await gateway.readiness() }])
-    let api = configuration.api.map { APIServer(settings: $0, databaseURL: configuration.databaseURL, logger: logger) }
+    let threshold = LogThreshold(configuration.logLevel)
+    let logs = GatewayLogHandler.Sink.standardError(
+      logFormat ?? configuration.logFormat ?? .ofStandardError, threshold)
+    defer { logs.output.flush() }
+    LoggingSystem.bootstrap { _ in GatewayLogHandler(logs) }
+    let logger = Logger(label: "push-gateway")
+    let heartbeat = Heartbeat()
+    let gateway = GatewayService(
+      configuration: configuration, source: source, logger: logger, threshold: threshold, heartbeat: heartbeat)
+    let dashboard = configuration.dashboard.map {
+      Dashboard(settings: $0, listener: configuration.http, databaseURL: configuration.databaseURL, logger: logger)
+    }
+    let routes: [(any OpsRoutes)?] = [
+      HealthRoutes(
+        readiness: { await gateway.readiness() }, silentLoops: { await heartbeat.silentLoops() }),
+      MetricsRoutes(metrics: gateway.metrics, readiness: { await gateway.readiness() }), dashboard,
+    ]
+    let ops = OpsServer(listener: configuration.http, logger: logger, routes: routes.compactMap { $0 })
+    let api = configuration.api.map {
+      APIServer(settings: $0, databaseURL: configuration.databaseURL, logger: logger, heartbeat: heartbeat)
+    }
+    let watchdog = Watchdog(heartbeat, logger: logger)
     var groupLogger = logger
     groupLogger.logLevel = max(logger.logLevel, .warning)
     // The last of the services is the first to be shut down: the gateway drains while /readyz still says so, and while
     // the API still answers.
-    let attendants: [(any Service)?] = [ops, api, HangUpService { await gateway.reloadCredentials() }]
+    let attendants: [(any Service)?] = [
+      watchdog, dashboard, ops, api, HangUpService { await gateway.reloadCredentials() },
+    ]
     let group = ServiceGroup(
       configuration: ServiceGroupConfiguration(
         services: attendants.compactMap { $0.map { ServiceGroupConfiguration.ServiceConfiguration(service: $0) } } + [

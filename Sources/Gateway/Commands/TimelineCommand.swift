@@ -11,7 +11,7 @@ struct TimelineCommand: AsyncParsableCommand {
       Prints the events of push.timeline in order: enqueued, sent, and the outcome at each device. MS are milliseconds since the \
       call was enqueued. Exit code 1 if there is no such call.
 
-      --json prints an array: at, ms, event, provider, kind, user_id, attempt, status, reason, device.
+      --json prints an array: at, ms, event, provider, kind, user_id, attempt, status, reason, device, trace_id.
 
       \(OperationsOptions.reference)
       """)

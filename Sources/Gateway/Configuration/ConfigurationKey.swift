@@ -26,8 +26,17 @@ struct ConfigurationKey: Equatable, Sendable {
       "api.busy_after_seconds", "calls are refused (503) while the oldest invite has waited longer, 1 to 600; 5"),
     ConfigurationKey("api.rate_per_second", "most requests a second of one key, 1 to 1000000; 1000"),
     ConfigurationKey("api.connections_max", "most connections at a time, 1 to 100000; 512"),
+    ConfigurationKey("dashboard.enabled", "whether http.listen serves the dashboard at /; true"),
+    ConfigurationKey(
+      "dashboard.ops_key_file",
+      "file with a key of 32 characters or more: whoever shows it may pause and resume lanes; nobody may"),
+    ConfigurationKey(
+      "dashboard.hosts",
+      "names it is reached by, besides the listener's own and localhost, with commas between them; none"),
     ConfigurationKey("tls.ca_file", "PEM file of certificate authorities, added to the system's"),
-    ConfigurationKey("log.level", "trace, debug, info, notice, warning, error or critical; info"),
+    ConfigurationKey(
+      "log.level", "trace, debug, info, notice, warning, error or critical; changes without a restart; info"),
+    ConfigurationKey("log.format", "json or text; text if standard error is a terminal, else json"),
     ConfigurationKey("shutdown.drain_seconds", "how long a stop waits for pushes in flight, 0 to 300; 10"),
     ConfigurationKey(
       "apps.*.dialect", "what the phones understand: \(ShippedDialects.names.joined(separator: ", ")); intercom"),

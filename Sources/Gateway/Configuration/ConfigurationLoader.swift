@@ -15,10 +15,11 @@ extension GatewayConfiguration {
     let configuration = GatewayConfiguration(
       databaseURL: databaseURL(&reader, environment),
       http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
-      api: api(["api"], &reader),
+      api: api(["api"], &reader), dashboard: dashboard(["dashboard"], &reader),
       caFile: reader.file(["tls", "ca_file"]),
       logLevel: reader.choice(
         ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
+      logFormat: reader.choice(["log", "format"], LogFormat.allCases.map { ($0.rawValue, $0) }, default: nil),
       drainSeconds: reader.integer(["shutdown", "drain_seconds"], in: 0...300, default: 10), apps: apps(&reader))
     guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
     return configuration
@@ -67,6 +68,12 @@ extension GatewayConfiguration {
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000),
       connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512))
     return isEnabled ? api : nil
+  }
+
+  private static func dashboard(_ path: [String], _ reader: inout ConfigurationReader) -> Dashboard? {
+    let isEnabled = reader.choice(path + ["enabled"], [("true", true), ("false", false)], default: true)
+    let dashboard = Dashboard(opsKeyFile: reader.file(path + ["ops_key_file"]), hosts: reader.hosts(path + ["hosts"]))
+    return isEnabled ? dashboard : nil
   }
 
   private static func apps(_ reader: inout ConfigurationReader) -> [App] {

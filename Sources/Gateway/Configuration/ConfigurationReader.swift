@@ -188,6 +188,15 @@ struct ConfigurationReader {
     return GatewayConfiguration.Listener(host: found.host, port: found.port)
   }
 
+  /// Names of hosts, without ports, with commas or spaces between them.
+  mutating func hosts(_ path: [String]) -> [String] {
+    let words = (text(path) ?? "").split { $0 == "," || $0.isWhitespace }
+    for word in words where Self.hostAndPort(word, defaultPort: 0)?.port != 0 {
+      note(path, "must be names of hosts without ports, with commas between them, such as push.example.com")
+    }
+    return words.map(String.init)
+  }
+
   /// `host`, `host:port`, `[v6]` or `[v6]:port`; nil for anything else.
   private static func hostAndPort(_ text: Substring, defaultPort: UInt16?) -> (host: String, port: UInt16)? {
     var host = text

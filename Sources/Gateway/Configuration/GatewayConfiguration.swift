@@ -96,14 +96,26 @@ struct GatewayConfiguration: Sendable, Equatable {
     var connectionsMax: Int
   }
 
+  /// The page for whoever is on call, on `http`.
+  struct Dashboard: Sendable, Equatable {
+    /// Holds the key that opens its buttons; nil: it is to be looked at only.
+    var opsKeyFile: String?
+    /// Further names of hosts under which it may be reached.
+    var hosts: [String]
+  }
+
   /// May hold a password: never to be logged.
   var databaseURL: String
   var http: Listener
   /// Nil: it is off.
   var api: API?
+  /// Nil: it is off.
+  var dashboard: Dashboard?
   /// Added to the system's certificate authorities.
   var caFile: String?
   var logLevel: Logger.Level
+  /// Nil: whichever suits standard error.
+  var logFormat: LogFormat?
   var drainSeconds: Int
   /// Sorted by name.
   var apps: [App]

@@ -28,7 +28,7 @@ actor Dispatcher {
   private var outgoing: [[PushRequest]]
   private var breakers: [InvalidationBreaker]
   private var ended = EndedCalls()
-  var counters = DispatcherCounters()
+  var counters: DispatcherCounters
   /// How much a lane's provider is ahead of our clock, where it was measured.
   private(set) var clockSkews: [Int: Nanoseconds] = [:]
 
@@ -56,6 +56,7 @@ actor Dispatcher {
     self.logger = logger
     outgoing = Array(repeating: [], count: lanes.count)
     breakers = lanes.map { InvalidationBreaker(limits: $0.invalidation) }
+    counters = DispatcherCounters(lanes: lanes.map { ($0.app, $0.kind) })
     for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }
 
@@ -98,6 +99,7 @@ actor Dispatcher {
     case .listening(let isListening):
       self.isListening = isListening
       if !isListening { void { _ in true } }
+    case .tallied(let tallies): for tally in tallies { counters.note(tally) }
     case .invalidationResumed(let lane):
       if let index = laneIndexByID[lane] { breakers[index].reset() }
     }
@@ -188,6 +190,13 @@ actor Dispatcher {
     }
   }
 
+  /// How the lanes are now, in their order, and each one's provider.
+  func conditions(_ now: Instant) -> [(lane: LaneCondition, provider: ProviderCondition)] {
+    zip(scheduler.currentConditions(now), lanes).map { condition, lane in
+      (condition, lane.provider.conditionOnLoop)
+    }
+  }
+
   // MARK: - Claiming
 
   private var mayClaim: Bool { isStoreAvailable && !isClaiming && !isDraining }
@@ -241,7 +250,6 @@ actor Dispatcher {
       outgoing[entry.lane].append(request)
       if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
       held[slot]?.didSend()
-      counters.sent += 1
     case .failure(let failure):
       finish(slot, failure.isExpired ? .expired : .dead, reason: failure.reason, now)
     }
@@ -272,6 +280,9 @@ actor Dispatcher {
     let slot = Int(result.tag)
     guard var entry = held[slot] else { preconditionFailure("a provider answered a request twice") }
     let now = loop.now
+    counters.note(inLane: entry.lane) {
+      $0.note(result, of: entry.delivery, isFirst: entry.isUntried)
+    }
     entry.note(result)
     held[slot] = entry
     guard let outcome = judge(result, slot, entry, now) else { return }
@@ -371,14 +382,14 @@ actor Dispatcher {
     case .throttled(_, let after, let isLaneWide):
       answer = .working
       if isLaneWide { scheduler.throttle(lane.id, until: now + (after ?? policy.base)) }
-    case .unknown:
-      answer = .failing
-      counters.ambiguous += 1
-    case .unavailable: answer = .failing
+    case .unknown, .unavailable: answer = .failing
     case .unauthorized: answer = .unauthorized
     case .refused, .expired: return  // the provider never saw it
     }
     guard scheduler.didHear(answer, from: lane.id, now) else { return }
+    counters.note(inLane: index) {
+      $0.circuitOpenings[answer == .unauthorized ? .unauthorized : .failures, default: 0] += 1
+    }
     logger.error(
       "A lane's circuit has opened: its deliveries wait in the outbox",
       metadata: ["app": "\(lane.app)", "provider": "\(lane.kind.rawValue)", "outcome": "\(outcome)"])
@@ -396,14 +407,14 @@ actor Dispatcher {
     _ slot: Int, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
   ) {
     guard let entry = remove(slot) else { return }
-    counters.count(outcome)
-    if outcome != .delivered { logFailure(entry, outcome, reason) }
+    log(entry, outcome, outcome == .delivered ? nil : reason)
+    let settlement = Settlement(
+      lease: entry.delivery.lease, callID: entry.delivery.callID, outcome: outcome, attempts: entry.attempts,
+      status: entry.status, reason: outcome == .delivered ? nil : reason, providerMessageID: messageID,
+      sentAt: entry.sentAt, answeredAt: entry.answeredAt, failures: entry.failures,
+      receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter)
     writer.settle(
-      Settlement(
-        lease: entry.delivery.lease, callID: entry.delivery.callID, outcome: outcome, attempts: entry.attempts,
-        status: entry.status, reason: outcome == .delivered ? nil : reason, providerMessageID: messageID,
-        sentAt: entry.sentAt, answeredAt: entry.answeredAt, failures: entry.failures,
-        receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter), now)
+      Ending(settlement: settlement, lane: entry.lane, kind: entry.delivery.kind, isUntried: entry.isUntried), now)
   }
 
   private func park(_ slot: Int, after wait: Nanoseconds, reason: String, _ now: Instant) {
@@ -438,20 +449,15 @@ actor Dispatcher {
   }
 
   private func about(_ entry: HeldDelivery) -> Logger.Metadata {
-    let lane = lanes[entry.lane]
-    return [
-      "call_id": "\(String(decoding: entry.delivery.callID, as: UTF8.self))",
-      "delivery_id": "\(entry.delivery.lease.outboxID)/\(entry.delivery.lease.number)",
-      "app": "\(lane.app)", "provider": "\(lane.kind.rawValue)",
-    ]
+    Logger.Metadata(entry.delivery, app: lanes[entry.lane].app, provider: lanes[entry.lane].kind)
   }
 
-  private func logFailure(_ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?) {
+  /// The one line of a delivery that has ended.
+  private func log(_ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?) {
+    guard logger.logLevel <= .info else { return }
     var metadata = about(entry)
-    metadata["outcome"] = "\(outcome)"
-    metadata["reason"] = "\(reason ?? "none")"
-    metadata["attempts"] = "\(entry.attempts)"
-    logger.info("A delivery failed", metadata: metadata)
+    metadata.note(outcome, reason, entry)
+    logger.info("A delivery has ended", metadata: metadata)
   }
 
   // MARK: - The end

@@ -37,6 +37,9 @@ extension DispatcherLane {
 }
 
 extension PushProvider {
+  /// How it is; to be asked on its loop.
+  nonisolated var conditionOnLoop: ProviderCondition { assumeIsolated { $0.condition } }
+
   /// Takes back what has not left, from whatever loop the caller is on.
   nonisolated func takeBack(_ tags: Set<UInt64>) {
     if loop.isCurrent {

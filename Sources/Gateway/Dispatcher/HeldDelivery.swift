@@ -41,6 +41,9 @@ struct HeldDelivery {
     attempts = delivery.attempt
   }
 
+  /// No request of it has left, under this lease or an earlier one.
+  var isUntried: Bool { sentAt == nil && failures.isEmpty && delivery.attempt <= 1 }
+
   /// A try has come back.
   mutating func note(_ result: PushResult) {
     sentAt = result.sentAt ?? sentAt

@@ -14,6 +14,9 @@ extension Migration {
     Migration(version: 8, name: "notifications", sql: migration0008),
     Migration(version: 9, name: "operations", sql: migration0009),
     Migration(version: 10, name: "backend", sql: migration0010),
+    Migration(version: 11, name: "tally", sql: migration0011),
+    Migration(version: 12, name: "traces", sql: migration0012),
+    Migration(version: 13, name: "dashboard", sql: migration0013),
   ]
 }
 
@@ -5265,5 +5268,898 @@ comment on function push.report_lanes is
   'by lane: p_lane: push.lanes.id; p_window and p_capacity: requests it lets, and could let, be in flight; p_in_flight; '
   'p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: '
   'requests in the last second';
+
+"""###
+
+private let migration0011 = ###"""
+-- What SQL does by itself, for the gateways' metrics: a note of each statement that ended, missed or counted something,
+-- which the leader takes and adds to its counters. And what only the database can see: how much is owed, and how old.
+
+create table push.tally (
+  id      bigint generated always as identity primary key,
+  what    text not null,
+  lane    smallint,
+  app     text,
+  kind    smallint,
+  outcome smallint,
+  reason  text,
+  untried boolean not null default false,
+  count   int not null default 1,
+  seconds double precision,
+  constraint tally_what_known check (what in ('ended', 'enqueued', 'missed', 'rang', 'invalidated', 'quarantined')),
+  constraint tally_count_positive check (count > 0)
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 50000,
+  autovacuum_vacuum_cost_delay = 0
+);
+comment on table push.tally is
+  'what one statement did that no gateway saw: only inserted into, and taken by the leader (push.take_tally)';
+comment on column push.tally.id is 'number of the note; the oldest are taken first';
+comment on column push.tally.what is
+  'ended (deliveries, by push.void_unsent or push.expire), enqueued (calls), missed (missed calls announced), rang (a '
+  'phone said so), invalidated or quarantined (tokens)';
+comment on column push.tally.lane is 'push.lane.id, for deliveries and tokens';
+comment on column push.tally.app is 'name of the app, where there is no lane';
+comment on column push.tally.kind is 'of deliveries: as push.history.kind';
+comment on column push.tally.outcome is 'of deliveries: as push.history.outcome';
+comment on column push.tally.reason is 'of deliveries: as push.history.reason; of missed calls: deadline or ended';
+comment on column push.tally.untried is 'of deliveries: no try of them was ever made';
+comment on column push.tally.count is 'how many';
+comment on column push.tally.seconds is 'rang: from the enqueueing of the call to the report';
+
+-- What notes it -------------------------------------------------------------------------------------------------------
+
+-- As in 0009; besides, the ends are noted.
+create or replace function push.void_unsent(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_ended  bigint[] := array(
+    select distinct o.id from push.outbox o where o.id = any (p_outbox_id) and o.state <> 'ringing' order by o.id);
+  v_voided bigint;
+begin
+  if v_ended = '{}' then
+    return 0;
+  end if;
+  with unsent as materialized (
+    select d.tid, o.call_id, o.call_state
+    from unnest(v_ended) c(id)
+    cross join lateral (
+      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
+    ) o
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+    ) d
+  ), gone as (
+    delete from push.delivery d
+    using unsent u
+    where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
+    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
+    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, case when g.is_late then 3 else 2 end,
+      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+      g.attempt = 0, count(*)
+    from gone g
+    group by 2, 3, 4, 5, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
+    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+    g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_voided = row_count;
+  return v_voided;
+end
+$$;
+
+-- As in 0009; besides, the ends are noted.
+create or replace function push.expire(
+  p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_before timestamptz := statement_timestamp() + p_slack;
+  v_expired bigint;
+begin
+  with ready as materialized (
+    select late.tid
+    from push.lane l cross join lateral (
+      select d.ctid as tid
+      from push.delivery d
+      where d.state = 0 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before
+      order by d.deadline_at
+      limit p_max
+      for no key update skip locked
+    ) late
+  ), waiting as materialized (
+    select d.ctid as tid
+    from push.delivery d
+    where d.state = 2 and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  ), gone as (
+    delete from push.delivery d
+    where d.ctid = any (array(select tid from ready union all select tid from waiting limit p_max))
+    returning d.*
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
+    from gone g
+    group by 2, 3, 4, 5, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
+    (select o.call_id from push.outbox o where o.id = g.outbox_id),
+    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_expired = row_count;
+  return v_expired;
+end
+$$;
+
+-- As in 0009; besides, the missed calls are noted.
+create or replace function push.announce_missed(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_announced bigint;
+begin
+  with made as (
+    insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, environment, platform,
+      user_id, token, locale)
+    select m.id, 19999 + row_number() over (partition by m.id order by m.user_id), 2, clock_timestamp(),
+      clock_timestamp(), clock_timestamp() + interval '4 hours', coalesce(l.id, push.register_lane(m.app, m.provider)),
+      m.environment, m.platform, m.user_id, m.token, m.locale
+    from (
+      select distinct on (r.id, r.user_id) r.id, r.app, r.user_id, v.*
+      from (
+        select o.id, o.app, o.recipients, e.entry, e.ordinal,
+          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+        from unnest(p_outbox_id) c(id) cross join lateral (
+          select * from push.outbox o
+          where o.id = c.id and not o.voided
+            and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
+          offset 0
+        ) o
+        cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+        where e.entry -> 'notificationEnabled' is distinct from 'false'
+      ) r
+      cross join lateral (
+        select t.rank, t.provider, t.token,
+          case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+          case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
+            else 0 end::smallint as platform,
+          r.entry ->> 'locale' as locale, null::timestamptz as registered_at
+        from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
+          (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
+        -- "not exists" may become a join, with all dead tokens or all devices.
+        where r.inline and t.token <> ''
+          and (select true from push.token_invalidations x
+            where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
+          -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+          and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+            and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
+              and x.app = r.app and x.provider = 'apns' and x.voip) is null)
+        union all
+        select d.* from (
+          select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
+            case d.environment when 'sandbox' then 1 else 0 end::smallint,
+            case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+              when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
+            d.locale, d.registered_at
+          from push.devices d
+          where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
+            and (d.provider <> 'apns' or not d.voip)
+          offset 0
+        ) d
+      ) v
+      order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
+    ) m
+    left join push.lane l on l.app = m.app and l.provider = m.provider
+    returning outbox_id
+  ), tallied as (
+    insert into push.tally (what, app, reason, count)
+    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
+    from made d cross join lateral (select o.app, o.state from push.outbox o where o.id = d.outbox_id offset 0) o
+    group by 2, 3
+    returning count
+  )
+  select coalesce(sum(t.count), 0) into v_announced from tallied t;
+  return v_announced;
+end
+$$;
+
+create function push.tally_calls() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.tally (what, app, count)
+  select 'enqueued', c.app, count(*) from new_calls c where push.is_call(c.kind) group by c.app;
+  return null;
+end
+$$;
+comment on function push.tally_calls is 'notes how many calls were enqueued';
+create trigger tally_calls after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.tally_calls();
+
+create function push.tally_rings() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  insert into push.tally (what, app, seconds)
+  select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
+  from new_reports r
+  cross join lateral (select o.app, o.created_at from push.outbox o where o.id = r.outbox_id offset 0) o;
+  return null;
+end
+$$;
+comment on function push.tally_rings is 'notes how long it took until a phone said that it rings';
+create trigger tally_rings after insert on push.ring_reports referencing new table as new_reports
+  for each statement execute function push.tally_rings();
+
+create function push.tally_tokens() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.tally (what, lane, app, count)
+  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+  from new_tokens t
+  group by t.app, t.provider;
+  return null;
+end
+$$;
+comment on function push.tally_tokens is 'notes how many tokens were invalidated, or quarantined (its argument)';
+create trigger tally_tokens after insert on push.token_invalidations referencing new table as new_tokens
+  for each statement execute function push.tally_tokens('invalidated');
+create trigger tally_tokens after insert on push.quarantined_tokens referencing new table as new_tokens
+  for each statement execute function push.tally_tokens('quarantined');
+
+-- Who takes it --------------------------------------------------------------------------------------------------------
+
+create function push.take_tally(p_max int default 20000)
+returns table (
+  what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint,
+  seconds double precision
+)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+    with gone as (
+      delete from push.tally t
+      where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
+      returning t.*
+    )
+    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
+      g.seconds
+    from gone g left join push.lane l on l.id = g.lane
+    group by 1, 2, 3, 4, 5, 6, 7, 9;
+end
+$$;
+comment on function push.take_tally is
+  'removes up to p_max of the oldest notes of push.tally, and returns them added up. For the leader';
+
+create function push.settled(p_gateway int, p_outbox_id bigint[], p_n int[]) returns table (outbox_id bigint, n int)
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  -- A variable, so that older partitions are not looked at.
+  v_since timestamptz := now() - interval '1 hour';
+begin
+  return query
+    select r.outbox_id, r.n
+    from unnest(p_outbox_id, p_n) r(outbox_id, n)
+    where (select true from push.history h
+      where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since) is not null;
+end
+$$;
+comment on function push.settled is
+  'which of these deliveries the gateway has settled within the last hour: asked where push.settle accepted fewer than '
+  'it was given, or its answer was lost. p_gateway: what push.register_gateway returned; arrays, by delivery: '
+  'p_outbox_id, p_n';
+
+-- What only the database sees -----------------------------------------------------------------------------------------
+
+create function push.observe()
+returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
+language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+  -- One pass over what is owed: the indexes do not know the kind, and of so busy a table no page is all-visible.
+  with owed as materialized (
+    select d.lane, d.kind, d.state, count(*) as count, min(d.created_at) as oldest
+    from push.delivery d
+    group by d.lane, d.kind, d.state
+  )
+  select 'pending', l.app, l.provider, d.kind, d.state, d.count::double precision
+    from owed d join push.lane l on l.id = d.lane
+  union all
+  select 'oldest_ready', l.app, l.provider, d.kind, d.state,
+      greatest(0, extract(epoch from clock_timestamp() - d.oldest))
+    from owed d join push.lane l on l.id = d.lane
+    where d.state = 0
+  union all
+  select 'paused', l.app, l.provider, null, null, l.paused::int from push.lane l
+  union all
+  select 'held', l.app, l.provider, null, null, (l.invalidation_held_at is not null)::int from push.lane l
+  union all
+  select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
+  union all
+  select 'receipts_pending', r.app, null, null, null, count(*) from push.expo_receipts r group by r.app
+  union all
+  -- Asking makes a ticket due again a while later: those that were asked for in vain are not late by their due time.
+  select 'receipts_overdue', r.app, null, null, null, count(*)
+    from push.expo_receipts r where r.due_at < now() - interval '1 minute' or r.attempts > 3 group by r.app
+$$;
+comment on function push.observe is
+  'what metrics say of the database, a row a series. what: pending (deliveries owed), oldest_ready (age of the oldest '
+  'that could be sent, in seconds), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
+  'receipts_overdue (due for a minute, or asked for more than three times in vain)';
+
+revoke execute on function push.tally_calls, push.tally_rings, push.tally_tokens, push.take_tally, push.settled,
+  push.observe from public;
+
+"""###
+
+private let migration0012 = ###"""
+-- Traces: the backend says which trace a call belongs to, and logs and history say it again (W3C Trace Context).
+
+create function push.is_traceparent(p_text text) returns boolean language sql immutable parallel safe as
+$$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $$;
+comment on function push.is_traceparent is
+  'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, '
+  'neither id all zeros (w3.org/TR/trace-context)';
+
+-- The empty text is what push.fill_call makes of a bad one, for push.check_traces to refuse: an error of this CHECK
+-- would print the row with its tokens. Not validated, so that the table is not read while it is locked: every older row
+-- has null.
+alter table push.outbox add column traceparent text,
+  add constraint outbox_traceparent_form
+    check (traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$') not valid;
+comment on column push.outbox.traceparent is
+  'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
+
+-- Enqueueing ----------------------------------------------------------------------------------------------------------
+
+-- As in 0008; besides, a bad traceparent becomes an empty one.
+create or replace function push.fill_call() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
+  new.app := left(coalesce(new.app, 'default'), 65);
+  new.kind := coalesce(new.kind, 'incoming_call');
+  new.payload := coalesce(new.payload, 'null');
+  new.recipients := coalesce(new.recipients, 'null');
+  new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
+    case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
+  if exists (select from push.outbox o where o.call_id = new.call_id and o.app = new.app) then
+    return null;
+  end if;
+  if not push.is_traceparent(new.traceparent) then
+    new.traceparent := '';
+  end if;
+  new.created_at := clock_timestamp();
+  new.answered_by := null;
+  if push.is_call(new.kind) then
+    if new.ring_seconds is null then
+      new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
+    end if;
+    new.state := 'ringing';
+    new.ended_at := null;
+    new.end_reason := null;
+  else
+    new.ring_seconds := coalesce(new.ring_seconds, 14400);
+    new.state := 'ended';
+    new.ended_at := new.created_at;
+    new.end_reason := 'notification';
+  end if;
+  new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
+  return new;
+end
+$$;
+
+create function push.check_traces() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  perform push.refuse(c.call_id, 'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 '
+    'and 2 of them, neither id all zeros; leave it out if there is none')
+  from new_calls c where c.traceparent = '';
+  return null;
+end
+$$;
+comment on function push.check_traces is 'refuses calls whose traceparent is none';
+-- Its name puts it before fan_out.
+create trigger check_traces after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.check_traces();
+
+-- As in 0010, with traceparent.
+drop function push.enqueue_call(jsonb, jsonb, text, int, text);
+create function push.enqueue_call(
+  payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
+  kind text default 'incoming_call', traceparent text default null
+) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
+    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
+      enqueue_call.ring_seconds, enqueue_call.traceparent)
+    on conflict (call_id, app) do nothing
+    returning id, outbox.call_id into outbox_id, call_id;
+  duplicate := not found;
+  if duplicate then
+    select o.id, o.call_id into outbox_id, call_id from push.outbox o
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
+        and o.app = coalesce(enqueue_call.app, 'default');
+  end if;
+  deliveries := (select count(*) from push.delivery d
+    where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
+  if duplicate then
+    deliveries := deliveries + (select count(*) from push.history h
+      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
+  end if;
+  -- As a rule nobody is skipped, and that is quickly seen.
+  skipped := 0;
+  if duplicate or exists (
+    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      from jsonb_array_elements(enqueue_call.recipients) e
+    except
+    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
+  ) then
+    skipped := (select count(*) from push.skipped_recipients(outbox_id));
+  end if;
+  return next;
+end
+$$;
+comment on function push.enqueue_call is
+  'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: '
+  'as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a '
+  'notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns '
+  'outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed '
+  'already, then nothing was done; skipped: how many users have no device (push.timeline says why); call_id: '
+  'payload.callId, or the one made for a notification without';
+
+-- Claiming ------------------------------------------------------------------------------------------------------------
+
+-- As in 0009, with traceparent.
+drop function push.claim(int, smallint[], int[], timestamptz[], interval);
+create function push.claim(
+  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms'
+) returns table (
+  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
+  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
+  created_at timestamptz, deadline_at timestamptz, remaining_us bigint, end_reason text, traceparent text
+)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
+  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
+  v_floor timestamptz;
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return;
+  end if;
+  for i in 1 .. coalesce(array_length(p_lanes, 1), 0) loop
+    continue when p_max[i] <= 0;
+    v_floor := greatest(p_floor[i], statement_timestamp() + p_slack);
+    return query
+      with pick as materialized (
+        select d.ctid as tid
+        from push.delivery d
+        where d.state = 0 and d.lane = p_lanes[i] and d.deadline_at > v_floor
+          and (select not l.paused from push.lane l where l.id = p_lanes[i])
+        order by d.deadline_at
+        limit p_max[i]
+        for no key update skip locked
+      ), taken as (
+        update push.delivery d
+        set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
+        where d.ctid = any (array(select pick.tid from pick))
+        returning d.lane, d.outbox_id, d.n, d.lease, d.attempt, d.kind, d.environment, d.platform, d.user_id, d.token,
+          d.locale, d.created_at, d.deadline_at
+      )
+      select t.lane, t.outbox_id, t.n, t.lease, t.attempt::int, t.kind, t.environment, t.platform, t.user_id, t.token,
+        t.locale, o.kind, o.call_id, o.payload, t.created_at, t.deadline_at,
+        (extract(epoch from t.deadline_at - clock_timestamp()) * 1000000)::bigint, o.end_reason, o.traceparent
+      from taken t cross join lateral (
+        select o.kind, o.call_id, o.payload, o.end_reason, o.traceparent from push.outbox o
+        where o.id = t.outbox_id offset 0
+      ) o;
+  end loop;
+end
+$$;
+comment on function push.claim is
+  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
+  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
+  'what push.register_gateway returned. Returns what a push needs; remaining_us: microseconds to the deadline';
+
+-- What people read ----------------------------------------------------------------------------------------------------
+
+-- As in 0009, with trace_id.
+create or replace view push.delivery_history as
+select h.outbox_id, l.app, o.call_id, l.provider,
+  case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  h.user_id,
+  case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
+    else 'dead' end as outcome,
+  h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
+  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, h.device, h.failures, h.fallback_of,
+  h.receipt_reason, substr(o.traceparent, 4, 32) as trace_id
+from push.history h
+left join push.lane l on l.id = h.lane
+left join push.outbox o on o.id = h.outbox_id;
+comment on column push.delivery_history.trace_id is 'the trace that the call belongs to, from push.outbox.traceparent';
+
+-- As in 0010, with trace_id.
+drop function push.timeline(text, text);
+create function push.timeline(call_id text, app text default null)
+returns table (
+  at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
+  device text, trace_id text
+)
+language sql stable security definer set search_path = push, pg_temp as $$
+  with call as (
+    select o.id, o.kind, o.created_at, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
+    where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
+  ), owed as (
+    select d.* from call c join push.deliveries d on d.outbox_id = c.id
+  ), done as (
+    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
+  ), event as (
+    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
+      null::int as attempt, null::int as status, null as reason, null as device
+    from call c
+    union all
+    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null
+    from call c cross join lateral push.skipped_recipients(c.id) s
+    union all
+    -- Another channel took over from one that failed, or from one of which no phone was heard.
+    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
+      f.kind, f.user_id, null, case when e.n is null then h.status end,
+      case when e.n is null then h.reason else 'NotRinging' end, f.device
+    from (
+      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
+      union all
+      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
+    ) f
+    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
+    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
+    where f.fallback_of is not null
+    union all
+    -- A ready or claimed delivery has no time of its own: it is shown where it began.
+    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
+      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
+    from owed d
+    union all
+    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
+      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device
+    from (
+      select outbox_id, n, provider, kind, user_id, device, failures from owed
+      union all
+      select outbox_id, n, provider, kind, user_id, device, failures from done
+    ) t
+    cross join lateral jsonb_array_elements(t.failures) f
+    union all
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
+    from done h where h.sent_at is not null
+    union all
+    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
+      h.user_id, h.attempts, h.status, h.reason, h.device
+    from done h
+    union all
+    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null
+    from call c join push.ring_reports r on r.outbox_id = c.id
+  )
+  select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
+    e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id
+  from event e join call c on c.id = e.id
+  order by e.at, e.step, e.n, e.user_id
+$$;
+comment on function push.timeline is
+  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds '
+  'since it was enqueued; event: enqueued, skipped (no delivery was made for this user), fallback (the channel before '
+  'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
+  'sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the '
+  'call''s, from push.outbox.traceparent';
+
+-- As in 0010, with traceId.
+create or replace function push.call(call_id text, app text default null) returns jsonb
+language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_call  push.outbox;
+  v_id    bigint := push.find_call(call_id, app);
+  v_since timestamptz;
+begin
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  -- A variable, so that older partitions are not looked at.
+  v_since := v_call.created_at;
+  return jsonb_build_object(
+    'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
+    'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
+    'endedAt', push.iso_time(v_call.ended_at), 'endReason', v_call.end_reason, 'answeredBy', v_call.answered_by,
+    'traceId', substr(v_call.traceparent, 4, 32),
+    'devices', coalesce((
+      select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
+          'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
+          'answeredAt', push.iso_time(d.answered_at), 'device', d.device, 'rangAt', push.iso_time(r.rang_at))
+        order by d.n)
+      from (
+        select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
+          null::timestamptz as answered_at, d.device
+        from push.deliveries d where d.outbox_id = v_id
+        union all
+        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
+          h.answered_at, h.device
+        from push.delivery_history h where h.outbox_id = v_id and h.finished_at >= v_since
+      ) d
+      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
+end
+$$;
+comment on function push.call is
+  'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
+  'endedAt, endReason, answeredBy, traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, '
+  'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
+  'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
+  'this id';
+
+-- Roles ---------------------------------------------------------------------------------------------------------------
+
+-- As in 0010, with traceparent.
+create or replace function push.grant_roles() returns text
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  c_roles constant jsonb := jsonb_build_object(
+    'push_enqueuer', 'backends: enqueue, answer and end calls, register devices (schema push)',
+    'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
+    'push_gateway', 'the push-gateway service (schema push)');
+  -- Of a call, neither its payload nor its recipients, who are tokens.
+  c_call_columns constant text :=
+    'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
+    'traceparent';
+  c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
+    'push.call, push.report_ringing, push.timeline';
+  v_role    text;
+  v_missing text[] := '{}';
+begin
+  for v_role in select jsonb_object_keys(c_roles) loop
+    if to_regrole(v_role) is null then
+      begin
+        execute format('create role %I nologin', v_role);
+        execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
+      exception
+        when duplicate_object or unique_violation then null;
+        when insufficient_privilege then v_missing := v_missing || v_role;
+      end;
+    end if;
+    continue when v_role = any (v_missing);
+    execute format('grant usage on schema push to %I', v_role);
+    case v_role
+      when 'push_enqueuer' then
+        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
+          'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
+        execute format('grant execute on function %s to %I', c_calls, v_role);
+      when 'push_ops' then
+        execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
+        execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
+          'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit to %I', v_role);
+        execute format('grant update (paused, note) on push.lanes to %I', v_role);
+        execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
+          'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+          'push.lane_conditions to %I', v_role);
+      when 'push_gateway' then
+        execute format('grant execute on function %s, push.register_gateway, push.heartbeat, push.retire_gateway, '
+          'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
+          'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
+          'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+          'push.give_up_receipts, push.promote, push.expire, push.miss, push.reap, push.escalate, push.prune, '
+          'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
+          'push.take_tally, push.settled, push.observe to %I', c_calls, v_role);
+        if to_regclass('push.schema_migration') is not null then
+          execute format('grant select on push.schema_migration to %I', v_role);
+        end if;
+    end case;
+  end loop;
+  if v_missing <> '{}' then
+    raise notice 'roles are missing: %; % may not create roles', array_to_string(v_missing, ', '), current_user
+      using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
+    return 'missing: ' || array_to_string(v_missing, ', ');
+  end if;
+  return 'push_enqueuer, push_ops and push_gateway have their rights';
+end
+$$;
+comment on function push.grant_roles is
+  'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their '
+  'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+
+revoke execute on all functions in schema push from public;
+select push.grant_roles();
+
+"""###
+
+private let migration0013 = ###"""
+-- What the dashboard shows and does: the last minutes, all that ops look at in one answer, a call's story, and a reason
+-- for every pause and its end.
+
+-- The last minutes ----------------------------------------------------------------------------------------------------
+
+create function push.minutes(p_since timestamptz) returns table (
+  minute timestamptz, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms float8,
+  p99_ms float8
+)
+language sql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+  select m.minute, m.invites, m.delivered, m.late, m.expired, m.dead, m.ms[1], m.ms[2]
+  from (
+    select date_trunc('minute', h.finished_at) as minute, count(*) as invites,
+      count(*) filter (where h.outcome = 0) as delivered, count(*) filter (where h.outcome = 1) as late,
+      count(*) filter (where h.outcome = 3) as expired, count(*) filter (where h.outcome = 4) as dead,
+      percentile_cont(array[0.5, 0.99]) within group (order by extract(epoch from h.answered_at - h.created_at)::float8 * 1000)
+        filter (where h.outcome <= 1) as ms
+    from push.history h
+    where h.finished_at >= p_since and h.kind = 0 and h.outcome <> 2
+    group by grouping sets ((1), ())
+  ) m
+  order by m.minute nulls last
+$$;
+comment on function push.minutes is
+  'how invites went, by the minute in which they were settled, void ones aside; the last row, without a minute, is all '
+  'of them together. p_since: from when on, costs what was settled since. late: delivered after the deadline; expired: '
+  'never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing to the provider''s yes';
+
+alter table push.audit add column via text default nullif(current_setting('application_name'), '');
+comment on column push.audit.via is 'the program that asked (application_name): psql, push-gateway dashboard';
+
+-- Everything at a glance ----------------------------------------------------------------------------------------------
+
+create function push.epoch_ms(p_time timestamptz) returns bigint language sql immutable parallel safe as
+$$ select (extract(epoch from p_time) * 1000)::bigint $$;
+comment on function push.epoch_ms is 'a time, p_time, as milliseconds since 1970';
+
+create function push.length_ms(p_length interval) returns bigint language sql immutable parallel safe as
+$$ select (extract(epoch from p_length) * 1000)::bigint $$;
+comment on function push.length_ms is 'a length of time, p_length, in milliseconds';
+
+create function push.overview(p_max int default 50) returns jsonb
+language sql stable set search_path = push, pg_temp set jit = off
+as $$
+  select jsonb_build_object(
+    'now', push.epoch_ms(clock_timestamp()),
+    'lanes', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', l.app, 'provider', l.provider, 'paused', l.paused, 'note', l.note, 'window', l.window_size,
+          'capacity', l.capacity, 'inFlight', l.in_flight, 'circuit', l.circuit,
+          'throttledUntil', push.epoch_ms(l.throttled_until), 'rate', l.rate_per_second, 'ready', l.ready,
+          'waiting', l.waiting, 'claimed', l.claimed, 'oldestMs', push.length_ms(l.oldest_age),
+          'heldSince', push.epoch_ms(l.invalidation_held_at), 'heldNote', l.invalidation_note)
+        order by l.app, l.provider), '[]')
+      from push.lanes l),
+    'health', (
+      select jsonb_agg(jsonb_build_object('item', h.item, 'value', h.value, 'state', h.state, 'hint', h.hint))
+      from push.health h),
+    'failures', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', f.app, 'provider', f.provider, 'kind', f.kind, 'outcome', f.outcome, 'reason', f.reason,
+          'count', f.count, 'lastAt', push.epoch_ms(f.last_at), 'callId', f.example_call_id,
+          'device', f.example_device)
+        order by f.count desc, f.last_at desc), '[]')
+      from (select * from push.failures f order by f.count desc, f.last_at desc limit p_max) f),
+    'stuck', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', s.app, 'provider', s.provider, 'kind', s.kind, 'callId', s.call_id, 'userId', s.user_id,
+          'why', s.why, 'ageMs', push.length_ms(s.age), 'leftMs', push.length_ms(s."left"),
+          'reason', s.last_reason, 'replica', s.gateway)
+        order by s."left"), '[]')
+      from (select * from push.stuck s order by s."left" limit p_max) s),
+    'replicas', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'id', r.id, 'name', r.name, 'version', r.version, 'alive', r.alive, 'startedAt', push.epoch_ms(r.started_at),
+          'silentMs', push.length_ms(r.silence), 'claimed', r.claimed, 'endedAt', push.epoch_ms(r.ended_at),
+          'endedReason', r.ended_reason)
+        order by r.alive desc, r.id desc), '[]')
+      from (
+        select * from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour'
+        order by r.alive desc, r.id desc limit p_max
+      ) r),
+    'audit', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'action', a.action, 'target', a.target,
+          'note', a.detail ->> 'note')
+        order by a.at desc), '[]')
+      from (select * from push.audit a order by a.at desc limit 8) a))
+$$;
+comment on function push.overview is
+  'what ops look at, as one JSON object: lanes, health, failures, stuck, replicas (living, or ended in the last hour) '
+  'and audit (the last interventions), as the views of these names; times in milliseconds, since 1970 where they are '
+  'points. p_max: how many of each, the worst';
+
+create function push.calls(p_call_id text) returns jsonb
+language sql stable set search_path = push, pg_temp set enable_seqscan = off set jit = off
+as $$
+  select coalesce(jsonb_agg(push.call(p_call_id, o.app) || jsonb_build_object('timeline', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'ms', t.ms, 'event', t.event, 'provider', t.provider, 'kind', t.kind, 'userId', t.user_id,
+          'attempt', t.attempt, 'status', t.status, 'reason', t.reason, 'device', t.device) order by t.ordinality), '[]')
+      from push.timeline(p_call_id, o.app) with ordinality t))
+    order by o.created_at desc), '[]')
+  from (select o.app, o.created_at from push.outbox o where o.call_id = p_call_id order by o.created_at desc limit 5) o
+$$;
+comment on function push.calls is
+  'the calls with this id, one an app, the latest five first: each as of push.call, with its timeline. p_call_id: '
+  'payload.callId';
+
+-- Who did what, and why -----------------------------------------------------------------------------------------------
+
+-- As in 0009; besides, a reason that outlives a note is written down.
+drop function push.resume_lane(text, text);
+create function push.resume_lane(app text, provider text, note text default null)
+returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+    select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
+  if resume_lane.note is not null then
+    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
+      where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+  end if;
+end
+$$;
+comment on function push.resume_lane is
+  'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in '
+  'push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+-- Rights --------------------------------------------------------------------------------------------------------------
+
+-- The service shows what operators see, and pauses lanes for those who have its ops key.
+create function push.grant_dashboard() returns text
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  if to_regrole('push_ops') is null or to_regrole('push_gateway') is null then
+    return 'missing: push_ops or push_gateway';
+  end if;
+  grant execute on function push.minutes, push.overview, push.calls, push.resume_lane, push.epoch_ms, push.length_ms
+    to push_ops;
+  if not pg_has_role('push_gateway', 'push_ops', 'member') then
+    begin
+      grant push_ops to push_gateway;
+    exception
+      -- Another database's migration does the same.
+      when unique_violation then null;
+      when insufficient_privilege then
+        raise notice '% may not grant push_ops to push_gateway: the dashboard stays empty', current_user
+          using hint = 'As an administrator: grant push_ops to push_gateway;';
+        return 'missing: grant push_ops to push_gateway';
+    end;
+  end if;
+  return 'push_gateway has what the dashboard needs';
+end
+$$;
+comment on function push.grant_dashboard is
+  'gives push_ops what the dashboard reads and does, and push_gateway the rights of push_ops; says what it did; running '
+  'it twice is harmless. For whoever owns the schema, after push.grant_roles';
+
+revoke execute on all functions in schema push from public;
+select push.grant_dashboard();
 
 """###

@@ -9,15 +9,22 @@ enum Readiness: Equatable, Sendable {
   case notReady([String])
 }
 
-/// - `GET /livez`: 200 while the process answers at all. For what restarts it.
+/// - `GET /livez`: 200 while the process answers and its event loops turn, else 503 with those that do not. For what restarts it.
 /// - `GET /readyz`: 200 while it takes calls from the outbox, else 503 with the reasons, one a line. For what routes to it or rolls
 ///   it out.
 struct HealthRoutes: OpsRoutes {
   /// Asked at each request; must answer soon.
   let readiness: @Sendable () async -> Readiness
+  /// Asked at each request: the names of event loops that do not turn.
+  var silentLoops: @Sendable () async -> [String] = { [] }
 
   func add(to router: OpsRouter) {
-    router.get("livez") { _, _ in Response.lines(.ok, ["alive"]) }
+    router.get("livez") { _, _ in
+      let silent = await silentLoops()
+      return silent.isEmpty
+        ? Response.lines(.ok, ["alive"])
+        : Response.lines(.serviceUnavailable, silent.map { "the event loop \($0) does not answer" })
+    }
     router.get("readyz") { _, _ in
       switch await readiness() {
       case .ready: Response.lines(.ok, ["ready"])

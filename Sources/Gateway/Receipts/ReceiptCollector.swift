@@ -29,7 +29,7 @@ actor ReceiptCollector {
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  private let app: String
+  let app: String
   private let receiptAfter: Nanoseconds
   private let store: any ReceiptStore
   private let read: Read

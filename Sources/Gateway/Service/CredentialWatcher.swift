@@ -1,7 +1,7 @@
 // Keys change while the gateway runs: the files that hold them are looked at, and lanes whose credentials are new rotate.
 //
 // A rotation of an APNs key changes its id as well, which stands in the configuration, so that file is read again too. Only
-// credentials are taken from it; whatever else changed takes a restart.
+// credentials and `log.level` are taken from it; whatever else changed takes a restart.
 
 import Logging
 import Queue
@@ -23,6 +23,7 @@ actor CredentialWatcher {
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
   private let source: ConfigurationFile
+  private let threshold: LogThreshold?
   private let logger: Logger
   private var factory: ProviderFactory
   private var configuration: GatewayConfiguration
@@ -33,13 +34,14 @@ actor CredentialWatcher {
 
   init(
     source: ConfigurationFile, configuration: GatewayConfiguration, factory: ProviderFactory, lanes: [Lane],
-    logger: Logger
+    threshold: LogThreshold? = nil, logger: Logger
   ) {
     self.source = source
     self.configuration = configuration
     self.factory = factory
     self.loop = factory.loop
     self.lanes = lanes
+    self.threshold = threshold
     self.logger = logger
     stamps = Self.stamps(of: configuration, source)
   }
@@ -81,7 +83,17 @@ actor CredentialWatcher {
       return
     }
     stamps = Self.stamps(of: configuration, source)
+    adjustThreshold()
     for index in lanes.indices { await renew(index) }
+  }
+
+  private func adjustThreshold() {
+    guard let threshold, threshold.level != configuration.logLevel else { return }
+    let former = threshold.level
+    // Told at the quieter of the two as well as it can be: before it gets quieter, after it gets louder.
+    threshold.level = min(former, configuration.logLevel)
+    logger.notice("The log level has changed", metadata: ["from": "\(former)", "to": "\(configuration.logLevel)"])
+    threshold.level = configuration.logLevel
   }
 
   private func renew(_ index: Int) async {

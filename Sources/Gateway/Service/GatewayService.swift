@@ -43,18 +43,31 @@ final class GatewayService: Service {
   private let configuration: GatewayConfiguration
   private let source: ConfigurationFile?
   private let logger: Logger
+  private let heartbeat: Heartbeat
+  private let threshold: LogThreshold?
   private let notifier = ServiceNotifier()
+  /// What scrapes are answered with.
+  let metrics: Metrics
   private let dispatcher = Mutex<Dispatcher?>(nil)
   private let credentials = Mutex<CredentialWatcher?>(nil)
 
-  /// - Parameter source: where `configuration` came from, to read credentials again when they change; nil for never.
-  init(configuration: GatewayConfiguration, source: ConfigurationFile? = nil, logger: Logger) {
+  /// - Parameters:
+  ///   - source: where `configuration` came from, to read it again when it or its credentials change; nil for never.
+  ///   - threshold: follows the configuration's `log.level`.
+  ///   - heartbeat: has an eye on the event loop.
+  init(
+    configuration: GatewayConfiguration, source: ConfigurationFile? = nil, logger: Logger,
+    threshold: LogThreshold? = nil, heartbeat: Heartbeat = Heartbeat()
+  ) {
     self.configuration = configuration
     self.source = source
     self.logger = logger
+    self.threshold = threshold
+    self.heartbeat = heartbeat
+    metrics = Metrics(lanes: configuration.apps.flatMap { app in app.providers.map { (app.name, $0) } })
   }
 
-  /// Reads the configuration's credentials again, now.
+  /// Reads the configuration again, now, for what changes without a restart: credentials and `log.level`.
   func reloadCredentials() async {
     await credentials.withLock { $0 }?.reload()
   }
@@ -62,13 +75,20 @@ final class GatewayService: Service {
   /// For `/readyz`.
   func readiness() async -> Readiness {
     guard let dispatcher = dispatcher.withLock({ $0 }) else { return .notReady(["the gateway is starting"]) }
+    // A loop that hangs would keep the question, too.
+    let silent = await heartbeat.silentLoops()
+    guard silent.isEmpty else { return .notReady(silent.map { "the event loop \($0) does not answer" }) }
     let obstacles = await dispatcher.obstacles
     return obstacles.isEmpty ? .ready : .notReady(obstacles)
   }
 
   func run() async throws {
     let loop = EventLoop(name: "gateway")
-    defer { loop.stop() }
+    heartbeat.watch(loop)
+    defer {
+      heartbeat.unwatch(loop)
+      loop.stop()
+    }
     let outbox = PostgresOutbox(
       options: PostgresOutbox.Options(
         url: configuration.databaseURL, name: ProcessInfo.processInfo.hostName, version: GatewayVersion.current),
@@ -112,11 +132,15 @@ final class GatewayService: Service {
     }
     if let source {
       let watcher = CredentialWatcher(
-        source: source, configuration: configuration, factory: factory, lanes: credentialed, logger: logger)
+        source: source, configuration: configuration, factory: factory, lanes: credentialed, threshold: threshold,
+        logger: logger)
       attendants.credentials = watcher
       credentials.withLock { $0 = watcher }
     }
     await attendants.start()
+    metrics.connect(
+      MetricsObserver(dispatcher: dispatcher, outbox: outbox, receipts: attendants.receipts),
+      DatabaseWatch(url: configuration.databaseURL, logger: logger))
     let names = lanes.map { "\($0.app)/\($0.kind.rawValue)" }.joined(separator: " ")
     logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
     notifier.notify(.ready, status: "serving \(names)")
@@ -131,13 +155,15 @@ final class GatewayService: Service {
     logger.notice("The gateway drains", metadata: ["seconds": "\(configuration.drainSeconds)"])
     let isDrained = await dispatcher.drain(until: outbox.loop.now + .seconds(Int64(configuration.drainSeconds)))
     await outbox.close()
+    await metrics.disconnect()
     let counters = await dispatcher.counters
     logger.notice(
       "The gateway has stopped",
       metadata: [
-        "claimed": "\(counters.claimed)", "delivered": "\(counters.delivered)", "dead": "\(counters.dead)",
-        "expired": "\(counters.expired)", "released": "\(counters.released)", "parked": "\(counters.parked)",
-        "lost_leases": "\(counters.lostLeases)", "ambiguous": "\(counters.ambiguous)",
+        "claimed": "\(counters.claimed)", "delivered": "\(counters.deliveries(.delivered))",
+        "dead": "\(counters.deliveries(.dead))", "expired": "\(counters.deliveries(.expired))",
+        "released": "\(counters.released)", "parked": "\(counters.parked)", "lost_leases": "\(counters.lostLeases)",
+        "ambiguous": "\(counters.ambiguous)",
       ])
     if !isDrained { throw Failure.notDrained }
   }

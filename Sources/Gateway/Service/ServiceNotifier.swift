@@ -1,4 +1,4 @@
-// Tells systemd how we are (sd_notify(3)): ready, stopping. Without systemd it does nothing.
+// Tells systemd how we are (sd_notify(3)): ready, alive, stopping. Without systemd it does nothing.
 
 import Foundation
 
@@ -13,6 +13,8 @@ struct ServiceNotifier: Sendable {
   enum State: String {
     case ready = "READY=1"
     case stopping = "STOPPING=1"
+    /// Restarts the time of the watchdog.
+    case watchdog = "WATCHDOG=1"
   }
 
   private let path: String?
@@ -21,7 +23,8 @@ struct ServiceNotifier: Sendable {
     path = environment["NOTIFY_SOCKET"]
   }
 
-  func notify(_ state: State, status: String) {
+  /// - Parameter status: what `systemctl status` shows from now on; nil: what it has shown.
+  func notify(_ state: State, status: String? = nil) {
     guard let path else { return }
     var address = sockaddr_un()
     address.sun_family = sa_family_t(AF_UNIX)
@@ -36,7 +39,7 @@ struct ServiceNotifier: Sendable {
     #endif
     guard socket >= 0 else { return }
     defer { close(socket) }
-    let message = Array("\(state.rawValue)\nSTATUS=\(status)\n".utf8)
+    let message = Array("\(state.rawValue)\n\(status.map { "STATUS=\($0)\n" } ?? "")".utf8)
     let length = socklen_t(MemoryLayout.offset(of: \sockaddr_un.sun_path).map { $0 + name.count } ?? 0)
     unsafe withUnsafePointer(to: &address) { pointer in
       unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in

@@ -67,6 +67,8 @@ public actor APNsProvider: PushProvider {
     sender.send(batch)
   }
 
+  public var condition: ProviderCondition { sender.condition }
+
   public func withdraw(_ tags: Set<UInt64>) {
     sender.withdraw(tags)
   }

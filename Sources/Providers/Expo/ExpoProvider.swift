@@ -73,6 +73,12 @@ public actor ExpoProvider: PushProvider {
     endTurn()
   }
 
+  public var condition: ProviderCondition {
+    var condition = ProviderCondition()
+    condition.openConnections = flights.count
+    return condition
+  }
+
   public func withdraw(_ tags: Set<UInt64>) {
     finish(queue.remove(tags), with: .refused(reason: "Withdrawn"))
   }

@@ -60,6 +60,8 @@ public actor FCMProvider: PushProvider {
     sender.send(batch)
   }
 
+  public var condition: ProviderCondition { sender.condition }
+
   public func withdraw(_ tags: Set<UInt64>) {
     sender.withdraw(tags)
   }

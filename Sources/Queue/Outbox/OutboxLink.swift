@@ -35,7 +35,13 @@ final class OutboxLink {
     self.loop = loop
   }
 
+  /// Called for each answer, with the time it took.
+  var onRoundTrip: ((PostgresStatement, Nanoseconds) -> Void)?
+
   private(set) var isUp = false
+  /// How often it came back after a loss.
+  private(set) var reconnects = 0
+  private var hasBeenUp = false
 
   /// Statements without an answer yet.
   var pendingCount: Int { channel?.pendingCount ?? 0 }
@@ -67,7 +73,10 @@ final class OutboxLink {
     guard isUp, let channel else {
       throw PostgresError(.connectionLost, "the database cannot be reached at the moment")
     }
-    return try await channel.query(statement, parameters, isolation: isolation)
+    let asked = loop.now
+    let result = try await channel.query(statement, parameters, isolation: isolation)
+    onRoundTrip?(statement, loop.now - asked)
+    return result
   }
 
   private func runSetUp() {
@@ -85,6 +94,8 @@ final class OutboxLink {
   private func didSetUp() {
     failures = 0
     isUp = true
+    if hasBeenUp { reconnects += 1 }
+    hasBeenUp = true
     onUp?()
   }
 

@@ -22,6 +22,7 @@ struct OutboxMaintenance {
     Job(statement: OutboxStatements.prune, interval: .seconds(10)),
   ]
   private var nextHeartbeat = Instant(nanoseconds: .min)
+  private var nextTally = Instant(nanoseconds: .min)
 
   /// Whether this replica holds the lock that makes it the one to do this.
   var isLeader = false
@@ -30,6 +31,15 @@ struct OutboxMaintenance {
     guard now >= nextHeartbeat else { return false }
     nextHeartbeat = now + interval
     return true
+  }
+
+  /// Whether the notes of `push.tally` are to be taken.
+  func isTallyDue(_ now: Instant) -> Bool { isLeader && now >= nextTally }
+
+  /// The notes were taken, which took `cost`: a tenth of the time at most is spent on it, also while a long transaction keeps
+  /// what is gone in its way.
+  mutating func didTally(cost: Nanoseconds, _ now: Instant) {
+    nextTally = now + max(.milliseconds(500), cost * 10)
   }
 
   /// The statements to run now, each of which is then not due for its interval.

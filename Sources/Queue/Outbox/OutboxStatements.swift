@@ -29,18 +29,19 @@ enum OutboxStatements {
     name: "claim",
     sql: """
       select lane, outbox_id, n, lease, attempt, kind, environment, platform, user_id, token, locale, app_call_kind,
-        call_id, payload, created_at, deadline_at, remaining_us, end_reason
+        call_id, payload, created_at, deadline_at, remaining_us, end_reason, traceparent
       from push.claim($1, $2, $3, $4)
       """)
 
   /// The columns of `claim`, in order.
   enum ClaimColumn: Int {
     case lane, outboxID, number, lease, attempt, kind, environment, platform, userID, token, locale, callKind
-    case callID, payload, createdAt, deadlineAt, remaining, endReason
+    case callID, payload, createdAt, deadlineAt, remaining, endReason, traceparent
   }
 
   static let settle = PostgresStatement(
     name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")
+  static let settled = PostgresStatement(name: "settled", sql: "select outbox_id, n from push.settled($1, $2, $3)")
   static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8)")
   static let invalidate = PostgresStatement(
     name: "invalidate", sql: "select push.invalidate_tokens($1, $2, $3, $4)")
@@ -80,6 +81,9 @@ enum OutboxStatements {
   static let prune = PostgresStatement(name: "prune", sql: "select push.prune()")
   static let miss = PostgresStatement(name: "miss", sql: "select push.miss()")
   static let reap = PostgresStatement(name: "reap", sql: "select push.reap()")
+  static let takeTally = PostgresStatement(
+    name: "take_tally",
+    sql: "select what, app, provider, kind, outcome, reason, untried, count, seconds from push.take_tally()")
   static let ensurePartitions = PostgresStatement(name: "ensure_partitions", sql: "select push.ensure_partitions()")
   static let dropPartitions = PostgresStatement(name: "drop_partitions", sql: "select push.drop_partitions()")
 }

@@ -44,6 +44,7 @@ public actor PostgresOutbox: OutboxStore {
   /// Our row in `push.gateways`: one life of this process, the fence on every claim.
   private var gatewayID: Int32?
   private var isAvailable = false
+  private var roundTrips = OutboxCounters()
   private var floor = ClaimFloor()
   private var databaseClock = DatabaseClock()
   private var maintenance = OutboxMaintenance()
@@ -67,6 +68,9 @@ public actor PostgresOutbox: OutboxStore {
   /// Connects and keeps connected; what happens is told through `report`, on the store's loop.
   public func open(report: @escaping @Sendable (OutboxEvent) -> Void) {
     self.report = report
+    for link in [claims, settlements, control] {
+      link.onRoundTrip = { self.roundTrips.note(.of($0), $1) }
+    }
     for link in [claims, settlements] {
       link.onUp = { self.linkIsUp() }
       link.onDown = { self.linkIsDown($0) }
@@ -181,10 +185,27 @@ public actor PostgresOutbox: OutboxStore {
       for statement in maintenance.dueJobs(now) {
         _ = try await settlements.query(statement, isolation: self)
       }
+      if maintenance.isTallyDue(loop.now) { try await takeTally() }
     } catch {
       logger.warning("Maintenance of the outbox failed; it is tried again", metadata: ["reason": "\(error)"])
     }
     if isAvailable, !isClosed { scheduleBeat(after: options.maintenance) }
+  }
+
+  private func takeTally() async throws(PostgresError) {
+    let asked = loop.now
+    let result = try await settlements.query(OutboxStatements.takeTally, isolation: self)
+    maintenance.didTally(cost: loop.now - asked, loop.now)
+    let tallies = (0..<result.rowCount).compactMap { Tally(result, $0) }
+    if !tallies.isEmpty { report?(.tallied(tallies)) }
+  }
+
+  /// What was done since the start.
+  public var counters: OutboxCounters {
+    var counters = roundTrips
+    counters.reconnects = [claims, settlements, control].reduce(0) { $0 + $1.reconnects }
+    counters.isLeader = maintenance.isLeader
+    return counters
   }
 
   // MARK: - Apps and lanes
@@ -268,6 +289,16 @@ public actor PostgresOutbox: OutboxStore {
     parameters.append(texts: ordered.map { $0.failures.json(clock) })
     parameters.append(ordered.map { $0.receiptAfter.map { Int32(clamping: $0.milliseconds) } })
     return Int(try await perform(self.settlements, OutboxStatements.settle, parameters).int64(0, 0))
+  }
+
+  public func settled(among settlements: [Settlement]) async throws(OutboxError) -> Set<DeliveryLease> {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    parameters.append(settlements.map(\.lease.outboxID))
+    parameters.append(settlements.map(\.lease.number))
+    let result = try await perform(OutboxStatements.settled, parameters)
+    let found = Set((0..<result.rowCount).map { [result.int64($0, 0), Int64(result.int32($0, 1))] })
+    return Set(settlements.map(\.lease).filter { found.contains([$0.outboxID, Int64($0.number)]) })
   }
 
   public func park(_ parkings: [Parking]) async throws(OutboxError) -> Int {
@@ -393,7 +424,9 @@ public actor PostgresOutbox: OutboxStore {
           deadlineAtMicroseconds: deadline,
           // Counted from before the question left: early by the way there, and so never late.
           deadline: asked + .microseconds(remaining),
-          endReason: result.isNull(row, Column.endReason.rawValue) ? nil : result.bytes(row, Column.endReason.rawValue))
+          endReason: result.isNull(row, Column.endReason.rawValue) ? nil : result.bytes(row, Column.endReason.rawValue),
+          traceparent: result.isNull(row, Column.traceparent.rawValue)
+            ? nil : result.bytes(row, Column.traceparent.rawValue))
       )
     }
     return deliveries

@@ -63,7 +63,7 @@ extension OperationsView {
       .init("at", "AT", .clock), .init("ms", "MS", .number), .init("event", "EVENT"), .init("provider", "PROVIDER"),
       .init("kind", "KIND", isSpare: true), .init("user_id", "USER", isSpare: true),
       .init("attempt", "ATTEMPT", .number),
-      .init("status", "STATUS", .number), .init("reason", "REASON"), .init("device", "DEVICE"),
+      .init("status", "STATUS", .number), .init("reason", "REASON"), .init("device", "DEVICE"), .init("trace_id", nil),
     ])
 
   /// $1: an app, or null for all.

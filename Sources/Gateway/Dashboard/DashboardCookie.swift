@@ -1,0 +1,27 @@
+// The cookie of a session: no script reads it, no other site makes the browser send it.
+
+internal import Runtime
+
+/// How the id of a session travels.
+struct DashboardCookie: Equatable, Sendable {
+  /// Whether the browser may send it over TLS only.
+  let isSecure: Bool
+
+  /// With `__Host-` a browser takes it from nobody but this host, over TLS.
+  var name: String { isSecure ? "__Host-push-gateway" : "push-gateway" }
+
+  /// The value of `Set-Cookie`; nil ends it.
+  func header(_ id: String?) -> String {
+    let age = id == nil ? 0 : DashboardSessions.timeToLive.milliseconds / 1000
+    return "\(name)=\(id ?? ""); Max-Age=\(age); Path=/; HttpOnly; SameSite=Strict" + (isSecure ? "; Secure" : "")
+  }
+
+  /// The id in a `Cookie` header.
+  func id(in header: String?) -> String? {
+    for pair in (header ?? "").split(separator: ";") {
+      let parts = pair.drop { $0 == " " }.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+      if parts.count == 2, parts[0] == name, !parts[1].isEmpty { return String(parts[1]) }
+    }
+    return nil
+  }
+}

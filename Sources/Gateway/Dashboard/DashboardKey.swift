@@ -1,0 +1,47 @@
+// The ops key: a file with one long random word, read at each login, so that another one takes no restart.
+
+internal import Runtime
+
+/// What opens the dashboard's buttons.
+struct DashboardKey: Sendable {
+  /// The key's file cannot serve; says why, without the key.
+  struct Fault: Error, CustomStringConvertible {
+    let description: String
+  }
+
+  static let lengthMin = 32
+
+  let file: String
+
+  /// SHA-256 of the key.
+  func digest() throws(Fault) -> [UInt8] {
+    let bytes: [UInt8]
+    do {
+      bytes = try SecretFile.read(file)
+    } catch {
+      throw Fault(description: "\(error)")
+    }
+    let word = Self.trimmed(bytes)
+    guard word.count >= Self.lengthMin else {
+      throw Fault(
+        description:
+          "\(file): must hold a key of at least \(Self.lengthMin) characters, such as "
+          + "openssl rand -hex 32 makes")
+    }
+    return SHA256.digest(word)
+  }
+
+  /// What was typed, ready to be compared.
+  static func digest(ofShown key: String) -> [UInt8] { SHA256.digest(trimmed(Array(key.utf8))) }
+
+  /// Compares every byte, however early the first difference is.
+  static func equal(_ left: [UInt8], _ right: [UInt8]) -> Bool {
+    guard left.count == right.count else { return false }
+    return zip(left, right).reduce(UInt8(0)) { $0 | ($1.0 ^ $1.1) } == 0
+  }
+
+  private static func trimmed(_ bytes: [UInt8]) -> [UInt8] {
+    let isSpace: (UInt8) -> Bool = { $0 == 0x20 || 0x09...0x0D ~= $0 }
+    return Array(bytes.drop(while: isSpace).reversed().drop(while: isSpace).reversed())
+  }
+}

@@ -1,0 +1,20 @@
+// What a log line looks like.
+
+import ArgumentParser
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// For people or for programs.
+enum LogFormat: String, CaseIterable, Sendable, ExpressibleByArgument {
+  /// One JSON object a line.
+  case json
+  /// Time, level, message, `key=value`.
+  case text
+
+  /// Text where somebody reads along, JSON where a program collects lines.
+  static var ofStandardError: LogFormat { isatty(STDERR_FILENO) == 1 ? .text : .json }
+}

@@ -1,0 +1,103 @@
+// Where log lines go. Whoever logs only appends to memory: a reader that has stopped reading (a full pipe, a stuck
+// collector) must not keep a phone from ringing.
+
+import Dispatch
+import Runtime
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// Writes lines to a descriptor, in their order, on a thread of its own.
+final class LogOutput: Sendable {
+  /// What may wait to be written. Lines beyond it are lost, and how many is said as soon as there is room.
+  static let waitingMaxBytes = 4 << 20
+
+  private struct State {
+    var waiting: [UInt8] = []
+    var lost = 0
+    var isWriting = false
+  }
+
+  private let descriptor: Int32
+  private let waitingMaxBytes: Int
+  private let noteOfLost: @Sendable (Int) -> [UInt8]
+  private let state = Mutex(State())
+  private let queue = DispatchQueue(label: "push-gateway.log")
+
+  /// - Parameters:
+  ///   - descriptor: stays the caller's to close.
+  ///   - noteOfLost: a line that says how many lines are missing before it.
+  init(
+    descriptor: Int32 = STDERR_FILENO, waitingMaxBytes: Int = LogOutput.waitingMaxBytes,
+    noteOfLost: @escaping @Sendable (Int) -> [UInt8]
+  ) {
+    self.descriptor = descriptor
+    self.waitingMaxBytes = waitingMaxBytes
+    self.noteOfLost = noteOfLost
+  }
+
+  /// Takes a line with its line break. Never waits.
+  func write(_ line: [UInt8]) {
+    let mustStart = state.withLock { state in
+      guard state.waiting.count + line.count <= waitingMaxBytes else {
+        state.lost += 1
+        return false
+      }
+      state.waiting += line
+      defer { state.isWriting = true }
+      return !state.isWriting
+    }
+    if mustStart { queue.async { self.drain() } }
+  }
+
+  /// Returns when everything that was logged until now is written, or after `seconds`.
+  func flush(seconds: Int = 2) {
+    let isDone = DispatchSemaphore(value: 0)
+    queue.async { isDone.signal() }
+    _ = isDone.wait(timeout: .now() + .seconds(seconds))
+  }
+
+  /// Writes until nothing waits any more.
+  private func drain() {
+    while let bytes = take() { writeAll(bytes) }
+  }
+
+  private func take() -> [UInt8]? {
+    let (bytes, lost): ([UInt8], Int) = state.withLock { state in
+      if state.waiting.isEmpty, state.lost == 0 { state.isWriting = false }
+      defer {
+        state.waiting = []
+        state.lost = 0
+      }
+      return (state.waiting, state.lost)
+    }
+    if bytes.isEmpty, lost == 0 { return nil }
+    return lost == 0 ? bytes : bytes + noteOfLost(lost)
+  }
+
+  /// A line is not torn but where the system tears it; what cannot be written at all is given up.
+  private func writeAll(_ bytes: [UInt8]) {
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      let count = unsafe rest.withUnsafeBytes { buffer in
+        #if canImport(Glibc)
+        unsafe Glibc.write(descriptor, buffer.baseAddress, buffer.count)
+        #else
+        unsafe Darwin.write(descriptor, buffer.baseAddress, buffer.count)
+        #endif
+      }
+      if count > 0 {
+        rest = rest.dropFirst(count)
+      } else if count < 0, errno == EAGAIN {
+        var wanted = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+        _ = unsafe poll(&wanted, 1, -1)
+      } else if count == 0 || errno != EINTR {
+        return
+      }
+    }
+  }
+}

@@ -1,0 +1,134 @@
+// The families of what this replica has counted.
+
+import Providers
+import Queue
+import Runtime
+
+extension ExpositionWriter {
+  mutating func write(attemptsAndDeliveries counters: DispatcherCounters) {
+    let lanes = counters.lanes.filter { !$0.isSilent }
+    family(
+      "push_gateway_attempts_total", .counter, "Answers to tries, by what the provider said; a lost answer is unknown")
+    for lane in lanes { sample(lane.attempts, { "\($0)" }, of: lane) }
+    family("push_gateway_deliveries_total", .counter, "Deliveries that have ended: the rows of push.delivery_history")
+    for lane in lanes { sample(lane.deliveries, \.word, of: lane) }
+    sample(
+      "push_gateway_enqueue_to_send_seconds", "From the commit of a call until the first request of a delivery left",
+      lanes,
+      \.enqueueToSend)
+    sample("push_gateway_send_to_answer_seconds", "From a request until its answer", lanes, \.sendToAnswer)
+    sample(
+      "push_gateway_enqueue_to_answer_seconds", "From the commit of a call until the provider took a push over", lanes,
+      \.enqueueToAnswer)
+    sample(
+      "push_gateway_ambiguous_total", "Tries without an answer: the phone may have got them or not", lanes, \.ambiguous)
+    sample(
+      "push_gateway_expired_before_send_total", "Deliveries whose deadline passed before any request of theirs left",
+      lanes,
+      \.expiredBeforeSend)
+    sample("push_gateway_invalidated_tokens_total", "Tokens found dead", lanes, \.invalidatedTokens)
+    sample(
+      "push_gateway_quarantined_tokens_total", "Tokens called dead while the lane's invalidation is on hold", lanes,
+      \.quarantinedTokens)
+    family("push_gateway_circuit_openings_total", .counter, "How often a lane's circuit opened")
+    for lane in lanes {
+      for reason in LaneCounters.OpeningReason.allCases {
+        sample(
+          lane.circuitOpenings[reason] ?? 0,
+          ["app": lane.app, "provider": lane.provider.rawValue, "reason": reason.rawValue])
+      }
+    }
+  }
+
+  mutating func write(apps snapshot: MetricsSnapshot) {
+    let apps = snapshot.counters.apps.filter { !$0.isSilent }
+    family("push_gateway_calls_total", .counter, "Calls enqueued, as the leader counts them")
+    for app in apps { sample(app.calls, ["app": app.app]) }
+    family("push_gateway_missed_calls_total", .counter, "Missed calls announced to users, as the leader counts them")
+    for app in apps {
+      sample(app.missedByDeadline, ["app": app.app, "reason": "deadline"])
+      sample(app.missedByEnd, ["app": app.app, "reason": "ended"])
+    }
+    family(
+      "push_gateway_time_to_ring_seconds", .histogram,
+      "From the commit of a call until a phone said that it rings, as the leader counts it")
+    for app in apps { sample(app.timeToRing, ["app": app.app]) }
+    family("push_gateway_receipts_lost_total", .counter, "Expo tickets whose receipts did not come within 24 hours")
+    for app in apps where app.app != DispatcherCounters.unknownApp {
+      sample(snapshot.lostReceipts[app.app] ?? 0, ["app": app.app])
+    }
+  }
+
+  mutating func write(outbox snapshot: MetricsSnapshot) {
+    family("push_gateway_settlement_batch_size", .histogram, "How many results were written to the outbox at a time")
+    sample(snapshot.counters.settlementBatches)
+    family(
+      "push_gateway_settlement_lag_seconds", .histogram, "From a provider's answer until it was written to the outbox")
+    sample(snapshot.counters.settlementLag)
+    family(
+      "push_gateway_settlement_lost_total", .counter, "Results dropped because their lease had gone to another replica")
+    sample(snapshot.counters.lostLeases)
+    family("push_gateway_postgres_round_trip_seconds", .histogram, "From a statement until its answer")
+    for trip in OutboxCounters.RoundTrip.allCases {
+      sample(snapshot.outbox.roundTrips[trip] ?? Histogram(.latency), ["kind": trip.rawValue])
+    }
+    family("push_gateway_postgres_reconnects_total", .counter, "Connections to Postgres made anew after a loss")
+    sample(snapshot.outbox.reconnects)
+    family("push_gateway_leader", .gauge, "1 on the replica that does the maintenance")
+    sample(snapshot.outbox.isLeader)
+  }
+
+  // MARK: - Helpers
+
+  private mutating func sample<Outcome>(
+    _ counts: OutcomeCounts<Outcome>, _ word: (Outcome) -> String, of lane: LaneCounters
+  ) {
+    for kind in DeliveryKind.allCases {
+      for outcome in Outcome.allCases {
+        for (index, reason) in lane.reasons.words.enumerated() {
+          let count = counts[kind, outcome, reason: index]
+          guard count > 0 || index == 0 else { continue }
+          sample(
+            count,
+            [
+              "app": lane.app, "provider": lane.provider.rawValue, "kind": kind.word, "outcome": word(outcome),
+              "reason": reason,
+            ])
+        }
+      }
+    }
+  }
+
+  private mutating func sample(
+    _ name: String, _ help: String, _ lanes: [LaneCounters], _ histograms: (LaneCounters) -> [Histogram]
+  ) {
+    family(name, .histogram, help)
+    for lane in lanes {
+      for (kind, histogram) in zip(DeliveryKind.allCases, histograms(lane)) {
+        sample(histogram, ["app": lane.app, "provider": lane.provider.rawValue, "kind": kind.word])
+      }
+    }
+  }
+
+  private mutating func sample(
+    _ name: String, _ help: String, _ lanes: [LaneCounters], _ count: (LaneCounters) -> Int
+  ) {
+    family(name, .counter, help)
+    for lane in lanes { sample(count(lane), ["app": lane.app, "provider": lane.provider.rawValue]) }
+  }
+}
+
+extension LaneCounters {
+  /// Nothing to tell: of unknown apps nothing was ever seen.
+  fileprivate var isSilent: Bool {
+    app == DispatcherCounters.unknownApp && invalidatedTokens == 0 && quarantinedTokens == 0
+      && DeliveryOutcome.allCases.allSatisfy { deliveries.total(of: $0) == 0 }
+  }
+}
+
+extension AppCounters {
+  fileprivate var isSilent: Bool {
+    app == DispatcherCounters.unknownApp && calls == 0 && missedByDeadline == 0 && missedByEnd == 0
+      && timeToRing.count == 0
+  }
+}

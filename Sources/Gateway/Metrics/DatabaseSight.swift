@@ -1,0 +1,37 @@
+// What only the database can see: how much is owed and how old it is, which lanes are paused, who is alive.
+
+import Queue
+
+/// One look at the database: the rows of `push.observe`.
+struct DatabaseSight: Sendable, Equatable {
+  /// What a row is of.
+  struct Key: Hashable, Sendable {
+    var what: String
+    var app = ""
+    var provider = ""
+    var kind: Int16 = -1
+    var state: Int16 = -1
+  }
+
+  /// `push.delivery.state`, as views and metrics say it.
+  static let states = ["ready", "claimed", "waiting"]
+
+  private(set) var values: [Key: Double] = [:]
+
+  init(_ result: PostgresResult) {
+    for row in 0..<result.rowCount {
+      let key = Key(
+        what: result.text(row, 0), app: result.text(row, 1), provider: result.text(row, 2),
+        kind: result.isNull(row, 3) ? -1 : result.int16(row, 3),
+        state: result.isNull(row, 4) ? -1 : result.int16(row, 4))
+      values[key] = result.double(row, 5)
+    }
+  }
+
+  /// Zero where there is no row.
+  func value(
+    _ what: String, app: String = "", provider: String = "", kind: Int16 = -1, state: Int16 = -1
+  ) -> Double {
+    values[Key(what: what, app: app, provider: provider, kind: kind, state: state)] ?? 0
+  }
+}

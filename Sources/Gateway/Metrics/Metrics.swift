@@ -1,0 +1,94 @@
+// The exposition: a copy from the gateway's loop, a look at the database, and all of it as text.
+
+import Logging
+import Queue
+import Runtime
+import Synchronization
+
+/// Answers scrapes for one gateway, from its start to its end.
+final class Metrics: Sendable {
+  private struct Sources {
+    var observer: MetricsObserver
+    var database: DatabaseWatch
+  }
+
+  private struct State {
+    /// Nil while the gateway does not run: then there is nothing to hop to.
+    var sources: Sources?
+    var scrapes = 0
+    var onLastScrape: CheckedContinuation<Void, Never>?
+    var snapshot: MetricsSnapshot
+  }
+
+  private let lanes: [(app: String, provider: ProviderKind)]
+  private let clock: any GatewayClock
+  private let state: Mutex<State>
+
+  /// - Parameter lanes: the configured ones, in the dispatcher's order: their series exist from the start.
+  init(lanes: [(app: String, provider: ProviderKind)], clock: any GatewayClock = SystemClock()) {
+    self.lanes = lanes
+    self.clock = clock
+    state = Mutex(State(snapshot: MetricsSnapshot(lanes: lanes)))
+  }
+
+  /// From now on there is something to see.
+  func connect(_ observer: MetricsObserver, _ database: DatabaseWatch) {
+    state.withLock { $0.sources = Sources(observer: observer, database: database) }
+  }
+
+  /// The gateway's loop is about to end: from now on scrapes are told what is seen last.
+  func disconnect() async {
+    let sources = state.withLock { state in
+      defer { state.sources = nil }
+      return state.sources
+    }
+    guard let sources else { return }
+    await withCheckedContinuation { continuation in
+      let isOver = state.withLock { state in
+        if state.scrapes > 0 { state.onLastScrape = continuation }
+        return state.scrapes == 0
+      }
+      if isOver { continuation.resume() }
+    }
+    await remember(sources.observer.snapshot())
+    await sources.database.close()
+  }
+
+  /// All series as text.
+  ///
+  /// - Parameter readiness: what `/readyz` would say now.
+  func exposition(_ format: ExpositionFormat, readiness: Readiness) async -> [UInt8] {
+    let sight = await look()
+    let snapshot = state.withLock { $0.snapshot }
+    var writer = ExpositionWriter(format)
+    writer.write(attemptsAndDeliveries: snapshot.counters)
+    writer.write(apps: snapshot)
+    writer.write(lanes: snapshot, wallMilliseconds: clock.wallMilliseconds())
+    writer.write(outbox: snapshot)
+    if let sight { writer.write(sight, lanes) }
+    writer.write(isReady: readiness == .ready, version: GatewayVersion.current)
+    if let process = ProcessStatistics() { writer.write(process) }
+    return writer.finish()
+  }
+
+  /// Sees how everything is, where there is something to see; returns what the database shows.
+  private func look() async -> DatabaseSight? {
+    let sources = state.withLock { state in
+      if state.sources != nil { state.scrapes += 1 }
+      return state.sources
+    }
+    guard let sources else { return nil }
+    let sight = await sources.database.sight()
+    await remember(sources.observer.snapshot())
+    let onLastScrape = state.withLock { state in
+      state.scrapes -= 1
+      guard state.scrapes == 0 else { return nil as CheckedContinuation<Void, Never>? }
+      defer { state.onLastScrape = nil }
+      return state.onLastScrape
+    }
+    onLastScrape?.resume()
+    return sight
+  }
+
+  private func remember(_ snapshot: MetricsSnapshot) { state.withLock { $0.snapshot = snapshot } }
+}

@@ -1,0 +1,19 @@
+// Where Prometheus asks.
+
+import Hummingbird
+
+/// `GET /metrics`: every series, as Prometheus text or, for whoever prefers it, OpenMetrics.
+struct MetricsRoutes: OpsRoutes {
+  let metrics: Metrics
+  /// What `/readyz` says.
+  let readiness: @Sendable () async -> Readiness
+
+  func add(to router: OpsRouter) {
+    router.get("metrics") { request, _ in
+      let format = ExpositionFormat(accept: request.headers[.accept])
+      return Response(
+        status: .ok, headers: [.contentType: format.contentType, .cacheControl: "no-store"],
+        body: ResponseBody(byteBuffer: ByteBuffer(bytes: await metrics.exposition(format, readiness: readiness()))))
+    }
+  }
+}

@@ -1,0 +1,111 @@
+// The families of how things are: lanes and their connections here, what is owed in the database, the process.
+
+import Providers
+import Queue
+import Runtime
+
+extension ExpositionWriter {
+  mutating func write(lanes snapshot: MetricsSnapshot, wallMilliseconds: Int64) {
+    let lanes = zip(snapshot.counters.lanes, snapshot.lanes).map {
+      (app: $0.app, provider: $0.provider.rawValue, now: $1)
+    }
+
+    func each(_ write: (_ app: String, _ provider: String, MetricsSnapshot.Lane) -> Void) {
+      for lane in lanes { write(lane.app, lane.provider, lane.now) }
+    }
+    family("push_gateway_connections", .gauge, "Connections to the provider; of Expo, requests under way")
+    each {
+      sample($2.provider.openConnections, ["app": $0, "provider": $1, "state": "open"])
+      sample($2.provider.connectingConnections, ["app": $0, "provider": $1, "state": "connecting"])
+    }
+    family("push_gateway_goaways_total", .counter, "GOAWAY frames from the provider, by error code")
+    each { app, provider, lane in
+      for reason in ProviderReasons.goAways {
+        sample(lane.provider.goAways[reason] ?? 0, ["app": app, "provider": provider, "reason": reason])
+      }
+    }
+    family("push_gateway_provider_token_age_seconds", .gauge, "Age of the token that proves to the provider who we are")
+    each {
+      let age = $2.provider.tokenIssuedAtMilliseconds.map { Double(wallMilliseconds - $0) / 1000 } ?? 0
+      sample(max(0, age), ["app": $0, "provider": $1])
+    }
+    family("push_gateway_clock_skew_seconds", .gauge, "How far the provider's clock is ahead of ours")
+    each { sample($2.clockSkew.seconds, ["app": $0, "provider": $1]) }
+    family("push_gateway_lane_in_flight", .gauge, "Deliveries that the replica holds")
+    each { sample($2.condition.inFlight, ["app": $0, "provider": $1]) }
+    family("push_gateway_lane_window", .gauge, "The most deliveries it may hold")
+    each { sample($2.condition.window, ["app": $0, "provider": $1]) }
+    family("push_gateway_lane_capacity", .gauge, "How many its connections could carry; 0 while none is usable")
+    each { sample($2.condition.capacity, ["app": $0, "provider": $1]) }
+    family("push_gateway_lane_circuit", .gauge, "1 for the state that the lane's circuit is in")
+    each { app, provider, lane in
+      for state in LaneCircuit.State.words {
+        sample(lane.condition.circuit.word == state, ["app": app, "provider": provider, "state": state])
+      }
+    }
+    family("push_gateway_lane_throttled_seconds", .gauge, "For how long the lane sends nothing at least")
+    each { sample($2.condition.wait.seconds, ["app": $0, "provider": $1]) }
+  }
+
+  /// What the database shows of the configured lanes.
+  mutating func write(_ sight: DatabaseSight, _ lanes: [(app: String, provider: ProviderKind)]) {
+    let lanes = lanes.map { (app: $0.app, provider: $0.provider.rawValue) }
+    var seen: Set<String> = []
+    let apps = lanes.map(\.app).filter { seen.insert($0).inserted }
+    family("push_gateway_pending", .gauge, "Deliveries owed, of all replicas")
+    for (app, provider) in lanes {
+      for kind in DeliveryKind.allCases {
+        for (state, word) in DatabaseSight.states.enumerated() {
+          let count = sight.value(
+            "pending", app: app, provider: provider, kind: Int16(kind.rawValue), state: Int16(state))
+          sample(Int(count), ["app": app, "provider": provider, "kind": kind.word, "state": word])
+        }
+      }
+    }
+    family(
+      "push_gateway_oldest_ready_seconds", .gauge, "Age of the oldest delivery that could be sent; 0: there is none")
+    for (app, provider) in lanes {
+      for kind in DeliveryKind.allCases {
+        sample(
+          sight.value("oldest_ready", app: app, provider: provider, kind: Int16(kind.rawValue), state: 0),
+          ["app": app, "provider": provider, "kind": kind.word])
+      }
+    }
+    family("push_gateway_lane_paused", .gauge, "1 while ops have paused the lane")
+    for (app, provider) in lanes {
+      sample(sight.value("paused", app: app, provider: provider) > 0, ["app": app, "provider": provider])
+    }
+    family("push_gateway_invalidation_held", .gauge, "1 while dead tokens of the lane are quarantined")
+    for (app, provider) in lanes {
+      sample(sight.value("held", app: app, provider: provider) > 0, ["app": app, "provider": provider])
+    }
+    family("push_gateway_receipts_pending", .gauge, "Expo tickets whose receipts are still to be read")
+    for app in apps { sample(Int(sight.value("receipts_pending", app: app)), ["app": app]) }
+    family("push_gateway_receipts_overdue", .gauge, "Of these, those due for a minute, or asked for in vain")
+    for app in apps { sample(Int(sight.value("receipts_overdue", app: app)), ["app": app]) }
+    family("push_gateway_replicas_alive", .gauge, "Replicas that the database has heard of lately")
+    sample(Int(sight.value("replicas_alive")))
+  }
+
+  mutating func write(isReady: Bool, version: String) {
+    family("push_gateway_ready", .gauge, "1 while /readyz says so")
+    sample(isReady)
+    family("push_gateway_build_info", .gauge, "1, with the version of the program")
+    sample(1, ["version": version])
+  }
+
+  mutating func write(_ process: ProcessStatistics) {
+    family("process_cpu_seconds_total", .counter, "User and system CPU time spent")
+    sample(process.cpuSeconds)
+    family("process_resident_memory_bytes", .gauge, "Resident memory")
+    sample(process.residentBytes)
+    family("process_virtual_memory_bytes", .gauge, "Virtual memory")
+    sample(process.virtualBytes)
+    family("process_open_fds", .gauge, "Open file descriptors")
+    sample(process.openDescriptors)
+    family("process_max_fds", .gauge, "The most file descriptors that may be open")
+    sample(process.maxDescriptors)
+    family("process_start_time_seconds", .gauge, "When the process started, in seconds since 1970")
+    sample(process.startSeconds)
+  }
+}

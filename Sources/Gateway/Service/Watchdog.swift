@@ -1,0 +1,45 @@
+// systemd's watchdog (sd_watchdog_enabled(3)): it restarts us when we stop telling it that we are alive, and we tell it
+// only while the event loops beat.
+
+import Foundation
+import Logging
+import ServiceLifecycle
+
+/// Tells systemd at half the time it gives us that we live.
+struct Watchdog: Service {
+  private let heartbeat: Heartbeat
+  private let notifier: ServiceNotifier
+  private let interval: Duration
+  private let logger: Logger
+
+  /// Nil when no watchdog waits for this process.
+  init?(
+    _ heartbeat: Heartbeat, notifier: ServiceNotifier = ServiceNotifier(), logger: Logger,
+    environment: [String: String] = ProcessInfo.processInfo.environment
+  ) {
+    guard let microseconds = environment["WATCHDOG_USEC"].flatMap({ Int64($0) }), microseconds > 1 else { return nil }
+    if let process = environment["WATCHDOG_PID"], process != "\(ProcessInfo.processInfo.processIdentifier)" {
+      return nil
+    }
+    self.heartbeat = heartbeat
+    self.notifier = notifier
+    interval = .microseconds(microseconds / 2)
+    self.logger = logger
+  }
+
+  func run() async {
+    await cancelWhenGracefulShutdown {
+      while !Task.isCancelled {
+        let silent = await heartbeat.silentLoops(within: min(Heartbeat.patience, interval / 2))
+        if silent.isEmpty {
+          notifier.notify(.watchdog)
+        } else {
+          logger.critical(
+            "An event loop does not answer: the watchdog is not fed",
+            metadata: ["loops": "\(silent.joined(separator: " "))"])
+        }
+        try? await Task.sleep(for: interval)
+      }
+    }
+  }
+}

@@ -1,0 +1,16 @@
+// How a provider's connections are, for metrics.
+
+/// Connections, goodbyes and credentials of one provider.
+public struct ProviderCondition: Sendable, Equatable {
+  /// Connections that carry requests, those that finish their last ones included. Of Expo: requests under way, for its
+  /// connections are libcurl's.
+  public var openConnections = 0
+  /// Connections being made.
+  public var connectingConnections = 0
+  /// GOAWAY frames of the server, by reason (`ProviderReasons.goAways`), since the start.
+  public var goAways: [String: Int] = [:]
+  /// When the token in use was issued, in milliseconds since 1970; nil while there is none, and where there never is.
+  public var tokenIssuedAtMilliseconds: Int64?
+
+  public init() {}
+}

@@ -1,0 +1,27 @@
+// What the outbox's connections did since they were opened, for metrics.
+
+internal import Runtime
+
+/// Running totals of one `PostgresOutbox`.
+public struct OutboxCounters: Sendable {
+  /// What a round trip was for.
+  public enum RoundTrip: String, Sendable, CaseIterable {
+    case claim, settle, park, release, other
+
+    static func of(_ statement: PostgresStatement) -> RoundTrip { RoundTrip(rawValue: statement.name) ?? .other }
+  }
+
+  /// From a statement to its answer.
+  public private(set) var roundTrips = Dictionary(
+    uniqueKeysWithValues: RoundTrip.allCases.map { ($0, Histogram(.latency)) })
+  /// Connections made anew after a loss.
+  public internal(set) var reconnects = 0
+  /// Whether this replica does the maintenance.
+  public internal(set) var isLeader = false
+
+  public init() {}
+
+  mutating func note(_ roundTrip: RoundTrip, _ duration: Nanoseconds) {
+    roundTrips[roundTrip]?.observe(duration)
+  }
+}

@@ -1,0 +1,67 @@
+// What SQL did by itself: notes of push.tally, added up, on their way into the leader's counters.
+
+public import Runtime
+
+/// So many of one thing that no gateway saw.
+public struct Tally: Sendable, Equatable {
+  public enum Event: Sendable, Equatable {
+    /// Deliveries of the lane that the end of their call, or their deadline, ended.
+    ///
+    /// - isUntried: no try of them was ever made.
+    case ended(DeliveryKind, DeliveryOutcome, reason: String, isUntried: Bool)
+    /// Calls enqueued.
+    case enqueued
+    /// Missed calls announced: at the deadline, or because the call ended.
+    case missed(isDeadline: Bool)
+    /// A phone said that it rings, so long after the call was enqueued.
+    case rang(after: Nanoseconds)
+    /// Tokens of the lane that are newly dead.
+    case invalidated
+    /// Tokens of the lane that were called dead while its invalidation is on hold.
+    case quarantined
+  }
+
+  public var event: Event
+  public var app: String
+  /// The lane's provider; nil where the app as a whole is meant.
+  public var provider: String?
+  public var count: Int
+
+  public init(_ event: Event, app: String, provider: String? = nil, count: Int = 1) {
+    self.event = event
+    self.app = app
+    self.provider = provider
+    self.count = count
+  }
+}
+
+extension Tally {
+  /// The columns of `OutboxStatements.takeTally`, in order.
+  private enum Column: Int {
+    case what, app, provider, kind, outcome, reason, untried, count, seconds
+  }
+
+  /// A row of `push.take_tally`; nil for what this version does not know.
+  init?(_ result: PostgresResult, _ row: Int) {
+    func text(_ column: Column) -> String { result.text(row, column.rawValue) }
+    let event: Event
+    switch text(.what) {
+    case "ended":
+      guard let kind = DeliveryKind(rawValue: UInt8(clamping: result.int16(row, Column.kind.rawValue))),
+        let outcome = DeliveryOutcome(rawValue: UInt8(clamping: result.int16(row, Column.outcome.rawValue)))
+      else { return nil }
+      event = .ended(
+        kind, outcome, reason: text(.reason), isUntried: result.bool(row, Column.untried.rawValue))
+    case "enqueued": event = .enqueued
+    case "missed": event = .missed(isDeadline: text(.reason) == "deadline")
+    case "rang":
+      event = .rang(after: Nanoseconds(Int64(min(result.double(row, Column.seconds.rawValue), 1e6) * 1e9)))
+    case "invalidated": event = .invalidated
+    case "quarantined": event = .quarantined
+    default: return nil
+    }
+    self.init(
+      event, app: text(.app), provider: result.isNull(row, Column.provider.rawValue) ? nil : text(.provider),
+      count: Int(result.int64(row, Column.count.rawValue)))
+  }
+}

@@ -1,0 +1,111 @@
+// The dashboard alone for a test: a database of its own, an ops server in this process, and a client that sends any bytes.
+
+import Foundation
+import Logging
+import ServiceLifecycle
+import TestSupport
+
+@testable import Gateway
+
+/// A running dashboard.
+struct DashboardHarness {
+  static let key = "an-ops-key-of-more-than-thirty-two-characters"
+
+  let database: TestDatabase
+  let port: Int
+  /// Holds the key.
+  let keyFile: String
+
+  /// What a browser keeps of a session.
+  struct Visitor {
+    var cookie: String
+    var token: String
+
+    init(cookie: String, token: String) {
+      self.cookie = cookie
+      self.token = token
+    }
+
+    /// - Parameter answer: to a login.
+    init(_ answer: APIAnswer) {
+      cookie = answer.headers["set-cookie"]?.split(separator: ";").first.map(String.init) ?? ""
+      token = answer.json["token"] as? String ?? ""
+    }
+  }
+
+  /// Starts it, runs `body`, and stops it.
+  static func with(hasKey: Bool = true, hosts: [String] = [], _ body: (DashboardHarness) async throws -> Void)
+    async throws
+  {
+    let keyFile = FileManager.default.temporaryDirectory.appending(path: "ops-key-\(UUID().uuidString)").path
+    try Data((key + "\n").utf8).write(to: URL(fileURLWithPath: keyFile))
+    defer { try? FileManager.default.removeItem(atPath: keyFile) }
+    try await TestDatabase.with { database in
+      var logger = Logger(label: "dashboard", factory: { StreamLogHandler.standardError(label: $0) })
+      logger.logLevel = .critical
+      let listener = GatewayConfiguration.Listener(host: "127.0.0.1", port: 0)
+      let dashboard = Dashboard(
+        settings: GatewayConfiguration.Dashboard(opsKeyFile: hasKey ? keyFile : nil, hosts: hosts), listener: listener,
+        databaseURL: database.url, logger: logger)
+      let (ports, listening) = AsyncStream.makeStream(of: Int.self)
+      let server = OpsServer(
+        listener: listener, logger: logger, routes: [HealthRoutes { .ready }, dashboard],
+        onListening: { listening.yield($0) })
+      let group = ServiceGroup(services: [dashboard, server], logger: logger)
+      try await withThrowingTaskGroup(of: Void.self) { tasks in
+        tasks.addTask {
+          defer { listening.finish() }
+          try await group.run()
+        }
+        guard let port = await ports.first(where: { _ in true }) else { return try await tasks.waitForAll() }
+        do {
+          try await body(DashboardHarness(database: database, port: port, keyFile: keyFile))
+        } catch {
+          await group.triggerGracefulShutdown()
+          throw error
+        }
+        await group.triggerGracefulShutdown()
+        try await tasks.waitForAll()
+      }
+    }
+  }
+
+  /// Sends one request, as our page would: with `Host`, and for a POST with `Origin`.
+  ///
+  /// - Parameters:
+  ///   - host: nil for the listener's own.
+  ///   - headers: lines to add.
+  func send(
+    _ method: String, _ path: String, _ body: String? = nil, host: String? = nil, origin: String? = nil,
+    headers: [String] = []
+  ) async throws -> APIAnswer {
+    let host = host ?? "127.0.0.1:\(port)"
+    var lines = ["\(method) \(path) HTTP/1.1", "Host: \(host)", "Connection: close"] + headers
+    if method == "POST" { lines.append("Origin: \(origin ?? "http://\(host)")") }
+    if let body { lines += ["Content-Type: application/json", "Content-Length: \(body.utf8.count)"] }
+    let socket = try TestSocket(port: port)
+    defer { socket.close() }
+    return APIAnswer(await socket.exchange(Array((lines.joined(separator: "\r\n") + "\r\n\r\n" + (body ?? "")).utf8)))
+  }
+
+  func get(_ path: String, headers: [String] = []) async throws -> APIAnswer {
+    try await send("GET", path, headers: headers)
+  }
+
+  /// Logs in with the key.
+  func logIn() async throws -> Visitor {
+    Visitor(try await send("POST", "/ui/session", #"{"key": "\#(Self.key)"}"#))
+  }
+
+  /// Pauses or resumes FCM of the app `porteiro`.
+  func switchLane(
+    _ visitor: Visitor?, paused: Bool = true, note: String = "why", origin: String? = nil, token: String? = nil,
+    headers: [String] = []
+  ) async throws -> APIAnswer {
+    var headers = headers
+    if let visitor { headers += ["Cookie: other=1; \(visitor.cookie)", "X-CSRF-Token: \(token ?? visitor.token)"] }
+    return try await send(
+      "POST", "/ui/lanes", #"{"app": "porteiro", "provider": "fcm", "paused": \#(paused), "note": "\#(note)"}"#,
+      origin: origin, headers: headers)
+  }
+}

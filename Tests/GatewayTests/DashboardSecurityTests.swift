@@ -1,0 +1,236 @@
+// Who may do what at the dashboard: hosts, sessions, other sites, and the ops key.
+
+import Foundation
+import Logging
+import Runtime
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite(.timeLimit(.minutes(2))) struct DashboardSecurityTests {
+  // MARK: - Hosts
+
+  @Test func `only its own names are answered, against DNS rebinding`() {
+    let loopback = DashboardHosts(listener: .init(host: "127.0.0.1", port: 8080), names: ["Push.Example.com"])
+    for host in [
+      "127.0.0.1:8080", "localhost:9", "LOCALHOST", "[::1]:8080", "push.example.com", "push.example.com:443",
+    ] {
+      #expect(loopback.allows(authority: host), "\(host)")
+    }
+    for host in [
+      nil, "", "evil.example", "127.0.0.1.evil.example", "10.0.0.7:8080", "localhost:x", "localhost:", "[::1",
+      "push.example.com.", "push.example.com@evil.example",
+    ] {
+      #expect(!loopback.allows(authority: host), "\(host ?? "nil")")
+    }
+    let everywhere = DashboardHosts(listener: .init(host: "0.0.0.0", port: 8080), names: [])
+    #expect(everywhere.allows(authority: "10.0.0.7:8080") && everywhere.allows(authority: "[fd00::1]:8080"))
+    #expect(!everywhere.allows(authority: "evil.example:8080") && !everywhere.allows(authority: "1.2.3.4.evil.example"))
+    #expect(loopback.isLoopback && !everywhere.isLoopback)
+    #expect(DashboardHosts(listener: .init(host: "::1", port: 1), names: []).isLoopback)
+  }
+
+  @Test func `a foreign host reaches neither the page nor the data`() async throws {
+    try await DashboardHarness.with(hosts: ["push.example.com"]) { dashboard in
+      for path in ["/", "/ui/state", "/ui/calls?id=x", "/ui/session"] {
+        let answer = try await dashboard.send("GET", path, host: "evil.example")
+        #expect(answer.status == 421 && answer.problem == "unknown-host")
+        #expect(try await dashboard.send("GET", path, host: "push.example.com").status == 200)
+      }
+      #expect(try await dashboard.send("GET", "/livez", host: "evil.example").status == 200)
+    }
+  }
+
+  // MARK: - Reading only
+
+  @Test func `without an ops key nothing can be changed`() async throws {
+    try await DashboardHarness.with(hasKey: false) { dashboard in
+      #expect(try await dashboard.get("/ui/session").body == #"{"canLogIn":false,"token":null}"#)
+      for path in ["/ui/session", "/ui/lanes", "/ui/session/end"] {
+        let answer = try await dashboard.send("POST", path, #"{"key": "x"}"#)
+        #expect(answer.status == 403 && answer.problem == "read-only")
+      }
+    }
+  }
+
+  @Test func `with one, whoever has not shown it only looks`() async throws {
+    try await DashboardHarness.with { dashboard in
+      try await dashboard.database.execute("select push.register_lane('porteiro', 'fcm')")
+      #expect(try await dashboard.get("/ui/session").body == #"{"canLogIn":true,"token":null}"#)
+      #expect(try await dashboard.get("/ui/state").status == 200)
+      #expect(try await dashboard.switchLane(nil).problem == "logged-out")
+      #expect(try await dashboard.get("/ui/lanes").status == 404)
+      let invented = DashboardHarness.Visitor(cookie: "push-gateway=" + String(repeating: "A", count: 43), token: "")
+      #expect(try await dashboard.switchLane(invented).status == 401)
+      #expect(try await dashboard.database.value("select count(*) from push.audit") == "0")
+    }
+  }
+
+  // MARK: - Logging in
+
+  @Test func `the key opens a session, and the session pauses and resumes a lane`() async throws {
+    try await DashboardHarness.with { dashboard in
+      try await dashboard.database.execute("select push.register_lane('porteiro', 'fcm')")
+      // As it comes out of an editor or a terminal.
+      let answer = try await dashboard.send("POST", "/ui/session", #"{"key": " \#(DashboardHarness.key)\n"}"#)
+      #expect(answer.status == 200)
+      let cookie = try #require(answer.headers["set-cookie"])
+      #expect(cookie.hasSuffix("; Max-Age=43200; Path=/; HttpOnly; SameSite=Strict"))
+      let visitor = DashboardHarness.Visitor(answer)
+      #expect(visitor.token.count == 43 && visitor.cookie.count == "push-gateway=".count + 43)
+      #expect(
+        try await dashboard.get("/ui/session", headers: ["Cookie: \(visitor.cookie)"]).json["token"] as? String
+          == visitor.token)
+
+      let paused = try await dashboard.switchLane(visitor, note: "it's \\\"broken\\\"; drop table")
+      #expect(
+        paused.status == 200
+          && paused.json["message"] as? String
+            == "porteiro/fcm is paused: its deliveries wait, and expire at their deadlines. Note: it's \"broken\"; drop table"
+      )
+      let lanes =
+        (try await dashboard.get("/ui/state").json["overview"] as? [String: Any])?["lanes"] as? [[String: Any]]
+      #expect(lanes?.first?["paused"] as? Bool == true)
+      #expect(try await dashboard.switchLane(visitor, paused: false, note: "mended").status == 200)
+      #expect(
+        try await dashboard.database.value(
+          "select string_agg(concat_ws('|', action, target, via, detail ->> 'note'), ' ' order by id) from push.audit")
+          == #"pause_lane|porteiro/fcm|push-gateway dashboard|it's "broken"; drop table resume_lane|porteiro/fcm|push-gateway dashboard|mended"#
+      )
+
+      #expect(
+        try await dashboard.send(
+          "POST", "/ui/session/end", "{}", headers: ["Cookie: \(visitor.cookie)", "X-CSRF-Token: \(visitor.token)"]
+        ).headers["set-cookie"]?.contains("Max-Age=0") == true)
+      #expect(try await dashboard.switchLane(visitor).status == 401)
+    }
+  }
+
+  @Test func `other sites cannot make a logged-in browser change anything`() async throws {
+    try await DashboardHarness.with { dashboard in
+      try await dashboard.database.execute("select push.register_lane('porteiro', 'fcm')")
+      let visitor = try await dashboard.logIn()
+      #expect(try await dashboard.switchLane(visitor, origin: "http://evil.example").problem == "other-site")
+      #expect(try await dashboard.switchLane(visitor, origin: "null").problem == "other-site")
+      #expect(
+        try await dashboard.switchLane(visitor, origin: "http://127.0.0.1:\(dashboard.port).evil.example").problem
+          == "other-site")
+      #expect(try await dashboard.switchLane(visitor, token: "").problem == "other-site")
+      #expect(try await dashboard.switchLane(visitor, token: String(visitor.token.reversed())).problem == "other-site")
+      #expect(try await dashboard.switchLane(visitor, headers: ["Sec-Fetch-Site: same-site"]).problem == "other-site")
+      #expect(try await dashboard.database.value("select count(*) from push.audit") == "0")
+      #expect(try await dashboard.switchLane(visitor, headers: ["Sec-Fetch-Site: same-origin"]).status == 200)
+    }
+  }
+
+  @Test func `a wrong key, a wrong form and too many tries are refused`() async throws {
+    try await DashboardHarness.with { dashboard in
+      let wrong = try await dashboard.send("POST", "/ui/session", #"{"key": "not the key"}"#)
+      #expect(wrong.status == 403 && wrong.problem == "wrong-key" && wrong.headers["set-cookie"] == nil)
+      #expect(!wrong.body.contains("not the key"))
+      #expect(try await dashboard.send("POST", "/ui/session", "key=x").status == 400)
+      #expect(try await dashboard.send("POST", "/ui/session", #"{"other": "x"}"#).status == 422)
+      #expect(
+        try await dashboard.send("POST", "/ui/session", #"{"key": "\#(String(repeating: "x", count: 5000))"}"#).status
+          == 413)
+      let statuses = try await withThrowingTaskGroup(of: Int.self) { tasks in
+        for _ in 0..<20 {
+          tasks.addTask { try await dashboard.send("POST", "/ui/session", #"{"key": "guess"}"#).status }
+        }
+        return try await tasks.reduce(into: [Int]()) { $0.append($1) }
+      }
+      #expect(statuses.contains(429) && Set(statuses) == [403, 429])
+    }
+  }
+
+  @Test func `answers to wrong keys are held back longer and longer, until the right one comes`() async throws {
+    let clock = SteppingClock()
+    let pauses = Mutex<[Nanoseconds]>([])
+    try await withKeyFile(DashboardHarness.key) { file in
+      let login = DashboardLogin(
+        key: DashboardKey(file: file), logger: Self.logger, clock: clock,
+        pause: { length in pauses.withLock { $0.append(length) } })
+      for _ in 0..<6 {
+        clock.advance(.seconds(1))
+        await #expect(throws: APIProblem.wrongKey) { try await login.open("guess") }
+      }
+      #expect(pauses.withLock { $0.map(\.milliseconds) } == [250, 500, 1000, 2000, 4000, 4000])
+      clock.advance(.seconds(1))
+      let (id, token) = try await login.open(DashboardHarness.key)
+      #expect(await login.token(of: id) == token)
+      clock.advance(.seconds(1))
+      await #expect(throws: APIProblem.wrongKey) { try await login.open("guess") }
+      #expect(pauses.withLock { $0.last?.milliseconds } == 250)
+    }
+  }
+
+  @Test func `sessions end after twelve hours, with another key, and are so many at most`() async throws {
+    let clock = SteppingClock()
+    try await withKeyFile(DashboardHarness.key) { file in
+      let login = DashboardLogin(key: DashboardKey(file: file), logger: Self.logger, clock: clock)
+      let (first, _) = try await login.open(DashboardHarness.key)
+      clock.advance(.seconds(12 * 3600 - 1))
+      #expect(await login.token(of: first) != nil)
+      clock.advance(.seconds(2))
+      #expect(await login.token(of: first) == nil)
+
+      let (oldest, _) = try await login.open(DashboardHarness.key)
+      var ids = Set([oldest])
+      for _ in 0..<DashboardSessions.countMax {
+        clock.advance(.seconds(1))
+        ids.insert(try await login.open(DashboardHarness.key).id)
+      }
+      #expect(ids.count == DashboardSessions.countMax + 1)
+      #expect(await login.token(of: oldest) == nil)
+
+      try Data("another-key-of-more-than-thirty-two-characters".utf8).write(to: URL(fileURLWithPath: file))
+      clock.advance(.seconds(1))
+      let (new, _) = try await login.open("another-key-of-more-than-thirty-two-characters")
+      for id in ids { #expect(await login.token(of: id) == nil) }
+      #expect(await login.token(of: new) != nil)
+    }
+  }
+
+  @Test(arguments: ["", "too short", String(repeating: " ", count: 100)])
+  func `a key's file without a long key lets nobody in`(content: String) async throws {
+    try await withKeyFile(content) { file in
+      let login = DashboardLogin(key: DashboardKey(file: file), logger: Self.logger)
+      let problem = await #expect(throws: APIProblem.self) { try await login.open(content) }
+      #expect(problem?.name == "no-key")
+    }
+  }
+
+  @Test func `beyond the loopback the cookie travels over TLS only`() {
+    let cookie = DashboardCookie(isSecure: true)
+    #expect(cookie.header("x") == "__Host-push-gateway=x; Max-Age=43200; Path=/; HttpOnly; SameSite=Strict; Secure")
+    #expect(cookie.id(in: "a=b; __Host-push-gateway=x") == "x")
+    #expect(cookie.id(in: "push-gateway=x") == nil)
+    #expect(cookie.id(in: "__Host-push-gateway=") == nil)
+    #expect(cookie.id(in: nil) == nil)
+  }
+
+  // MARK: - Parts
+
+  private static var logger: Logger {
+    var logger = Logger(label: "test", factory: { StreamLogHandler.standardError(label: $0) })
+    logger.logLevel = .critical
+    return logger
+  }
+
+  private func withKeyFile(_ content: String, _ body: (String) async throws -> Void) async throws {
+    let file = FileManager.default.temporaryDirectory.appending(path: "ops-key-\(UUID().uuidString)").path
+    try Data(content.utf8).write(to: URL(fileURLWithPath: file))
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    try await body(file)
+  }
+}
+
+/// A clock that goes when it is told to.
+private final class SteppingClock: GatewayClock {
+  private let instant = Mutex(Instant(nanoseconds: 0))
+  func now() -> Instant { instant.withLock { $0 } }
+  func wallMilliseconds() -> Int64 { 0 }
+  func advance(_ length: Nanoseconds) { instant.withLock { $0 = $0 + length } }
+}

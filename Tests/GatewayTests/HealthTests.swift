@@ -1,0 +1,186 @@
+// Beats of event loops: who asks, who does not answer, and what is told to probes and to systemd.
+
+import Foundation
+import Logging
+import Runtime
+import ServiceLifecycle
+import Synchronization
+import Testing
+
+@testable import Gateway
+
+@Suite(.timeLimit(.minutes(1))) struct HealthTests {
+  /// Keeps a loop in one turn until told.
+  private final class Hang: Sendable {
+    private let end = DispatchSemaphore(value: 0)
+    /// Returns when the loop hangs.
+    init(_ loop: EventLoop) async {
+      await withCheckedContinuation { hangs in
+        loop.execute {
+          hangs.resume()
+          self.end.wait()
+        }
+      }
+    }
+    func stop() { end.signal() }
+  }
+
+  @Test func `a loop that turns is not named; one that hangs is, until it turns again`() async {
+    let (good, bad) = (EventLoop(name: "good"), EventLoop(name: "bad"))
+    defer { for loop in [good, bad] { loop.stop() } }
+    let heartbeat = Heartbeat()
+    #expect(await heartbeat.silentLoops() == [])
+    heartbeat.watch(good)
+    heartbeat.watch(bad)
+    #expect(await heartbeat.silentLoops(within: .seconds(20)) == [])
+    let hang = await Hang(bad)
+    #expect(await heartbeat.silentLoops(within: .milliseconds(50)).contains("bad"))
+    // Several may ask while it hangs, and all are answered.
+    let answers = await withTaskGroup(of: [String].self) { asking in
+      for _ in 0..<20 { asking.addTask { await heartbeat.silentLoops(within: .milliseconds(50)) } }
+      return await asking.reduce(into: []) { $0.append($1) }
+    }
+    #expect(answers.count == 20 && answers.allSatisfy { $0.contains("bad") })
+    hang.stop()
+    #expect(await heartbeat.silentLoops(within: .seconds(20)) == [])
+    heartbeat.unwatch(bad)
+    let again = await Hang(bad)
+    #expect(await heartbeat.silentLoops(within: .seconds(20)) == [])
+    again.stop()
+  }
+
+  @Test func `who asks a loop that stops is answered`() async {
+    let loop = EventLoop(name: "stopping")
+    let heartbeat = Heartbeat()
+    heartbeat.watch(loop)
+    let hang = await Hang(loop)
+    async let asked = heartbeat.silentLoops(within: .seconds(20))
+    heartbeat.unwatch(loop)
+    loop.stop()
+    hang.stop()
+    #expect(await asked == [])
+  }
+
+  @Test func `livez names the loop that does not answer`() async throws {
+    let silent = Mutex<[String]>([])
+    let routes = HealthRoutes(readiness: { .ready }, silentLoops: { silent.withLock { $0 } })
+    let (ports, listening) = AsyncStream.makeStream(of: Int.self)
+    let server = OpsServer(
+      listener: .init(host: "127.0.0.1", port: 0), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+      routes: [routes], onListening: { listening.yield($0) })
+    let group = ServiceGroup(services: [server], logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    try await withThrowingTaskGroup(of: Void.self) { tasks in
+      tasks.addTask { try await group.run() }
+      let port = try #require(await ports.first { _ in true })
+      func get() async throws -> APIAnswer {
+        let socket = try TestSocket(port: port)
+        defer { socket.close() }
+        return APIAnswer(
+          await socket.exchange(Array("GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".utf8)))
+      }
+      #expect(try await get().status == 200)
+      silent.withLock { $0 = ["gateway"] }
+      let answer = try await get()
+      #expect(answer.status == 503)
+      #expect(answer.body == "the event loop gateway does not answer\n")
+      await group.triggerGracefulShutdown()
+      try await tasks.waitForAll()
+    }
+  }
+
+  // MARK: - The watchdog
+
+  /// Stands for systemd: the messages that reach its notification socket.
+  private final class NotifySocket: Sendable {
+    let path = NSTemporaryDirectory() + "push-gateway-\(UUID().uuidString.prefix(8)).socket"
+    private let descriptor: Int32
+
+    init() throws {
+      descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue), 0)
+      var address = sockaddr_un()
+      address.sun_family = sa_family_t(AF_UNIX)
+      withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: Array(path.utf8)) }
+      let status = withUnsafePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+          bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+        }
+      }
+      guard status == 0 else { throw POSIXError(POSIXErrorCode(rawValue: errno) ?? .EIO) }
+    }
+
+    deinit {
+      close(descriptor)
+      unlink(path)
+    }
+
+    /// The next message, waited for on a thread that may wait.
+    func next() async -> String {
+      await withCheckedContinuation { continuation in
+        Thread.detachNewThread { [descriptor] in
+          var buffer = [UInt8](repeating: 0, count: 4096)
+          let count = recv(descriptor, &buffer, buffer.count, 0)
+          continuation.resume(returning: String(decoding: buffer.prefix(max(0, count)), as: UTF8.self))
+        }
+      }
+    }
+
+    /// How many messages have come and were not read.
+    func drain() -> Int {
+      var buffer = [UInt8](repeating: 0, count: 4096)
+      var count = 0
+      while recv(descriptor, &buffer, buffer.count, Int32(MSG_DONTWAIT)) > 0 { count += 1 }
+      return count
+    }
+  }
+
+  /// Calls back at each line.
+  private struct LineHandler: LogHandler {
+    let onLine: @Sendable (String) -> Void
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.trace
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+      get { metadata[key] }
+      set { metadata[key] = newValue }
+    }
+    func log(event: LogEvent) { onLine("\(event.message) \(event.metadata ?? [:])") }
+  }
+
+  @Test func `systemd hears of us while the loops turn, and nothing while one hangs`() async throws {
+    let systemd = try NotifySocket()
+    let loop = EventLoop(name: "watched")
+    defer { loop.stop() }
+    let heartbeat = Heartbeat()
+    heartbeat.watch(loop)
+    let (lines, said) = AsyncStream.makeStream(of: String.self)
+    let watchdog = try #require(
+      Watchdog(
+        heartbeat, notifier: ServiceNotifier(environment: ["NOTIFY_SOCKET": systemd.path]),
+        logger: Logger(label: "test") { _ in LineHandler(onLine: { said.yield($0) }) },
+        environment: ["WATCHDOG_USEC": "1000000"]))
+    let running = Task { await watchdog.run() }
+    #expect(await systemd.next() == "WATCHDOG=1\n")
+    #expect(await systemd.next() == "WATCHDOG=1\n")
+    let hang = await Hang(loop)
+    let complaint = await lines.first { $0.contains("does not answer") }
+    #expect(complaint?.contains("watched") == true)
+    _ = systemd.drain()  // what was sent before the loop hung
+    _ = await lines.first { $0.contains("does not answer") }
+    #expect(systemd.drain() == 0)
+    hang.stop()
+    #expect(await systemd.next() == "WATCHDOG=1\n")
+    running.cancel()
+    await running.value
+  }
+
+  @Test(
+    arguments: [
+      [:], ["WATCHDOG_USEC": ""], ["WATCHDOG_USEC": "0"], ["WATCHDOG_USEC": "soon"],
+      ["WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"],
+    ])
+  func `without a watchdog that waits for this process there is nothing to do`(_ environment: [String: String]) {
+    let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    #expect(Watchdog(Heartbeat(), logger: logger, environment: environment) == nil)
+    let own = ["WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "\(ProcessInfo.processInfo.processIdentifier)"]
+    #expect(Watchdog(Heartbeat(), logger: logger, environment: own) != nil)
+  }
+}

@@ -1,0 +1,52 @@
+// docs/logging.md against the sources: every message is there, and every key; and every message is static.
+
+import Foundation
+import Testing
+
+@Suite struct LogDocumentationTests {
+  private static let root = URL(fileURLWithPath: #filePath).appending(path: "../../..").standardized
+
+  /// What every call of a logger in the program's service holds, from its name to the end of its arguments.
+  private static func calls() throws -> [(file: String, text: String)] {
+    var calls: [(String, String)] = []
+    let files = try #require(
+      FileManager.default.enumerator(at: root.appending(path: "Sources"), includingPropertiesForKeys: nil))
+    for case let file as URL in files where file.pathExtension == "swift" && !file.path.contains("/Simulators/") {
+      let source = try String(contentsOf: file, encoding: .utf8)
+      for match in source.matches(of: /ogger\.(?:trace|debug|info|notice|warning|error|critical)\(/) {
+        var depth = 1
+        let text = source[match.range.upperBound...].prefix { character in
+          if character == "(" { depth += 1 }
+          if character == ")" { depth -= 1 }
+          return depth > 0
+        }
+        calls.append((file.lastPathComponent, String(text)))
+      }
+    }
+    return calls
+  }
+
+  @Test func `every message is static and documented`() throws {
+    let page = try String(contentsOf: Self.root.appending(path: "docs/logging.md"), encoding: .utf8)
+    let calls = try Self.calls()
+    #expect(calls.count > 25)
+    for call in calls {
+      let message = try #require(call.text.firstMatch(of: /^\s*"([^"]*)"/)?.1, "\(call.file): \(call.text)")
+      #expect(!message.contains("\\("), "\(call.file): the message is made anew each time: \(message)")
+      #expect(page.contains("| \(message) |"), "\(call.file): docs/logging.md lacks: \(message)")
+    }
+  }
+
+  @Test func `every key is documented`() throws {
+    let page = try String(contentsOf: Self.root.appending(path: "docs/logging.md"), encoding: .utf8)
+    let logging = try String(
+      contentsOf: Self.root.appending(path: "Sources/Gateway/Logging/OutcomeLog.swift"), encoding: .utf8)
+    var keys = Set(
+      logging.matches(of: #/"([a-z_]+)": |self\["([a-z_]+)"\]/#).compactMap { ($0.1 ?? $0.2).map(String.init) })
+    for call in try Self.calls() {
+      keys.formUnion(call.text.matches(of: #/"([a-z_]+)": /#).map { String($0.1) })
+    }
+    #expect(keys.isSuperset(of: ["call_id", "outcome", "trace_id", "reason", "app"]))
+    for key in keys.sorted() { #expect(page.contains("| `\(key)` |"), "docs/logging.md lacks the key \(key)") }
+  }
+}

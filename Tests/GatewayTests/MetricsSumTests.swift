@@ -1,0 +1,134 @@
+// The counters of all replicas together are the rows of the database, however a delivery ended.
+
+import Foundation
+import Queue
+import Runtime
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite("Metrics of a whole gateway", .timeLimit(.minutes(2))) struct MetricsSumTests {
+  /// One recipient with an FCM token, or an Expo one.
+  private static func fcm(_ token: String) -> String {
+    #"[{"userId": "u-\#(token)", "fcmToken": "\#(token)", "platform": "android"}]"#
+  }
+  private static func expo(_ token: String) -> String {
+    #"[{"userId": "u-\#(token)", "pushToken": "ExponentPushToken[\#(token)]"}]"#
+  }
+
+  /// `outcome count` a line, from the counters of these gateways.
+  private func counted(_ all: [Metrics]) async throws -> String {
+    var sums: [String: Double] = [:]
+    for metrics in all {
+      let exposition = try MetricsExposition(await metrics.exposition(.openMetrics, readiness: .ready), true)
+      for outcome in DeliveryOutcome.allCases {
+        for provider in ProviderKind.allCases {
+          for kind in DeliveryKind.allCases {
+            let labels = ["outcome": outcome.word, "provider": provider.rawValue, "kind": kind.word]
+            sums["\(provider.rawValue) \(kind.word) \(outcome.word)", default: 0] += exposition.sum(
+              "push_gateway_deliveries_total", labels)
+          }
+        }
+      }
+    }
+    return sums.filter { $0.value > 0 }.map { "\($0.key) \(Int($0.value))" }.sorted().joined(separator: ",")
+  }
+
+  private static let rows = """
+    select coalesce(string_agg(line, ',' order by line collate "C"), '') from (
+      select concat_ws(' ', provider, kind, outcome, count(*)) as line from push.delivery_history
+      group by provider, kind, outcome) t
+    """
+
+  @Test("delivered, late, dead, expired and void, by three replicas and by SQL: the sums equal the rows")
+  func sums() async throws {
+    try await GatewayHarness.with { gateway in
+      try await gateway.withReplicas(2) { replicas in
+        let database = gateway.database
+        try await database.execute(GatewayHarness.bulk(200))
+        for index in 0..<3 {
+          try await gateway.ring(
+            GatewayHarness.baseCallData("late-\(index)"), Self.fcm("fault-slow-1500-\(index)-xxxxxxxx"), seconds: 1)
+          try await gateway.ring(
+            GatewayHarness.baseCallData("dead-\(index)"), Self.fcm("fault-UNREGISTERED-\(index)-xxxxx"), seconds: 30)
+        }
+        try await gateway.settled()
+        // What SQL ends by itself: the lane is paused, so nobody claims.
+        try await database.execute("update push.lanes set paused = true where provider = 'expo'")
+        for index in 0..<4 {
+          try await gateway.ring(
+            GatewayHarness.baseCallData("late-expo-\(index)"), Self.expo("expired-device-\(index)xxxxxx"), seconds: 1)
+          try await gateway.ring(
+            GatewayHarness.baseCallData("void-\(index)"), Self.expo("voided-device-\(index)xxxxxxx"), seconds: 60)
+          try await database.execute("select push.end_call('void-\(index)', 'declined')")
+        }
+        try await database.execute("select push.report_ringing('bulk-7', 'ios-7')")
+        while try await database.value("select count(*) from push.outbox where state = 'missed'") != "7" {
+          try await Task.sleep(for: .milliseconds(5))
+        }
+        try await database.execute("update push.lanes set paused = false where provider = 'expo'")
+        try await gateway.settled()
+
+        let all = [gateway.metrics] + replicas.map(\.metrics)
+        let rows = try await database.value(Self.rows)
+        for wanted in [
+          "fcm invite delivered_late 3", "fcm invite dead 3", "expo invite expired 4", "expo invite void 4",
+        ] {
+          #expect(rows.contains(wanted), "the run did not bring about what is to be counted: \(rows)")
+        }
+        // The leader takes the notes of SQL within half a second.
+        while try await database.value("select count(*) from push.tally") != "0" {
+          try await Task.sleep(for: .milliseconds(5))
+        }
+        // It has heard of what it took when the statement's answer has come.
+        for _ in 0..<20 where try await counted(all) != rows { try await Task.sleep(for: .milliseconds(100)) }
+        #expect(try await counted(all) == rows)
+
+        var totals: [String: Double] = [:]
+        for metrics in all {
+          let exposition = try MetricsExposition(await metrics.exposition(.prometheus, readiness: .ready), false)
+          for name in [
+            "calls_total", "missed_calls_total", "time_to_ring_seconds_count", "invalidated_tokens_total", "leader",
+            "expired_before_send_total", "pending", "settlement_lost_total", "ambiguous_total",
+          ] { totals[name, default: 0] += exposition.sum("push_gateway_\(name)") }
+          #expect(exposition.sum("push_gateway_replicas_alive") == 3)
+        }
+        #expect(totals["calls_total"] == 214)
+        let missed = try await database.value("select count(*) from push.delivery_history where kind = 'missed_call'")
+        #expect(totals["missed_calls_total"] == Double(missed))
+        #expect(totals["time_to_ring_seconds_count"] == 1)
+        #expect(totals["invalidated_tokens_total"] == 3)
+        #expect(totals["leader"] == 1)
+        #expect(totals["expired_before_send_total"] == 4)
+        #expect(totals["pending"] == 0)
+        #expect(totals["settlement_lost_total"] == 0)
+        #expect(totals["ambiguous_total"] == 0)
+      }
+    }
+  }
+
+  @Test("what is owed is seen by kind and state, and so is a pause; afterwards the last counts are still told")
+  func backlog() async throws {
+    try await GatewayHarness.with { gateway in
+      try await gateway.enqueue("first")
+      try await gateway.settled()
+      try await gateway.database.execute("update push.lanes set paused = true where provider = 'fcm'")
+      try await gateway.ring(GatewayHarness.baseCallData("waits"), Self.fcm("a-token-that-waits-xxxxxxxx"), seconds: 60)
+      var exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
+      #expect(exposition.sum("push_gateway_pending") == 1)
+      #expect(exposition.sum("push_gateway_pending", ["provider": "fcm", "kind": "invite", "state": "ready"]) == 1)
+      #expect(exposition.sum("push_gateway_oldest_ready_seconds", ["provider": "fcm", "kind": "invite"]) > 0)
+      #expect(exposition.sum("push_gateway_lane_paused") == 1)
+      #expect(exposition.sum("push_gateway_lane_paused", ["provider": "fcm"]) == 1)
+      #expect(exposition.sum("push_gateway_connections", ["state": "open"]) >= 2)
+      #expect(exposition.sum("push_gateway_postgres_round_trip_seconds_count", ["kind": "settle"]) >= 1)
+      try await gateway.database.execute("select push.end_call('waits')")
+      try await gateway.stop()
+      exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
+      #expect(exposition.sum("push_gateway_deliveries_total", ["outcome": "delivered"]) == 3)
+      #expect(!exposition.samples.keys.contains { $0.hasPrefix("push_gateway_pending") })
+    }
+  }
+}

@@ -1,0 +1,100 @@
+#!/bin/sh
+# The dashboard in a real browser, headless Chromium: run.py does what somebody on call does, and takes the pictures of
+# the README.
+#
+#   Tests/dashboard/run.sh                  builds the gateway (debug) and tests it
+#   PUSH_GATEWAY=… Tests/dashboard/run.sh   tests this one
+#   PICTURES=DIR …                          where the pictures go; .local/dashboard/pictures unless given
+#
+# Installs chromium, its driver and python3-selenium if they are missing (Debian; as root or with sudo). Everything it
+# starts is its own and stopped at the end.
+set -eu
+cd "$(dirname "$0")/../.."
+
+say() { echo "== $*"; }
+fail() { echo "dashboard: $*" >&2; exit 1; }
+
+local=.local/dashboard
+started=
+stop_all() {
+  status=$?
+  trap - EXIT
+  for pid in $started; do
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  scripts/postgres.sh stop "$local/postgres" >/dev/null 2>&1 || true
+  exit "$status"
+}
+trap stop_all EXIT
+trap 'exit 130' INT TERM
+
+# Waits until a command succeeds; for at most 30 s, and not longer than the process behind it lives.
+await() {
+  what=$1 pid=$2 log=$3
+  shift 3
+  tries=0
+  until "$@" >/dev/null 2>&1; do
+    kill -0 "$pid" 2>/dev/null || { tail -n 20 "$log" >&2; fail "$what has ended, see $log"; }
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || { tail -n 20 "$log" >&2; fail "$what was not ready within 30 s, see $log"; }
+    sleep 0.1
+  done
+}
+
+packages=
+command -v chromium >/dev/null || packages="$packages chromium"
+command -v chromedriver >/dev/null || packages="$packages chromium-driver"
+/usr/bin/python3 -c 'import selenium' 2>/dev/null || packages="$packages python3-selenium"
+if [ -n "$packages" ]; then
+  say "Installing$packages"
+  sudo=
+  [ "$(id -u)" -eq 0 ] || sudo=sudo
+  # shellcheck disable=SC2086 # the packages are words
+  install() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null; }
+  install || { $sudo apt-get update -qq && install; } || fail "apt-get could not install$packages"
+fi
+
+gateway=${PUSH_GATEWAY:-}
+if [ -z "$gateway" ]; then
+  say "Building"
+  swift build --product push-gateway
+  gateway=$(swift build --show-bin-path)/push-gateway
+fi
+pictures=${PICTURES:-$local/pictures}
+mkdir -p "$local" "$pictures"
+
+say "A private Postgres, simulators, and a gateway"
+DATABASE_URL=$(scripts/postgres.sh start "$local/postgres")
+export DATABASE_URL
+unset PUSH_GATEWAY_CONFIG
+psql=$(command -v psql || echo "$(pg_config --bindir)/psql")
+sql() { "$psql" -XAtq -v ON_ERROR_STOP=1 "$DATABASE_URL" "$@"; }
+sql -c "set client_min_messages = error; drop schema if exists push cascade"
+"$gateway" migrate >/dev/null
+rm -rf "$local/simulators" "$local/simulators.out"
+"$gateway" simulate --directory "$local/simulators" >"$local/simulators.out" 2>"$local/simulators.log" &
+simulator_pid=$!
+started="$simulator_pid $started"
+await "the simulator" "$simulator_pid" "$local/simulators.log" grep -qs '"ready":true' "$local/simulators.out"
+
+port=$(shuf -i 20000-25999 -n 1)
+(umask 077 && openssl rand -hex 32 >"$local/ops.key")
+PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$port PUSH_GATEWAY_LOG_LEVEL=warning \
+  PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE=$local/ops.key \
+  "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>"$local/gateway.log" &
+gateway_pid=$!
+started="$gateway_pid $started"
+await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$port/readyz"
+
+say "Half an hour of calls, as history has them, and some now"
+sql -f Tests/dashboard/history.sql >/dev/null
+"$gateway" enqueue Tests/dashboard/calls.jsonl >/dev/null
+failed() { [ "$(sql -c "select count(*) from push.delivery_history where call_id = 'call-failed' and outcome = 'dead'")" -ge 2 ]; }
+await "the failed call" "$gateway_pid" "$local/gateway.log" failed
+
+say "Chromium"
+PYTHONPATH='' PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -s Tests/dashboard/run.py --url "http://127.0.0.1:$port" \
+  --key-file "$local/ops.key" --psql "$psql" --database "$DATABASE_URL" --pictures "$pictures" --gateway-pid "$gateway_pid"
+! grep -qF "$(cat "$local/ops.key")" "$local/gateway.log" || fail "the ops key is in $local/gateway.log"
+say "Pictures are in $pictures"

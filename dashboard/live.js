@@ -1,0 +1,59 @@
+// Asking the gateway: once, and again and again.
+
+const timeoutMs = 8_000;
+
+/** What the gateway refused, in its own words. */
+export class Refusal extends Error {
+  constructor(status, problem) {
+    super(problem?.detail ?? `the gateway answered ${status}`);
+    this.status = status;
+  }
+}
+
+/** JSON of a path. `body`: makes it a POST; `token`: of the session. */
+export async function ask(path, { body, token } = {}) {
+  const options = { signal: AbortSignal.timeout(timeoutMs), credentials: "same-origin", cache: "no-store" };
+  if (body !== undefined) {
+    options.method = "POST";
+    options.body = JSON.stringify(body);
+    options.headers = { "Content-Type": "application/json", ...(token ? { "X-CSRF-Token": token } : {}) };
+  }
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    throw new Error(error.name === "TimeoutError" ? "the gateway did not answer in time" : "the gateway cannot be reached");
+  }
+  const answer = await response.json().catch(() => null);
+  if (!response.ok) throw new Refusal(response.status, answer);
+  if (answer === null) throw new Error("the answer was not understood");
+  return answer;
+}
+
+/** Calls `round()` every two seconds: less often while the page is hidden, or while it throws. */
+export class Poll {
+  #round;
+  #timer;
+  #isUnderWay = false;
+  #failures = 0;
+
+  constructor(round) {
+    this.#round = round;
+    document.addEventListener("visibilitychange", () => document.hidden || this.now());
+    window.addEventListener("online", () => this.now());
+  }
+
+  async now() {
+    if (this.#isUnderWay) return;
+    clearTimeout(this.#timer);
+    this.#isUnderWay = true;
+    try {
+      await this.#round();
+      this.#failures = 0;
+    } catch {
+      this.#failures += 1;
+    }
+    this.#isUnderWay = false;
+    this.#timer = setTimeout(() => this.now(), document.hidden ? 30_000 : Math.min(2_000 * 2 ** this.#failures, 15_000));
+  }
+}

@@ -1,0 +1,86 @@
+// Logging in, and the dialogs that change something.
+
+import { ask, Refusal } from "./live.js";
+import { byId, say } from "./dom.js";
+
+/** `token`: null while nobody is logged in; `isKnown`: whether the gateway has said so. */
+export const session = { canLogIn: false, token: null, isKnown: false };
+
+let onChange = () => {};
+
+function take(answer) {
+  Object.assign(session, answer, { isKnown: true });
+  byId("session").hidden = !session.canLogIn;
+  say(byId("session"), session.token ? "Log out" : "Log in");
+  onChange();
+}
+
+/** Asks whether somebody is logged in. */
+export const readSession = async () => take(await ask("/ui/session"));
+
+/** Makes the buttons work; `changed()` is called whenever somebody logged in or out, or a lane was switched. */
+export function startSession(changed) {
+  onChange = changed;
+  byId("session").addEventListener("click", async () => {
+    if (!session.token) return open(byId("login"));
+    try {
+      take(await ask("/ui/session/end", { body: {}, token: session.token }));
+    } catch (error) {
+      if (error instanceof Refusal) take({ token: null });
+      else say(byId("said"), `Still logged in: ${error.message}.`);
+    }
+  });
+  prepare(byId("login"), async (form) => take(await ask("/ui/session", { body: { key: form.elements.key.value } })));
+  prepare(byId("switch"), async (form) => {
+    const { app, provider, paused } = byId("switch").lane;
+    try {
+      const answer = await ask("/ui/lanes", { token: session.token, body: { app, provider, paused: !paused, note: form.elements.note.value } });
+      say(byId("said"), answer.message);
+    } catch (error) {
+      if (error instanceof Refusal && error.status === 401) take({ token: null });
+      throw error;
+    }
+    onChange();
+  });
+}
+
+/** Asks whether a lane is to be paused, or to go on. */
+export function confirmSwitch(lane) {
+  const dialog = byId("switch");
+  const verb = lane.paused ? "Resume" : "Pause";
+  const button = dialog.querySelector("button[type=submit]");
+  dialog.lane = lane;
+  say(byId("switch-title"), `${verb} ${lane.app} / ${lane.provider}?`);
+  say(dialog.querySelector(".what"), lane.paused
+    ? "It sends again at once, what has been waiting first."
+    : "Nothing more is sent over it until it is resumed: its calls wait, and expire at their deadlines.");
+  say(button, `${verb} ${lane.app} / ${lane.provider}`);
+  button.className = lane.paused ? "primary" : "danger";
+  open(dialog);
+}
+
+function open(dialog) {
+  dialog.querySelector("form").reset();
+  say(dialog.querySelector(".fault"), "");
+  dialog.showModal();
+  dialog.querySelector("input:not([hidden])").focus();
+}
+
+/** Enter does it, Escape and Cancel do not; a refusal is shown where it was asked. */
+function prepare(dialog, act) {
+  const form = dialog.querySelector("form");
+  dialog.querySelector("[value=cancel]").addEventListener("click", () => dialog.close());
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const button = form.querySelector("[type=submit]");
+    button.disabled = true;
+    try {
+      await act(form);
+      form.reset();
+      dialog.close();
+    } catch (error) {
+      say(dialog.querySelector(".fault"), `${error.message[0].toUpperCase()}${error.message.slice(1)}.`);
+    }
+    button.disabled = false;
+  });
+}

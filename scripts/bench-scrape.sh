@@ -1,0 +1,67 @@
+#!/bin/sh
+# What a scrape of /metrics costs while much is owed: a whole gateway, Postgres and stand-ins for the providers.
+#
+#   scripts/bench-scrape.sh [PENDING [SCRAPES]]     100,000 deliveries and 20 scrapes unless told otherwise
+#
+# Prints the times of scrapes that look at the database and of those that are told what another saw just before; fails
+# if the median of the first is above SCRAPE_MS_MAX (50). PUSH_GATEWAY is the program, else the release build is made.
+set -eu
+cd "$(dirname "$0")/.."
+pending=${1:-100000} scrapes=${2:-20} limit=${SCRAPE_MS_MAX:-50}
+program=${PUSH_GATEWAY:-}
+[ -n "$program" ] || { swift build -c release --product push-gateway && program=$(swift build -c release --show-bin-path)/push-gateway; }
+
+work=$(mktemp -d)
+pids=
+stop() {
+  for pid in $pids; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done || true
+  scripts/postgres.sh stop "$work/postgres" >/dev/null 2>&1 || true
+  rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 130' INT TERM
+# Postgres may have to run as somebody else.
+chmod 755 "$work"
+
+DATABASE_URL=$(scripts/postgres.sh start "$work/postgres")
+export DATABASE_URL
+"$program" migrate >/dev/null 2>&1
+"$program" simulate --directory "$work/simulators" >"$work/simulate.log" 2>&1 &
+pids=$!
+until grep -q '"ready":true' "$work/simulate.log"; do kill -0 $pids && sleep 0.05; done
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$port "$program" serve --config "$work/simulators/gateway.yaml" \
+  >"$work/serve.log" 2>&1 &
+pids="$! $pids"
+url=http://127.0.0.1:$port
+until curl -sf "$url/readyz" >/dev/null; do kill -0 "${pids%% *}" && sleep 0.05; done
+
+psql -Xqv ON_ERROR_STOP=1 "$DATABASE_URL" <<SQL
+update push.lanes set paused = true;
+insert into push.delivery (outbox_id, n, deadline_at, due_at, lane, kind, state, user_id, token)
+select i, 0, now() + interval '1 hour', now() + interval '1 hour', l.id, i % 4, case i % 10 when 0 then 2 else 0 end,
+  'user-' || i, repeat('ab', 32)
+from generate_series(1, $pending) i join (select id, row_number() over () - 1 as r from push.lane) l
+  on l.r = i % (select count(*) from push.lane);
+vacuum analyze push.delivery;
+SQL
+
+scrape() { curl -so "$work/metrics" -w '%{time_total}\n' "$url/metrics"; }
+scrape >/dev/null
+i=0
+while [ $i -lt "$scrapes" ]; do
+  sleep 1.1  # longer than what was seen is told again
+  scrape >>"$work/fresh"
+  scrape >>"$work/cached"
+  i=$((i + 1))
+done
+seen=$(awk '/^push_gateway_pending[{]/ { sum += $2 } END { printf "%d", sum }' "$work/metrics")
+[ "$seen" = "$pending" ] || { echo "bench-scrape: $seen deliveries are seen, $pending are owed" >&2; exit 1; }
+
+median() { sort -n "$1" | awk '{ v[NR] = $1 * 1000 } END { printf "%.1f", v[int((NR + 1) / 2)] }'; }
+fresh=$(median "$work/fresh") cached=$(median "$work/cached")
+best=$(sort -n "$work/fresh" | awk 'NR == 1 { printf "%.1f", $1 * 1000 }')
+series=$(grep -cv '^#' "$work/metrics")
+echo "$pending deliveries owed, $series series: a scrape takes $fresh ms (best $best), \
+or $cached ms within a second of another (medians of $scrapes)"
+awk -v got="$fresh" -v most="$limit" 'BEGIN { exit got > most }' || { echo "bench-scrape: more than $limit ms" >&2; exit 1; }
