@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql demo test-api bench bench-ops soak lint format migrations clean
+.PHONY: help setup build release test test-swift test-sql demo test-api test-alerts test-dashboard bench bench-ops soak lint format migrations clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ test-sql: setup ## the schema, backends (psql, psycopg, pgbouncer), and what the
 test-api: setup ## the HTTP API against schemathesis, then against attackers: three minutes
 	@scripts/test-api.sh
 
+test-alerts: setup build ## every alert, caused by simulators, seen by a real Prometheus: two minutes
+	@scripts/test-alerts.sh
+
+test-dashboard: setup build ## the dashboard in headless Chromium
+	@Tests/dashboard/run.sh
+
 demo: setup ## ring three simulated phones and print the timeline
 	@scripts/demo.sh
 
@@ -42,6 +48,7 @@ soak: setup ## stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=
 
 lint: ## format and stale generated files, without changing anything
 	@scripts/embed-migrations.sh --check
+	@scripts/embed-dashboard.sh --check
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Tests
 
 format: ## format the sources

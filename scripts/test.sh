@@ -42,6 +42,7 @@ unset DATABASE_URL PUSH_GATEWAY_CONFIG
 
 part=${1:-}
 scripts/embed-migrations.sh --check
+scripts/embed-dashboard.sh --check
 case $part in
   "" | --sql)
     Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
@@ -52,7 +53,10 @@ esac
 case $part in
   "")
     swift_tests
-    PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway Tests/deploy/run.sh
+    PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway
+    export PUSH_GATEWAY
+    Tests/deploy/run.sh
+    Tests/prometheus/run.sh
     ;;
   --swift) swift_tests "${2:-}" ;;
 esac
