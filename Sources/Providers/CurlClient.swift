@@ -32,6 +32,7 @@ public final class CurlClient {
   /// By `CurlTransfer.id`.
   private var running: [UInt: CurlTransfer] = [:]
   private var idle: [CurlTransfer] = []
+  private var requestCount = 0
 
   /// Transfers handed over and not finished.
   public var runningCount: Int { running.count }
@@ -79,6 +80,8 @@ public final class CurlClient {
     }
     transfer.prepare(
       request, scheme: scheme, timeout: left, connectTimeout: connectTimeout, completion: completion)
+    requestCount += 1
+    transfer.isLastOfConnection = requestCount % configuration.requestsBeforeRenewal == 0
     running[transfer.id] = transfer
     unsafe curl_multi_add_handle(multi, transfer.handle)  // libcurl sets a timer of 0 and begins when it fires
   }

@@ -55,6 +55,11 @@ final class CurlTransfer {
     unsafe curl_slist_free_all(requestHeaders)
   }
 
+  /// Whether the connection takes no more requests once this one is under way; those it has are answered.
+  var isLastOfConnection = false {
+    didSet { set(CURLOPT_FORBID_REUSE, isLastOfConnection ? 1 : 0) }
+  }
+
   /// Makes the handle carry `request`.
   func prepare(
     _ request: CurlRequest, scheme: CurlAddress.Scheme, timeout: Nanoseconds, connectTimeout: Nanoseconds,
@@ -196,7 +201,8 @@ extension CurlFailure.Reason {
     case CURLE_PEER_FAILED_VERIFICATION: self = .untrusted
     case CURLE_SSL_CACERT_BADFILE: self = .rootsUnusable
     case CURLE_OPERATION_TIMEDOUT: self = .timedOut
-    case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE: self = .connectionLost
+    case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE, CURLE_HTTP2, CURLE_HTTP2_STREAM:
+      self = .connectionLost
     case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL, CURLE_BAD_CONTENT_ENCODING: self = .malformedResponse
     default: self = .other
     }

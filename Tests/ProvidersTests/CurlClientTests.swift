@@ -1,6 +1,7 @@
 // The curl client against a server we did not write, over real TLS.
 
 import Foundation
+import HTTP2TestSupport
 import Runtime
 import Testing
 
@@ -67,6 +68,20 @@ private struct Echo: Decodable {
 
   private static func failure(_ result: Result<CurlResponse, CurlFailure>) -> CurlFailure? {
     if case .failure(let failure) = result { failure } else { nil }
+  }
+
+  @Test func aConnectionTakesNoMoreRequestsAfterItsLast() async throws {
+    let server = try HTTP2TestServer { $0.respond(200, body: "{}") }
+    var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
+    configuration.requestsBeforeRenewal = 5
+    let caller = Caller(configuration)
+    for _ in 0..<20 {
+      let result = await caller.send(CurlRequest(url: "https://localhost:\(server.port)/", body: Array("{}".utf8)))
+      #expect(try result.get().status == 200)
+    }
+    #expect(await server.perform { $0.connectionCount } == 4)
+    await caller.close()
+    caller.loop.stop()
   }
 
   @Test func aRequestArrivesAsItWasWritten() async throws {
