@@ -4536,7 +4536,7 @@ begin
       case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
       'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
     from (select count(*) from (select from push.expo_receipts r
-      where r.due_at < now() - interval '5 minutes' limit 1000) r) r;
+      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
   return query
     select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
       'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'

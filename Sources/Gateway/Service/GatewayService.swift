@@ -74,7 +74,9 @@ final class GatewayService: Service {
 
   /// For `/readyz`.
   func readiness() async -> Readiness {
-    guard let dispatcher = dispatcher.withLock({ $0 }) else { return .notReady(["the gateway is starting"]) }
+    guard let dispatcher = dispatcher.withLock({ $0 }) else {
+      return .notReady(["the gateway is starting, or has stopped"])
+    }
     // A loop that hangs would keep the question, too.
     let silent = await heartbeat.silentLoops()
     guard silent.isEmpty else { return .notReady(silent.map { "the event loop \($0) does not answer" }) }
@@ -86,6 +88,7 @@ final class GatewayService: Service {
     let loop = EventLoop(name: "gateway")
     heartbeat.watch(loop)
     defer {
+      dispatcher.withLock { $0 = nil }  // nobody may ask a loop that turns no more
       heartbeat.unwatch(loop)
       loop.stop()
     }
