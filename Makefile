@@ -2,10 +2,10 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql demo test-api test-alerts test-dashboard bench bench-ops soak lint format migrations clean
+.PHONY: help setup build release test test-swift test-sql demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak lint format migrations clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that are missing (sudo when not root)
 	@scripts/setup.sh
@@ -42,6 +42,9 @@ bench: release ## 100,000 deliveries through the whole pipeline
 
 bench-ops: setup ## every ops view over 20 million rows of history: about eight minutes
 	@scripts/bench-ops.sh
+
+bench-scrape: release ## what a scrape costs while 100,000 deliveries are owed
+	@PUSH_GATEWAY=.build/release/push-gateway scripts/bench-scrape.sh
 
 soak: setup ## stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a small run
 	@scripts/soak.sh $(if $(SMALL),--small) $(FILTER)
