@@ -1,3 +1,6 @@
+// What attackers send to the HTTP API: floods of bytes and of connections, slowness. All of it is refused, in words
+// where possible.
+
 import Foundation
 import TestSupport
 import Testing

@@ -1,3 +1,5 @@
+// Who may do what over the HTTP API: keys, their scopes and their apps.
+
 import Foundation
 import TestSupport
 import Testing

@@ -1,3 +1,5 @@
+// The keys api.* of the configuration.
+
 import Testing
 
 @testable import Gateway

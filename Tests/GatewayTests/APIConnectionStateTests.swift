@@ -1,3 +1,5 @@
+// The states of one connection to the HTTP API, without a socket.
+
 import Testing
 
 @testable import Gateway

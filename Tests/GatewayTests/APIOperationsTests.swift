@@ -1,3 +1,5 @@
+// Each request of the HTTP API that succeeds, and sending it again.
+
 import Foundation
 import TestSupport
 import Testing

@@ -1,3 +1,5 @@
+// The pure rules of the HTTP API: keys that are believed for a moment, rates, being busy.
+
 import Runtime
 import Synchronization
 import Testing

@@ -1,3 +1,5 @@
+// What the HTTP API refuses in bodies, by field, and that SQL in a field is a text like any other.
+
 import Foundation
 import TestSupport
 import Testing

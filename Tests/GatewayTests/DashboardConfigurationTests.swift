@@ -1,3 +1,5 @@
+// The keys dashboard.* of the configuration.
+
 import Testing
 
 @testable import Gateway
