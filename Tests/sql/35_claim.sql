@@ -1,0 +1,40 @@
+-- Claims over several lanes: whose turn it is, how a claim is shared, and what goes last.
+select push.register_gateway('claims', 'test') as g1 \gset
+
+-- The lanes of five apps; each has a call with so many devices.
+create function test.lanes() returns smallint[] language sql as $$
+  select array_agg(id order by app) from push.lane where app like 'fair-%' and provider = 'fcm'
+$$;
+create function test.claimed(p_gateway int, p_lanes smallint[], p_total int default null, p_background int default null)
+returns text language sql as $$
+  select string_agg(app || ':' || count, ' ' order by i)
+  from (
+    select l.app, count(*) as count, min(c.i) as i
+    from (
+      select lane, row_number() over () as i
+      from push.claim(p_gateway, p_lanes, array_fill(1000, array[cardinality(p_lanes)]),
+        array_fill('-infinity'::timestamptz, array[cardinality(p_lanes)]), p_total => p_total, p_background => p_background)
+    ) c
+    join push.lane l on l.id = c.lane
+    group by l.app
+  ) per_app
+$$;
+select test.call('fair-' || a, n, 'fair-' || a, p_ring => 60) from (values ('a', 300), ('b', 300), ('c', 20), ('d', 1), ('e', 1)) v(a, n);
+
+select test.equal('a claim is shared among the lanes that have any', test.claimed(:g1, test.lanes(), 250), 'fair-a:50 fair-b:50 fair-c:20 fair-d:1 fair-e:1');
+select test.equal('lanes without rows take no share', test.claimed(:g1, test.lanes(), 250), 'fair-a:125 fair-b:125');
+select test.equal('the lanes come in the order in which they were asked for, and the total is kept',
+  test.claimed(:g1, array(select l from unnest(test.lanes()) with ordinality u(l, i) order by i desc), 60), 'fair-b:50 fair-a:10');
+select test.equal('without a total each lane gives what it may', test.claimed(:g1, test.lanes()), 'fair-a:115 fair-b:75');
+
+-- A missed call has hours: it goes after what rings, and has its own bound.
+select test.call('fair-a2', 3, 'fair-a', p_ring => 60) as ringing \gset
+update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :ringing;
+select test.call('fair-b2', 2, 'fair-b', p_ring => 600);
+select test.equal('no background, no missed calls', test.claimed(:g1, test.lanes(), 100, 0), 'fair-b:2');
+select test.call('fair-c2', 1, 'fair-c', p_ring => 600);
+select test.equal('what rings goes first, and the background has its bound', test.claimed(:g1, test.lanes(), 100, 2), 'fair-c:1 fair-a:2');
+select test.call('fair-a3', 2, 'fair-a', p_ring => 600);
+select test.equal('in a lane with rings only these are taken', test.claimed(:g1, test.lanes()), 'fair-a:2');
+select test.equal('the rest of the background comes next', test.claimed(:g1, test.lanes()), 'fair-a:1');
+select test.equal('nothing is left', test.claimed(:g1, test.lanes()), null);
