@@ -25,7 +25,13 @@ let package = Package(
   name: "push-gateway",
   platforms: [.macOS(.v15)],
   products: [
-    .executable(name: "push-gateway", targets: ["Gateway"])
+    .executable(name: "push-gateway", targets: ["Gateway"]),
+    // For benchmarks/, a package of its own.
+    .library(name: "Runtime", targets: ["Runtime"]),
+    .library(name: "Queue", targets: ["Queue"]),
+    .library(name: "Providers", targets: ["Providers"]),
+    .library(name: "Dialects", targets: ["Dialects"]),
+    .library(name: "Simulators", targets: ["Simulators"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
@@ -57,6 +63,9 @@ let package = Package(
       providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
     .target(
       name: "CShims", dependencies: ["CCurl", "COpenSSL", "CZlib"], path: "Sources/CLibs/CShims"),
+    .target(
+      name: "CAllocator", path: "Sources/CLibs/CAllocator",
+      linkerSettings: [.linkedLibrary("jemalloc", .when(platforms: [.linux]))]),
 
     // The layers.
     .target(
@@ -72,13 +81,17 @@ let package = Package(
       dependencies: ["Runtime", "CCurl", "CZlib", "CShims", logging],
       swiftSettings: strict),
     .target(
+      name: "Dialects",
+      dependencies: ["Runtime", "Queue", "Providers"],
+      swiftSettings: strict),
+    .target(
       name: "Simulators",
       dependencies: ["Runtime", "COpenSSL", "CZlib", "CShims", logging],
       swiftSettings: strict),
     .executableTarget(
       name: "Gateway",
       dependencies: [
-        "Runtime", "Queue", "Providers", "Simulators", logging,
+        "Runtime", "Queue", "Providers", "Dialects", "Simulators", "CAllocator", logging,
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Histogram", package: "hdrhistogram-swift"),
@@ -99,6 +112,9 @@ let package = Package(
       swiftSettings: strictTests),
     .target(
       name: "HTTP2TestSupport", dependencies: ["Runtime"], path: "Tests/HTTP2TestSupport", swiftSettings: strictTests),
+    .target(
+      name: "DialectsTestSupport", dependencies: ["Dialects", "Providers", "Queue", "Runtime"],
+      path: "Tests/DialectsTestSupport", swiftSettings: strictTests),
     .testTarget(
       name: "RuntimeTests", dependencies: ["Runtime", "HTTP2TestSupport"], swiftSettings: strictTests),
     .testTarget(
@@ -107,11 +123,15 @@ let package = Package(
       name: "ProvidersTests", dependencies: ["Providers", "Runtime", "Simulators", "HTTP2TestSupport", logging],
       swiftSettings: strictTests),
     .testTarget(
+      name: "DialectsTests", dependencies: ["Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime"],
+      swiftSettings: strictTests),
+    .testTarget(
       name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Queue", "Providers", "Simulators", "Runtime", "TestSupport", logging,
+        "Gateway", "Dialects", "DialectsTestSupport", "Queue", "Providers", "Simulators", "Runtime", "TestSupport",
+        logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strictTests),

@@ -12,9 +12,9 @@ if [ "$(uname)" != Linux ]; then
   exit 0
 fi
 command -v dpkg-query >/dev/null 2>&1 \
-  || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL and zlib, pkg-config, Postgres, nghttp2, curl"
+  || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL, zlib and jemalloc, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus"
 
 # What counts is what works here, however it was installed.
 provided() {
@@ -24,6 +24,7 @@ provided() {
     libcurl4-openssl-dev) pkg-config --exists libcurl ;;
     libssl-dev) pkg-config --exists openssl ;;
     zlib1g-dev) pkg-config --exists zlib ;;
+    libjemalloc-dev) pkg-config --exists jemalloc ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     nghttp2-server) command -v nghttpd >/dev/null ;;
     nghttp2-client) command -v h2load >/dev/null ;;

@@ -111,9 +111,10 @@ public final class HTTP2ConnectionPool {
   /// - Parameters:
   ///   - request: the owner's number for it: small (the number of a slot) and unique while the request is here.
   ///   - avoided: the number of a connection that is only taken if no other has room.
-  public func submit(_ request: Int, deadline: Instant, avoiding avoided: Int? = nil) {
+  ///   - now: the loop's time, from whoever has it at hand.
+  public func submit(_ request: Int, deadline: Instant, avoiding avoided: Int? = nil, now: Instant? = nil) {
     let avoided = avoided.flatMap { number in members.first { $0.number == number }?.id }
-    handle(.submitted(request, deadline: deadline, avoiding: avoided))
+    handle(.submitted(request, deadline: deadline, avoiding: avoided), now: now)
   }
 
   /// Refuses those of these requests that wait for a connection.
@@ -146,24 +147,25 @@ public final class HTTP2ConnectionPool {
 
   // MARK: - Machine
 
-  private func handle(_ event: HTTP2ConnectionPoolMachine.Event) {
-    machine.handle(event, now: loop.now, &actions)
+  private func handle(_ event: HTTP2ConnectionPoolMachine.Event, now: Instant? = nil) {
+    let now = now ?? loop.now
+    machine.handle(event, now: now, &actions)
     // If an action brought the event about, its own actions come after those before it.
     guard !isPerforming else { return }
     isPerforming = true
     var next = 0
     while next < actions.count {
-      perform(actions[next])
+      perform(actions[next], now)
       next += 1
     }
     actions.removeAll(keepingCapacity: true)
     isPerforming = false
   }
 
-  private func perform(_ action: HTTP2ConnectionPoolMachine.Action) {
+  private func perform(_ action: HTTP2ConnectionPoolMachine.Action, _ now: Instant) {
     switch action {
     case .open(let id): open(id)
-    case .dispatch(let request, let id): dispatch(request, id)
+    case .dispatch(let request, let id): dispatch(request, id, now)
     case .refuse(let request, let reason): end(request, .refused(reason))
     case .expire(let request): end(request, .timedOut)
     case .drain(let id): connection(id)?.drain()
@@ -185,14 +187,15 @@ public final class HTTP2ConnectionPool {
     connection.connect()
   }
 
-  private func dispatch(_ request: Int, _ id: Int) {
+  private func dispatch(_ request: Int, _ id: Int, _ now: Instant) {
     guard let connection = connection(id), connection.isReady, let delegate else {
       handle(.goingAway(id))
       return handle(.refused(request, id))
     }
     headers.removeAll()
     let body = delegate.pool(self, write: request, into: &headers)
-    guard connection.request(headers, body: body, deadline: machine.deadline(of: request), tag: request) else {
+    let deadline = machine.deadline(of: request)
+    guard connection.request(headers, body: body, deadline: deadline, tag: request, now: now) else {
       handle(.goingAway(id))
       return handle(.refused(request, id))
     }
@@ -200,7 +203,7 @@ public final class HTTP2ConnectionPool {
 
   /// Ends a request that is on no connection.
   private func end(_ request: Int, _ result: HTTP2Exchange.Result) {
-    _ = delegate?.pool(self, didEnd: request, HTTP2Exchange(result, sentAt: nil), on: nil)
+    _ = delegate?.pool(self, didEnd: request, HTTP2Exchange(result, sentAt: nil, endedAt: loop.now), on: nil)
   }
 
   private func scheduleCapacityReport() {
@@ -226,11 +229,16 @@ public final class HTTP2ConnectionPool {
   }
 
   private func connection(_ id: Int) -> HTTP2Connection? {
-    members.first { $0.id == id }?.connection
+    for index in members.indices where members[index].id == id { return members[index].connection }
+    return nil
   }
 
-  private func member(_ connection: HTTP2Connection) -> Member? {
-    members.first { $0.connection === connection }
+  /// What the machine and the owner call a connection.
+  private func member(_ connection: HTTP2Connection) -> (id: HTTP2ConnectionPoolMachine.ConnectionID, number: Int)? {
+    for index in members.indices where members[index].connection === connection {
+      return (members[index].id, members[index].number)
+    }
+    return nil
   }
 }
 
@@ -248,11 +256,11 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     switch exchange.result {
     case .response:
       let verdict = delegate?.pool(self, didEnd: request, exchange, on: member.number) ?? .done
-      handle(.answered(request, member.id, verdict))
-    case .refused: handle(.refused(request, member.id))
+      handle(.answered(request, member.id, verdict), now: exchange.endedAt)
+    case .refused: handle(.refused(request, member.id), now: exchange.endedAt)
     case .timedOut, .lost:
       _ = delegate?.pool(self, didEnd: request, exchange, on: member.number)
-      handle(.failed(request, member.id))
+      handle(.failed(request, member.id), now: exchange.endedAt)
     }
   }
 

@@ -14,6 +14,7 @@ internal import Runtime
 final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   /// A request that has no outcome yet.
   private final class Flight {
+    /// Constant, so that it is lent where it lies; copying it would count references four times over.
     let request: PushRequest
     /// Whose connections it is on.
     var channel: HTTP2Channel
@@ -74,13 +75,16 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   func start() { current.start() }
 
   func send(_ batch: [PushRequest]) {
+    let now = loop.now
+    let channel = current
     for request in batch {
+      let flight = Flight(request, channel)
       if isShuttingDown {
-        finish(request, .refused(reason: "ShuttingDown"))
-      } else if let objection = format.objection(to: request) {
-        finish(request, .rejected(reason: objection))
+        finish(request.tag, .refused(reason: "ShuttingDown"), at: now)
+      } else if let objection = format.objection(to: flight.request) {
+        finish(request.tag, .rejected(reason: objection), at: now)
       } else {
-        submit(flights.insert(Flight(request, current)), request)
+        submit(flights.insert(flight), flight, now)
       }
     }
   }
@@ -209,18 +213,17 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     _ pool: HTTP2ConnectionPool, didEnd slot: Int, _ exchange: HTTP2Exchange, on connection: Int?
   ) -> HTTP2ConnectionPool.Verdict {
     guard let flight = flights[slot] else { preconditionFailure("a request ended twice") }
-    let sentAt = exchange.sentAt
     switch exchange.result {
-    case .response(let response): return answered(slot, flight, response, sentAt, connection ?? 0)
+    case .response(let response): return answered(slot, flight, response, exchange, connection ?? 0)
     case .refused(let reason):
       if flight.channel !== current, !isShuttingDown {
         flight.channel = current
-        submit(slot, flight.request)
+        submit(slot, flight, exchange.endedAt)
       } else {
-        finish(slot, .refused(reason: reason))
+        finish(slot, .refused(reason: reason), exchange)
       }
-    case .lost: finish(slot, .unknown(reason: "ConnectionLost"), sentAt: sentAt, connection)
-    case .timedOut: finish(slot, timeoutOutcome(flight, sentAt), sentAt: sentAt, connection)
+    case .lost: finish(slot, .unknown(reason: "ConnectionLost"), exchange, connection)
+    case .timedOut: finish(slot, timeoutOutcome(flight, exchange), exchange, connection)
     }
     return .init(.unproven)
   }
@@ -241,17 +244,18 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     report?(.capacity(capacity))
   }
 
-  private func submit(_ slot: Int, _ request: PushRequest) {
-    current.pool(format.endpoint(of: request))
-      .submit(slot, deadline: request.deadline, avoiding: request.avoidedConnection)
+  private func submit(_ slot: Int, _ flight: Flight, _ now: Instant) {
+    flight.channel.pool(format.endpoint(of: flight.request))
+      .submit(slot, deadline: flight.request.deadline, avoiding: flight.request.avoidedConnection, now: now)
   }
 
   // MARK: - Answers
 
   private func answered(
-    _ slot: Int, _ flight: Flight, _ response: HTTP2Message, _ sentAt: Instant?, _ connection: Int
+    _ slot: Int, _ flight: Flight, _ response: borrowing HTTP2Message, _ exchange: borrowing HTTP2Exchange,
+    _ connection: Int
   ) -> HTTP2ConnectionPool.Verdict {
-    if let sentAt, skewMeter.isDue(connection, sentAt: sentAt) { measureSkew(response, connection) }
+    if let sentAt = exchange.sentAt, skewMeter.isDue(connection, sentAt: sentAt) { measureSkew(response, connection) }
     let (disposition, judgement) = format.read(response, clock: clock)
     let failure: PushOutcome
     switch disposition {
@@ -272,7 +276,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       if mayResend(flight) { return .init(judgement, resends: true) }
       failure = .unavailable(reason: "RefusedRepeatedly", after: nil)
     }
-    finish(slot, failure, status: response.status, sentAt: sentAt, connection)
+    finish(slot, failure, status: response.status, exchange, connection)
     return .init(judgement)
   }
 
@@ -283,9 +287,9 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     return true
   }
 
-  private func timeoutOutcome(_ flight: Flight, _ sentAt: Instant?) -> PushOutcome {
-    if sentAt != nil { return .unknown(reason: "TimedOut") }
-    return flight.request.deadline <= loop.now ? .expired : .refused(reason: "NotSentInTime")
+  private func timeoutOutcome(_ flight: Flight, _ exchange: borrowing HTTP2Exchange) -> PushOutcome {
+    if exchange.sentAt != nil { return .unknown(reason: "TimedOut") }
+    return flight.request.deadline <= exchange.endedAt ? .expired : .refused(reason: "NotSentInTime")
   }
 
   private func measureSkew(_ response: borrowing HTTP2Message, _ connection: Int) {
@@ -305,20 +309,20 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   // MARK: - Results
 
   private func finish(
-    _ slot: Int, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant? = nil, _ connection: Int? = nil
+    _ slot: Int, _ outcome: PushOutcome, status: UInt16 = 0, _ exchange: borrowing HTTP2Exchange,
+    _ connection: Int? = nil
   ) {
     guard let flight = flights.remove(slot) else { return }
-    finish(flight.request, outcome, status: status, sentAt: sentAt, connection)
+    finish(flight.request.tag, outcome, status: status, sentAt: exchange.sentAt, at: exchange.endedAt, connection)
   }
 
   private func finish(
-    _ request: PushRequest, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant? = nil,
+    _ tag: UInt64, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant? = nil, at now: Instant,
     _ connection: Int? = nil
   ) {
     results.append(
       PushResult(
-        tag: request.tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: loop.now,
-        connection: connection))
+        tag: tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: now, connection: connection))
     guard !isReportScheduled else { return }
     isReportScheduled = true
     loop.atEndOfTurn { [weak self] in self?.deliverReport() }
@@ -329,6 +333,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     guard !results.isEmpty else { return }
     let batch = results
     results = []
+    results.reserveCapacity(batch.count)
     report?(.results(batch))
   }
 }

@@ -25,12 +25,12 @@ public struct PushRequest: Sendable {
   public var kind: PushKind
   public var environment: PushEnvironment
   /// The device token, as its provider writes it (ASCII).
-  public var token: [UInt8]
+  public var token: ArraySlice<UInt8>
   /// What the dialect rendered (UTF-8 JSON): APNs: the whole payload; FCM: the `data` object;
   /// Expo: the message object without `to`, `ttl`, `expiration` and `priority`, never empty.
   public var body: [UInt8]
   /// Collapse id (`apns-collapse-id`, FCM `collapse_key`); at most 64 bytes, nil for none.
-  public var collapseID: [UInt8]?
+  public var collapseID: ArraySlice<UInt8>?
   /// Nothing may leave after this instant. An answer to what has left is waited for a little longer, for it may say that the
   /// deadline was missed.
   public var deadline: Instant
@@ -40,8 +40,9 @@ public struct PushRequest: Sendable {
   public var avoidedConnection: Int?
 
   public init(
-    tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: [UInt8], body: [UInt8],
-    collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64, avoidedConnection: Int? = nil
+    tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: ArraySlice<UInt8>,
+    body: [UInt8], collapseID: ArraySlice<UInt8>?, deadline: Instant, expiresAtMilliseconds: Int64,
+    avoidedConnection: Int? = nil
   ) {
     self.tag = tag
     self.deliveryID = deliveryID
@@ -53,6 +54,16 @@ public struct PushRequest: Sendable {
     self.deadline = deadline
     self.expiresAtMilliseconds = expiresAtMilliseconds
     self.avoidedConnection = avoidedConnection
+  }
+
+  /// A request whose texts come by themselves.
+  public init(
+    tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: [UInt8], body: [UInt8],
+    collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64
+  ) {
+    self.init(
+      tag: tag, deliveryID: deliveryID, kind: kind, environment: environment, token: token[...], body: body,
+      collapseID: collapseID?[...], deadline: deadline, expiresAtMilliseconds: expiresAtMilliseconds)
   }
 }
 

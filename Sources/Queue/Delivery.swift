@@ -55,48 +55,68 @@ public struct DeliveryLease: Hashable, Sendable {
   }
 }
 
-/// A claimed push to one device, with the call's payload joined in. Texts are UTF-8 as Postgres sent them.
-public struct Delivery: Sendable {
-  public var lease: DeliveryLease
+/// A claimed push to one device, with the call's payload joined in.
+///
+/// All its texts lie in one buffer, as UTF-8, and are named by where they lie: a claimed row costs two allocations, and what is
+/// rendered from it is copied once.
+public final class Delivery: Sendable {
+  public let lease: DeliveryLease
   /// `push.lane.id`: app and provider.
-  public var lane: Int16
+  public let lane: Int16
   /// Attempts so far, this one included.
-  public var attempt: Int32
-  public var kind: DeliveryKind
+  public let attempt: Int32
+  public let kind: DeliveryKind
   /// 0 production, 1 sandbox (APNs).
-  public var environment: UInt8
+  public let environment: UInt8
   /// 0 unknown, 1 iOS, 2 Android.
-  public var platform: UInt8
-  public var userID: [UInt8]
-  public var token: [UInt8]
-  /// BCP 47, nil when unknown.
-  public var locale: [UInt8]?
-  /// `push.outbox.kind`: `incoming_call`, `video_call`.
-  public var callKind: [UInt8]
-  public var callID: [UInt8]
-  /// baseCallData as JSON text.
-  public var payload: [UInt8]
+  public let platform: UInt8
   /// When the call was enqueued: microseconds since 1970 on the database's clock.
-  public var createdAtMicroseconds: Int64
+  public let createdAtMicroseconds: Int64
   /// The deadline: microseconds since 1970 on the database's clock.
-  public var deadlineAtMicroseconds: Int64
+  public let deadlineAtMicroseconds: Int64
   /// The same deadline on our own monotonic clock, never later than the database's.
-  public var deadline: Instant
-  /// Why the call ended, as the backend said it; nil while it rings, and where nobody said.
-  public var endReason: [UInt8]?
-  /// `push.outbox.traceparent`, checked there; nil for none.
-  public var traceparent: [UInt8]?
+  public let deadline: Instant
+
+  /// Where the texts lie in `bytes`.
+  public struct Texts: Sendable {
+    public var userID: Range<Int>
+    public var token: Range<Int>
+    /// BCP 47, nil when unknown.
+    public var locale: Range<Int>?
+    /// `push.outbox.kind`: `incoming_call`, `video_call`, ….
+    public var callKind: Range<Int>
+    public var callID: Range<Int>
+    /// Why the call ended, as the backend said it; nil while it rings, and where nobody said.
+    public var endReason: Range<Int>?
+    /// `push.outbox.traceparent`, checked there; nil for none.
+    public var traceparent: Range<Int>?
+    /// baseCallData as JSON text.
+    public var payload: Range<Int>
+  }
+
+  public let texts: Texts
+  public let bytes: [UInt8]
+
+  public var userID: ArraySlice<UInt8> { bytes[texts.userID] }
+  public var token: ArraySlice<UInt8> { bytes[texts.token] }
+  public var locale: ArraySlice<UInt8>? { texts.locale.map { bytes[$0] } }
+  public var callKind: ArraySlice<UInt8> { bytes[texts.callKind] }
+  public var callID: ArraySlice<UInt8> { bytes[texts.callID] }
+  public var endReason: ArraySlice<UInt8>? { texts.endReason.map { bytes[$0] } }
+  public var traceparent: ArraySlice<UInt8>? { texts.traceparent.map { bytes[$0] } }
+  public var payload: ArraySlice<UInt8> { bytes[texts.payload] }
 
   /// When the push was enqueued, on our own monotonic clock: as early as `deadline` is.
   public var enqueuedAt: Instant {
     deadline - .microseconds(deadlineAtMicroseconds - createdAtMicroseconds)
   }
 
+  /// More than ten minutes before its deadline, as no ring is: it counts among a claim's background.
+  public func isBackground(_ now: Instant) -> Bool { deadline - now > .seconds(600) }
+
   public init(
     lease: DeliveryLease, lane: Int16, attempt: Int32, kind: DeliveryKind, environment: UInt8, platform: UInt8,
-    userID: [UInt8], token: [UInt8], locale: [UInt8]?, callKind: [UInt8], callID: [UInt8], payload: [UInt8],
-    createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
-    endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil
+    createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant, texts: Texts, bytes: [UInt8]
   ) {
     self.lease = lease
     self.lane = lane
@@ -104,16 +124,31 @@ public struct Delivery: Sendable {
     self.kind = kind
     self.environment = environment
     self.platform = platform
-    self.userID = userID
-    self.token = token
-    self.locale = locale
-    self.callKind = callKind
-    self.callID = callID
-    self.payload = payload
     self.createdAtMicroseconds = createdAtMicroseconds
     self.deadlineAtMicroseconds = deadlineAtMicroseconds
     self.deadline = deadline
-    self.endReason = endReason
-    self.traceparent = traceparent
+    self.texts = texts
+    self.bytes = bytes
+  }
+
+  /// A delivery of which each text comes by itself.
+  public convenience init(
+    lease: DeliveryLease, lane: Int16, attempt: Int32, kind: DeliveryKind, environment: UInt8, platform: UInt8,
+    userID: [UInt8], token: [UInt8], locale: [UInt8]?, callKind: [UInt8], callID: [UInt8], payload: [UInt8],
+    createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
+    endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil
+  ) {
+    var bytes: [UInt8] = []
+    func add(_ text: [UInt8]) -> Range<Int> {
+      bytes += text
+      return bytes.count - text.count..<bytes.count
+    }
+    let texts = Texts(
+      userID: add(userID), token: add(token), locale: locale.map(add), callKind: add(callKind), callID: add(callID),
+      endReason: endReason.map(add), traceparent: traceparent.map(add), payload: add(payload))
+    self.init(
+      lease: lease, lane: lane, attempt: attempt, kind: kind, environment: environment, platform: platform,
+      createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds, deadline: deadline,
+      texts: texts, bytes: bytes)
   }
 }

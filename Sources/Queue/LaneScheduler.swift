@@ -14,6 +14,11 @@ public struct LaneScheduler: Sendable {
     public var claimPerLane: Int = 500
     /// Most rows of all lanes in one claim.
     public var claimInAll: Int = 1000
+    /// Rows a second whose deadline is more than ten minutes away, as no ring's is: a flood of notifications shares the
+    /// processor with calls that ring now, and leaves it to them.
+    public var backgroundPerSecond: Int = 10_000
+    /// Fewer of these are not worth a claim, and more at a time would let a ring wait.
+    public var backgroundInClaim: ClosedRange<Int> = 100...200
     public init() {}
   }
 
@@ -50,10 +55,12 @@ public struct LaneScheduler: Sendable {
   private var indexByID: [Int16: Int] = [:]
   private var reportedAt: Instant?
   private var first = 0  // who comes first in the next claim, so that a full claim starves nobody
+  private var background: RateLimit
   private let limits: Limits
 
   public init(limits: Limits = Limits()) {
     self.limits = limits
+    background = RateLimit(perSecond: limits.backgroundPerSecond)
   }
 
   /// Adds a lane; its capacity is 0 until told.
@@ -143,19 +150,29 @@ public struct LaneScheduler: Sendable {
     }
   }
 
-  /// What may be claimed now, for the lanes with room worth a claim.
+  /// What may be claimed now, for the lanes with room worth a claim, the one whose turn it is first.
   public mutating func allowances(_ now: Instant) -> [LaneAllowance] {
     var allowances: [LaneAllowance] = []
-    var left = limits.claimInAll
-    for offset in lanes.indices where left > 0 {
+    for offset in lanes.indices {
       let index = (first + offset) % lanes.count
-      let limit = min(lanes[index].allowance(now), limits.claimPerLane, left)
-      guard limit > 0 else { continue }
-      allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit)))
-      left -= limit
+      let limit = min(lanes[index].allowance(now), limits.claimPerLane)
+      if limit > 0 { allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit))) }
     }
-    if !lanes.isEmpty { first = (first + 1) % lanes.count }
     return allowances
+  }
+
+  /// How much the claim with these allowances may bring.
+  public mutating func claimLimits(_ now: Instant) -> ClaimLimits {
+    let most = min(background.available(now), limits.backgroundInClaim.upperBound)
+    return ClaimLimits(
+      inAll: Int32(limits.claimInAll), background: most < limits.backgroundInClaim.lowerBound ? 0 : Int32(most))
+  }
+
+  /// A claim has brought deliveries: whoever came last has had its turn.
+  public mutating func didClaim(upTo lane: Int16, background count: Int) {
+    guard let index = indexByID[lane] else { preconditionFailure("lane \(lane) was never added") }
+    first = (index + 1) % lanes.count
+    background.spend(count)
   }
 
   private mutating func withLane(_ id: Int16, _ change: (inout Lane) -> Void) {

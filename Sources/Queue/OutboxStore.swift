@@ -15,34 +15,47 @@ public struct LaneAllowance: Sendable, Equatable {
   }
 }
 
-/// What became of one delivery, to be written down.
-public struct Settlement: Sendable {
-  public var lease: DeliveryLease
-  public var callID: [UInt8]
-  public var outcome: DeliveryOutcome
+/// How much one claim may bring.
+public struct ClaimLimits: Sendable, Equatable {
+  /// Rows of all lanes together, shared among those that have any.
+  public var inAll: Int32
+  /// Those among them whose deadline is more than ten minutes away, as no ring's is.
+  public var background: Int32
+
+  public init(inAll: Int32 = .max, background: Int32 = .max) {
+    self.inAll = inAll
+    self.background = background
+  }
+}
+
+/// What became of one delivery, to be written down. A class, since it passes through several queues.
+public final class Settlement: Sendable {
+  public let delivery: Delivery
+  public let outcome: DeliveryOutcome
   /// Attempts made in all, those in memory included.
-  public var attempts: Int32
+  public let attempts: Int32
   /// HTTP status of the last answer; 0 for none.
-  public var status: UInt16
+  public let status: UInt16
   /// Why, in the provider's word or ours; nil for plain success.
-  public var reason: String?
-  public var providerMessageID: String?
+  public let reason: String?
+  public let providerMessageID: String?
   /// When the last request left; nil if none did.
-  public var sentAt: Instant?
+  public let sentAt: Instant?
   /// When its answer came; nil if none did.
-  public var answeredAt: Instant?
+  public let answeredAt: Instant?
   /// The tries before the last, as far as they were made under this lease.
-  public var failures: [FailedAttempt]
+  public let failures: [FailedAttempt]
   /// How long from now the receipt of `providerMessageID` can be read; nil where there is none to read.
-  public var receiptAfter: Nanoseconds?
+  public let receiptAfter: Nanoseconds?
+
+  public var lease: DeliveryLease { delivery.lease }
 
   public init(
-    lease: DeliveryLease, callID: [UInt8], outcome: DeliveryOutcome, attempts: Int32, status: UInt16 = 0,
+    _ delivery: Delivery, outcome: DeliveryOutcome, attempts: Int32, status: UInt16 = 0,
     reason: String? = nil, providerMessageID: String? = nil, sentAt: Instant? = nil, answeredAt: Instant? = nil,
     failures: [FailedAttempt] = [], receiptAfter: Nanoseconds? = nil
   ) {
-    self.lease = lease
-    self.callID = callID
+    self.delivery = delivery
     self.outcome = outcome
     self.attempts = attempts
     self.status = status
@@ -81,12 +94,12 @@ public struct Parking: Sendable {
 public struct TokenInvalidation: Sendable {
   /// `push.lane.id`: which app's token at which provider.
   public var lane: Int16
-  public var token: [UInt8]
+  public var token: ArraySlice<UInt8>
   /// When it died, by the provider's word, in milliseconds since 1970; a token registered later is not meant.
   public var since: Int64?
   public var reason: String
 
-  public init(lane: Int16, token: [UInt8], since: Int64?, reason: String) {
+  public init(lane: Int16, token: ArraySlice<UInt8>, since: Int64?, reason: String) {
     self.lane = lane
     self.token = token
     self.since = since
@@ -98,11 +111,11 @@ public struct TokenInvalidation: Sendable {
 public struct EnvironmentCorrection: Sendable {
   /// `push.lane.id`.
   public var lane: Int16
-  public var token: [UInt8]
+  public var token: ArraySlice<UInt8>
   /// 0 production, 1 sandbox.
   public var environment: UInt8
 
-  public init(lane: Int16, token: [UInt8], environment: UInt8) {
+  public init(lane: Int16, token: ArraySlice<UInt8>, environment: UInt8) {
     self.lane = lane
     self.token = token
     self.environment = environment
@@ -162,8 +175,9 @@ public enum OutboxEvent: Sendable {
 /// Claims and settles deliveries. Every call is a batch; a claim is ours until settled, parked, released, or until this
 /// replica is declared dead.
 public protocol OutboxStore: Sendable {
-  /// Claims up to the allowed number a lane, earliest deadline first. In no lane anything whose deadline is too near.
-  func claim(_ allowances: [LaneAllowance]) async throws(OutboxError) -> [Delivery]
+  /// Claims up to the allowed number a lane, earliest deadline first, lanes with rings before lanes without, else in the order
+  /// of the allowances. In no lane anything whose deadline is too near.
+  func claim(_ allowances: [LaneAllowance], within limits: ClaimLimits) async throws(OutboxError) -> [Delivery]
   /// Writes down what became of deliveries; returns how many were still ours.
   func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int
   /// Which of these have been written down by this replica, lately: for a batch of which `settle` took only a part, or of
@@ -183,4 +197,11 @@ public protocol OutboxStore: Sendable {
   func report(_ conditions: [LaneCondition]) async throws(OutboxError)
   /// Notes the environments that tokens really belong to; returns how many were noted otherwise.
   func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int
+}
+
+extension OutboxStore {
+  /// Claims up to the allowed number a lane.
+  public func claim(_ allowances: [LaneAllowance]) async throws(OutboxError) -> [Delivery] {
+    try await claim(allowances, within: ClaimLimits())
+  }
 }

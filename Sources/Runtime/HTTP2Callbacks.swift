@@ -28,36 +28,46 @@ enum HTTP2Callbacks {
     return unsafe Unmanaged<HTTP2Session>.fromOpaque(context).takeUnretainedValue()
   }
 
+  /// The same without counting a reference, for callbacks that come several times a request; the owner of the session is
+  /// below us on the stack.
+  private static func withSession<Result>(
+    _ context: UnsafeMutableRawPointer?, _ body: (HTTP2Session) -> Result
+  ) -> Result {
+    guard let context = unsafe context else { preconditionFailure("an HTTP/2 callback without its session") }
+    return unsafe Unmanaged<HTTP2Session>.fromOpaque(context)._withUnsafeGuaranteedRef(body)
+  }
+
   private static func hasFlag(_ flags: UInt8, _ flag: nghttp2_flag) -> Bool { flags & UInt8(flag.rawValue) != 0 }
 
   // MARK: - Receiving
 
   private static let beginHeaders: nghttp2_on_begin_headers_callback = { _, frame, context in
     guard let id = unsafe frame?.pointee.hd.stream_id else { return 0 }
-    let session = unsafe session(context)
-    guard let stream = session.stream(id) else {
-      if session.side == .server { session.accept(id) }
+    return unsafe withSession(context) { session in
+      session.receiving = nil
+      guard let stream = session.stream(id) else {
+        if session.side == .server { session.receive(into: session.accept(id)) }
+        return 0
+      }
+      if stream.incoming.headers.isEmpty {
+        session.receive(into: stream)
+      } else if session.side == .client, stream.incoming.status < 200 {
+        // The final response after an interim one. Any other second block is trailers, which are of no use to us.
+        stream.incoming.headers.removeAll()
+        session.receiving = stream
+      }
       return 0
     }
-    if stream.incoming.headers.isEmpty { return 0 }
-    // A second block is the final response after an interim one, or trailers, which are of no use to us.
-    if session.side == .client, stream.incoming.status < 200 {
-      stream.incoming.headers.removeAll()
-    } else {
-      stream.skipsHeaders = true
-    }
-    return 0
   }
 
   private static let header: nghttp2_on_header_callback = {
-    _, frame, name, nameLength, value, valueLength, _, context in
-    guard let id = unsafe frame?.pointee.hd.stream_id, let stream = unsafe session(context).stream(id),
-      !stream.skipsHeaders
-    else { return 0 }
-    unsafe stream.incoming.headers.add(
-      name: UnsafeBufferPointer(start: name, count: nameLength),
-      value: UnsafeBufferPointer(start: value, count: valueLength))
-    return 0
+    _, _, name, nameLength, value, valueLength, _, context in
+    unsafe withSession(context) { session in
+      unsafe session.receiving?.incoming.headers.add(
+        name: UnsafeBufferPointer(start: name, count: nameLength),
+        value: UnsafeBufferPointer(start: value, count: valueLength))
+      return 0
+    }
   }
 
   private static let bodyChunk: nghttp2_on_data_chunk_recv_callback = { _, _, id, data, length, context in
@@ -102,8 +112,7 @@ enum HTTP2Callbacks {
     stream.isIncomingComplete = true
     switch session.side {
     case .server:
-      session.events.append(.request(stream: id, stream.incoming))
-      stream.incoming = HTTP2Message()
+      session.events.append(.request(stream: id, stream.incoming.take()))
     case .client:
       // Answered before the request was sent to its end: the rest is not wanted (RFC 9113 §8.1).
       if stream.outgoingOffset < stream.outgoing.count { session.reset(id, .cancel) }
@@ -113,10 +122,10 @@ enum HTTP2Callbacks {
   private static let streamClosed: nghttp2_on_stream_close_callback = { _, id, code, context in
     let session = unsafe session(context)
     guard let stream = session.stream(id) else { return 0 }
-    session.remove(stream)
-    let response = session.side == .client && stream.isIncomingComplete ? stream.incoming : nil
+    let response = session.side == .client && stream.isIncomingComplete ? stream.incoming.take() : nil
     session.events.append(
       .streamClosed(stream: id, tag: stream.tag, HTTP2ErrorCode(rawValue: code), response: response))
+    session.remove(stream)
     return 0
   }
 
@@ -124,10 +133,11 @@ enum HTTP2Callbacks {
 
   private static let frameSent: nghttp2_on_frame_send_callback = { _, frame, context in
     guard let header = unsafe frame?.pointee.hd, header.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return 0 }
-    let session = unsafe session(context)
-    guard session.side == .client, let stream = session.stream(header.stream_id) else { return 0 }
-    session.departedTags.append(stream.tag)
-    return 0
+    return unsafe withSession(context) { session in
+      guard session.side == .client, let stream = session.stream(header.stream_id) else { return 0 }
+      session.departedTags.append(stream.tag)
+      return 0
+    }
   }
 
   /// HEADERS that could not be sent (the peer is going away). The stream may not have been opened, so ask our table
@@ -137,8 +147,8 @@ enum HTTP2Callbacks {
     let session = unsafe session(context)
     let id = header.stream_id
     guard let stream = session.stream(id) ?? session.unopenedStream(id) else { return 0 }
-    session.remove(stream)
     session.events.append(.streamClosed(stream: stream.id, tag: stream.tag, .refusedStream, response: nil))
+    session.remove(stream)
     return 0
   }
 
@@ -146,17 +156,18 @@ enum HTTP2Callbacks {
     guard let address = unsafe source?.pointee.ptr, let buffer = unsafe buffer, let flags = unsafe flags else {
       return 0
     }
-    let stream = unsafe Unmanaged<HTTP2Session.Stream>.fromOpaque(address).takeUnretainedValue()
-    let count = min(length, stream.outgoing.count - stream.outgoingOffset)
-    if count == 0, !stream.endsAfterOutgoing { return Int(NGHTTP2_ERR_DEFERRED.rawValue) }
-    unsafe stream.outgoing.withUnsafeBytes { bytes in
-      guard let start = bytes.baseAddress, count > 0 else { return }
-      unsafe UnsafeMutableRawPointer(buffer).copyMemory(from: start + stream.outgoingOffset, byteCount: count)
+    return unsafe Unmanaged<HTTP2Session.Stream>.fromOpaque(address)._withUnsafeGuaranteedRef { stream in
+      let count = min(length, stream.outgoing.count - stream.outgoingOffset)
+      if count == 0, !stream.endsAfterOutgoing { return Int(NGHTTP2_ERR_DEFERRED.rawValue) }
+      unsafe stream.outgoing.withUnsafeBytes { bytes in
+        guard let start = bytes.baseAddress, count > 0 else { return }
+        unsafe UnsafeMutableRawPointer(buffer).copyMemory(from: start + stream.outgoingOffset, byteCount: count)
+      }
+      stream.outgoingOffset += count
+      if stream.outgoingOffset == stream.outgoing.count, stream.endsAfterOutgoing {
+        unsafe flags.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)
+      }
+      return count
     }
-    stream.outgoingOffset += count
-    if stream.outgoingOffset == stream.outgoing.count, stream.endsAfterOutgoing {
-      unsafe flags.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)
-    }
-    return count
   }
 }

@@ -37,6 +37,7 @@ public final class HTTP2Connection {
   private var state = State.connecting
   private var dialer: TLSDialer?
   private var stream: TLSStream?
+  /// Memory for the events of a turn.
   private var events: [HTTP2Event] = []
   private var isFlushScheduled = false
 
@@ -88,12 +89,13 @@ public final class HTTP2Connection {
   ///   - deadline: nothing leaves after it, and an answer is waited for `lateAnswerTimeout` longer; `requestTimeout` may end it
   ///     sooner.
   ///   - tag: comes back in `didEnd`, once.
+  ///   - now: the loop's time, from whoever has it at hand.
   /// - Returns: false if the connection takes no requests; then the server never hears of it and `didEnd` is not called.
   public func request(
-    _ headers: borrowing HTTP2HeaderBlock, body: [UInt8], deadline: Instant, tag: Int
+    _ headers: borrowing HTTP2HeaderBlock, body: [UInt8], deadline: Instant, tag: Int, now: Instant? = nil
   ) -> Bool {
     guard state == .ready else { return false }
-    let now = loop.now
+    let now = now ?? loop.now
     if exchanges.isEmpty { lastReceivedAt = now }
     let answerDeadline = min(deadline + settings.lateAnswerTimeout, now + settings.requestTimeout)
     let deadline = min(deadline, answerDeadline)
@@ -201,17 +203,29 @@ public final class HTTP2Connection {
   // MARK: - Input
 
   private func processEvents() {
-    session.takeEvents(into: &events)
-    for event in events { handle(event) }
+    var batch: [HTTP2Event] = []
+    swap(&batch, &events)  // whoever is told of an event may close the connection, and that looks for events, too
+    session.takeEvents(into: &batch)
+    if !batch.isEmpty {
+      let now = loop.now
+      for index in batch.indices {
+        var event = HTTP2Event.settings
+        swap(&event, &batch[index])  // moved, for a copy would count the references to every buffer of an answer
+        handle(event, now)
+      }
+    }
+    swap(&batch, &events)
     if state == .draining, exchanges.isEmpty { scheduleFlush() }
   }
 
-  private func handle(_ event: HTTP2Event) {
+  private func handle(_ event: consuming HTTP2Event, _ now: Instant) {
     switch event {
     case .settings: limitChanged()
     case .streamClosed(_, let slot, let code, let response):
       guard let exchange = exchanges.remove(slot), !exchange.isReported else { return }
-      report(exchange, result(code, response))
+      guard let response else { return report(exchange, failure(code), now) }
+      report(exchange, .response(response), now)
+      session.recycle(response)
     case .goAway(_, let code, let debugData):
       guard state == .ready || state == .connecting else { return }
       state = .draining
@@ -230,14 +244,14 @@ public final class HTTP2Connection {
     delegate?.connection(self, didLimitStreamsTo: min(session.peerStreamsMax, settings.streamsMax))
   }
 
-  private func result(_ code: HTTP2ErrorCode, _ response: HTTP2Message?) -> HTTP2Exchange.Result {
-    if let response { return .response(response) }
+  private func failure(_ code: HTTP2ErrorCode) -> HTTP2Exchange.Result {
     if code == .refusedStream { return .refused("StreamRefused") }
     return .lost("stream ended without a complete answer: \(code)")
   }
 
-  private func report(_ exchange: Exchange, _ result: HTTP2Exchange.Result) {
-    delegate?.connection(self, didEnd: exchange.tag, HTTP2Exchange(result, sentAt: exchange.sentAt))
+  private func report(_ exchange: Exchange, _ result: consuming HTTP2Exchange.Result, _ now: Instant) {
+    delegate?.connection(
+      self, didEnd: exchange.tag, HTTP2Exchange(result, sentAt: exchange.sentAt, endedAt: now))
   }
 
   /// Debug data as far as it may stand in a log line: a word such as FCM's `max_age`, or the reason in Apple's JSON. Whatever
@@ -277,7 +291,7 @@ public final class HTTP2Connection {
     }
     earliestDeadline = .distantFuture
     if next < .distantFuture { watchDeadline(next) }
-    for exchange in overdue { report(exchange, .timedOut) }
+    for exchange in overdue { report(exchange, .timedOut, now) }
     scheduleFlush()
   }
 
@@ -324,13 +338,15 @@ public final class HTTP2Connection {
     stream?.delegate = nil
     stream?.close()
     stream = nil
-    session.takeEvents(into: &events)
-    for event in events {
-      if case .streamClosed = event { handle(event) }
+    var batch: [HTTP2Event] = []
+    session.takeEvents(into: &batch)
+    let now = loop.now
+    for event in batch {
+      if case .streamClosed = event { handle(event, now) }
     }
     for slot in exchanges.occupied {
       guard let exchange = exchanges.remove(slot), !exchange.isReported else { continue }
-      report(exchange, exchange.sentAt == nil ? .refused(reason) : .lost(reason))
+      report(exchange, exchange.sentAt == nil ? .refused(reason) : .lost(reason), now)
     }
     delegate?.connection(self, didCloseWith: error)
   }

@@ -17,10 +17,13 @@ public struct HTTP2Exchange: Sendable {
   public var result: Result
   /// When the first byte of the request was handed to the socket; nil if none was.
   public var sentAt: Instant?
+  /// When the end was known.
+  public var endedAt: Instant
 
-  public init(_ result: Result, sentAt: Instant?) {
+  public init(_ result: Result, sentAt: Instant?, endedAt: Instant) {
     self.result = result
     self.sentAt = sentAt
+    self.endedAt = endedAt
   }
 }
 

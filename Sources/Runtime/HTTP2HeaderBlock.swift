@@ -2,15 +2,17 @@
 
 /// An ordered list of header fields whose bytes lie in one buffer; made to be filled, submitted and filled again.
 public struct HTTP2HeaderBlock: Sendable {
-  struct Field {
-    var nameStart: Int32
-    var nameLength: Int32
-    var valueLength: Int32
-    var isIndexed: Bool
+  @usableFromInline
+  struct Field: Sendable {
+    @usableFromInline var nameStart: Int32
+    @usableFromInline var nameLength: Int32
+    @usableFromInline var valueStart: Int32
+    @usableFromInline var valueLength: Int32
+    @usableFromInline var isIndexed: Bool
   }
 
-  private(set) var bytes: [UInt8] = []
-  private(set) var fields: [Field] = []
+  @usableFromInline var bytes: [UInt8] = []
+  @usableFromInline var fields: [Field] = []
 
   public init() {}
 
@@ -28,6 +30,7 @@ public struct HTTP2HeaderBlock: Sendable {
   /// - Parameters:
   ///   - name: in lower case, as RFC 9113 §8.2.1 wants it.
   ///   - isIndexed: false keeps the field out of the HPACK table: right for values that do not come again.
+  @inlinable
   public mutating func add(_ name: StaticString, _ value: some Collection<UInt8>, isIndexed: Bool = true) {
     begin(name)
     bytes.append(contentsOf: value)
@@ -47,6 +50,7 @@ public struct HTTP2HeaderBlock: Sendable {
   }
 
   /// Adds a field whose value is written in place.
+  @inlinable
   public mutating func add(_ name: StaticString, isIndexed: Bool = true, writing value: (inout [UInt8]) -> Void) {
     begin(name)
     value(&bytes)
@@ -56,9 +60,11 @@ public struct HTTP2HeaderBlock: Sendable {
   /// Adds a field whose name is not known beforehand.
   public mutating func add(name: some Collection<UInt8>, value: some Collection<UInt8>, isIndexed: Bool = true) {
     if fields.isEmpty { reserve() }
+    let start = Int32(bytes.count)
+    let nameLength = Int32(name.count)
     fields.append(
       Field(
-        nameStart: Int32(bytes.count), nameLength: Int32(name.count), valueLength: Int32(value.count),
+        nameStart: start, nameLength: nameLength, valueStart: start + nameLength, valueLength: Int32(value.count),
         isIndexed: isIndexed))
     bytes.append(contentsOf: name)
     bytes.append(contentsOf: value)
@@ -66,13 +72,7 @@ public struct HTTP2HeaderBlock: Sendable {
 
   /// The value of the first field of this name; nil when there is none.
   public subscript(name: StaticString) -> ArraySlice<UInt8>? {
-    let wanted = unsafe UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
-    for field in fields where Int(field.nameLength) == wanted.count {
-      let nameEnd = Int(field.nameStart + field.nameLength)
-      guard unsafe bytes[Int(field.nameStart)..<nameEnd].elementsEqual(wanted) else { continue }
-      return bytes[nameEnd..<(nameEnd + Int(field.valueLength))]
-    }
-    return nil
+    place(of: name).map { bytes[value(of: fields[$0])] }
   }
 
   /// The value of the first field of this name as text.
@@ -91,14 +91,59 @@ public struct HTTP2HeaderBlock: Sendable {
   public func forEach(_ body: (_ name: ArraySlice<UInt8>, _ value: ArraySlice<UInt8>) -> Void) {
     for field in fields {
       let nameEnd = Int(field.nameStart + field.nameLength)
-      body(bytes[Int(field.nameStart)..<nameEnd], bytes[nameEnd..<(nameEnd + Int(field.valueLength))])
+      body(bytes[Int(field.nameStart)..<nameEnd], bytes[value(of: field)])
     }
   }
 
   /// `:status` as a number; 0 when it is missing or not three digits.
   public var status: UInt16 {
-    guard let value = self[":status"], value.count == 3 else { return 0 }
-    return value.reduce(0) { $0 * 10 + UInt16($1 &- 48) % 10 }
+    guard let place = place(of: ":status"), fields[place].valueLength == 3 else { return 0 }
+    var status: UInt16 = 0
+    for index in value(of: fields[place]) { status = status * 10 + UInt16(bytes[index] &- 48) % 10 }
+    return status
+  }
+
+  // MARK: - Heads that are nearly always the same
+
+  /// Becomes a copy of another block, in the memory it has: two copies instead of one for each field.
+  public mutating func fill(from other: borrowing HTTP2HeaderBlock) {
+    removeAll()
+    bytes.append(contentsOf: other.bytes)
+    fields.append(contentsOf: other.fields)
+  }
+
+  /// Gives the field with this number another value, written in place. The old one's bytes stay in the block, unused.
+  @inlinable
+  public mutating func replace(_ field: Int, writing value: (inout [UInt8]) -> Void) {
+    let start = bytes.count
+    value(&bytes)
+    fields[field].valueStart = Int32(start)
+    fields[field].valueLength = Int32(bytes.count - start)
+  }
+
+  /// Gives the field with this number another value.
+  public mutating func replace(_ field: Int, _ value: [UInt8]) {
+    replace(field) { $0.append(contentsOf: value) }
+  }
+
+  // MARK: - Storage
+
+  /// The place of the first field of this name; nil when there is none.
+  private func place(of name: StaticString) -> Int? {
+    let count = name.utf8CodeUnitCount
+    return unsafe bytes.withUnsafeBufferPointer { bytes in
+      for place in fields.indices where Int(fields[place].nameLength) == count {
+        let start = Int(fields[place].nameStart)
+        var index = 0
+        while index < count, unsafe bytes[start + index] == name.utf8Start[index] { index += 1 }
+        if index == count { return place }
+      }
+      return nil
+    }
+  }
+
+  private func value(of field: Field) -> Range<Int> {
+    Int(field.valueStart)..<Int(field.valueStart + field.valueLength)
   }
 
   /// Room for a usual head, so that a block that is used once grows once.
@@ -107,16 +152,20 @@ public struct HTTP2HeaderBlock: Sendable {
     fields.reserveCapacity(12)
   }
 
-  private mutating func begin(_ name: StaticString) {
+  @usableFromInline
+  mutating func begin(_ name: StaticString) {
+    let start = Int32(bytes.count)
+    let nameLength = Int32(name.utf8CodeUnitCount)
     fields.append(
       Field(
-        nameStart: Int32(bytes.count), nameLength: Int32(name.utf8CodeUnitCount), valueLength: 0, isIndexed: true))
+        nameStart: start, nameLength: nameLength, valueStart: start + nameLength, valueLength: 0, isIndexed: true))
     unsafe bytes.append(contentsOf: UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount))
   }
 
-  private mutating func end(isIndexed: Bool) {
+  @usableFromInline
+  mutating func end(isIndexed: Bool) {
     let last = fields.count - 1
-    fields[last].valueLength = Int32(bytes.count) - fields[last].nameStart - fields[last].nameLength
+    fields[last].valueLength = Int32(bytes.count) - fields[last].valueStart
     fields[last].isIndexed = isIndexed
   }
 }

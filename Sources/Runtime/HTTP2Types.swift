@@ -33,6 +33,20 @@ public struct HTTP2Message: Sendable {
 
   public init() {}
 
+  /// Takes the contents out and leaves an empty message.
+  mutating func take() -> HTTP2Message {
+    var taken = HTTP2Message()
+    swap(&self, &taken)
+    return taken
+  }
+
+  /// Forgets the contents and keeps the memory.
+  mutating func removeAll() {
+    if !headers.isEmpty { headers.removeAll() }
+    if !body.isEmpty { body.removeAll(keepingCapacity: true) }
+    isTruncated = false
+  }
+
   /// `:status` as a number; 0 when there is none.
   public var status: UInt16 { headers.status }
 }

@@ -54,7 +54,7 @@ public struct JSONScanner: Sendable {
   /// How deep objects and arrays may be nested.
   public static let maxDepth = 64
 
-  /// The whole text.
+  /// The text, and whatever lies around it.
   public let bytes: [UInt8]
   /// The outermost value.
   public let root: Value
@@ -69,9 +69,12 @@ public struct JSONScanner: Sendable {
   /// Reads a text that is known to be JSON, such as Postgres' `jsonb`, without checking it again.
   ///
   /// A text that is none gives senseless values, but never a crash.
-  public init(trusting bytes: [UInt8]) {
+  public init(trusting bytes: [UInt8]) { self.init(trusting: bytes, in: bytes.indices) }
+
+  /// Reads a text that is a part of `bytes`, and known to be JSON. Ranges are those of `bytes`.
+  public init(trusting bytes: [UInt8], in range: Range<Int>) {
     self.bytes = bytes
-    root = Self.root(of: bytes)
+    root = Self.root(of: bytes, in: range)
   }
 
   // MARK: - Containers
@@ -201,13 +204,13 @@ public struct JSONScanner: Sendable {
   // MARK: - Finding values in a text that has been checked
 
   /// The value that is the whole text but for the space around it: where a container ends need not be searched for.
-  private static func root(of bytes: [UInt8]) -> Value {
-    guard let start = bytes.firstIndex(where: { !isSpace($0) }), let last = bytes.lastIndex(where: { !isSpace($0) })
+  private static func root(of bytes: [UInt8], in range: Range<Int>) -> Value {
+    let text = bytes[range]
+    guard let start = text.firstIndex(where: { !isSpace($0) }), let last = text.lastIndex(where: { !isSpace($0) })
     else { return Value(kind: .null, range: 0..<0) }
-    let range = start..<last + 1
-    switch bytes[start] {
-    case UInt8(ascii: "{"): return Value(kind: .object, range: range)
-    case UInt8(ascii: "["): return Value(kind: .array, range: range)
+    switch text[start] {
+    case UInt8(ascii: "{"): return Value(kind: .object, range: start..<last + 1)
+    case UInt8(ascii: "["): return Value(kind: .array, range: start..<last + 1)
     default:
       var position = start
       return value(in: bytes, at: &position) ?? Value(kind: .null, range: 0..<0)

@@ -1,6 +1,7 @@
 // The reading halves of the six client systems: what each app's own code takes from a push, and what it does with it.
 // A reader returns nil where the app drops the push.
 
+import DialectsTestSupport
 import Foundation
 
 /// Porteiro: CallKeep on the phone, Expo's background task on Android.

@@ -1,5 +1,7 @@
 // What the tests of client systems and rules share: a call in the backend's words, and pushes as a phone gets them.
 
+import Dialects
+import DialectsTestSupport
 import Foundation
 import Simulators
 import TestSupport

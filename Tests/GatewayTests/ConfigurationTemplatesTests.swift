@@ -1,11 +1,13 @@
 // An app's own templates: how they are written, what they replace, and every way to get them wrong.
 
+import DialectsTestSupport
 import Foundation
 import Providers
 import Queue
 import Runtime
 import Testing
 
+@testable import Dialects
 @testable import Gateway
 
 @Suite(.timeLimit(.minutes(2))) struct ConfigurationTemplatesTests {

@@ -1,5 +1,6 @@
 // The configuration: what is taken, what goes before what, and every way to get it wrong.
 
+import Dialects
 import Foundation
 import Logging
 import Testing

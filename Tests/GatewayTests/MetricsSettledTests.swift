@@ -36,7 +36,7 @@ import Testing
       #expect(mine.count == 2)
       #expect(theirs.count == 1)
       let settlements = (mine + theirs).map {
-        Settlement(lease: $0.lease, callID: $0.callID, outcome: .delivered, attempts: 1, status: 200)
+        Settlement($0, outcome: .delivered, attempts: 1, status: 200)
       }
       #expect(try await first.settle(Array(settlements.prefix(1))) == 1)
       // The whole batch again, as after an answer that was lost: one is new, one was ours, one never was.

@@ -1,5 +1,6 @@
 // What is counted, and how it is written: the parts of the metrics, without a gateway.
 
+import Dialects
 import Foundation
 import Providers
 import Queue
@@ -13,9 +14,9 @@ import Testing
     ("porteiro", .apns), ("porteiro", .fcm), ("other", .expo),
   ]
 
-  private static func delivery(_ kind: DeliveryKind = .invite) -> Delivery {
+  private static func delivery(_ kind: DeliveryKind = .invite, id: Int64 = 1) -> Delivery {
     Delivery(
-      lease: DeliveryLease(outboxID: 1, number: 0, lease: 1), lane: 1, attempt: 1, kind: kind, environment: 0,
+      lease: DeliveryLease(outboxID: id, number: 0, lease: 1), lane: 1, attempt: 1, kind: kind, environment: 0,
       platform: 0,
       userID: [], token: [], locale: nil, callKind: [], callID: [], payload: [], createdAtMicroseconds: 1_000_000,
       deadlineAtMicroseconds: 61_000_000, deadline: Instant(nanoseconds: 60_000_000_000))
@@ -143,9 +144,8 @@ import Testing
     func ending(_ id: Int64, _ outcome: DeliveryOutcome) -> Ending {
       Ending(
         settlement: Settlement(
-          lease: DeliveryLease(outboxID: id, number: 0, lease: 1), callID: [], outcome: outcome, attempts: 1,
-          answeredAt: Instant(nanoseconds: 0)),
-        lane: 1, kind: .invite, isUntried: outcome == .expired)
+          Self.delivery(id: id), outcome: outcome, attempts: 1, answeredAt: Instant(nanoseconds: 0)),
+        lane: 1, isUntried: outcome == .expired)
     }
     counters.note([ending(1, .delivered), ending(2, .expired)], ofBatch: 3, Instant(nanoseconds: 3_000_000))
     #expect(counters.lostLeases == 1)

@@ -1,5 +1,6 @@
 // The rules for calls, over the wire, by their numbers in docs/protocols.md. Rules 4 and 5 are in CallRulesTests.
 
+import Dialects
 import Foundation
 import Queue
 import Runtime

@@ -62,7 +62,7 @@ struct ProviderBench<Provider: PushProvider> {
   ) -> PushRequest {
     PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 7, low: UInt64(tag)), kind: .invite, environment: environment,
-      token: Array(String(repeating: "a1b2c3d4", count: 8).utf8), body: Array(#"{"callId":"c","from":"u"}"#.utf8),
+      token: Array(String(repeating: "a1b2c3d4", count: 8).utf8)[...], body: Array(#"{"callId":"c","from":"u"}"#.utf8),
       collapseID: nil, deadline: provider.loop.now + time,
       expiresAtMilliseconds: SystemClock().wallMilliseconds() + time.milliseconds, avoidedConnection: connection)
   }

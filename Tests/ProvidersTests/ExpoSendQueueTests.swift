@@ -119,7 +119,7 @@ import Testing
           guard let batch = underWay.popLast() else { continue }
           queue.finishOne()
           switch Int.random(in: 0..<3, using: &random) {
-          case 0: queue.append(batch, splitBy: [batch.prefix(2).map(\.token)])
+          case 0: queue.append(batch, splitBy: [batch.prefix(2).map { Array($0.token) }])
           case 1: queue.append(halvesOf: batch)
           default:
             queue.noteTaken(batch.count)

@@ -38,18 +38,33 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 100)])
   }
 
-  @Test("a full claim is shared out in turn, so that no lane starves")
+  @Test("all lanes with room are in every claim; whoever had its turn comes last in the next")
   func fairness() {
-    var limits = LaneScheduler.Limits()
-    limits.claimPerLane = 10
-    limits.claimInAll = 10
-    var scheduler = LaneScheduler(limits: limits)
+    var scheduler = LaneScheduler()
     for lane in 1...3 {
       scheduler.add(lane: Int16(lane), window: 100)
       scheduler.setCapacity(100, of: Int16(lane))
     }
-    let lanes = (0..<3).map { _ in scheduler.allowances(at(0)).map(\.lane) }
-    #expect(lanes == [[1], [2], [3]])
+    #expect(scheduler.allowances(at(0)).map(\.lane) == [1, 2, 3])
+    scheduler.didClaim(upTo: 1, background: 0)
+    #expect(scheduler.allowances(at(0)).map(\.lane) == [2, 3, 1])
+    scheduler.didClaim(upTo: 3, background: 0)
+    #expect(scheduler.allowances(at(0)).map(\.lane) == [1, 2, 3])
+  }
+
+  @Test("what has more than ten minutes leaves at its own rate, in portions that are worth a claim and delay no ring")
+  func background() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 10_000)
+    var claimed = 0
+    for millisecond in Int64(0)..<10_000 {
+      let limits = scheduler.claimLimits(at(millisecond))
+      #expect(limits.inAll == 1000)
+      #expect(limits.background == 0 || (100...200).contains(limits.background))
+      claimed += Int(limits.background)
+      scheduler.didClaim(upTo: 1, background: Int(limits.background))
+    }
+    #expect((100_000...101_000).contains(claimed))
   }
 
   @Test("what ops see of a lane is what it may hold, holds, waits for, and sent since they last looked")
@@ -218,79 +233,45 @@ struct ClaimPacerTests {
 struct ClaimFloorTests {
   private let allowance = [LaneAllowance(lane: 1, limit: 10)]
 
-  @Test("between sweeps a claim starts just below the newest deadline claimed")
-  func floor() {
+  /// Claims at `now`, rows with these deadlines; returns the floor it started at.
+  private func claim(
+    _ floor: inout ClaimFloor, _ deadlines: some Sequence<Int64>, cost: Nanoseconds = .milliseconds(4), at now: Instant
+  ) -> Int64 {
+    let floors = floor.floors(for: allowance, now)
+    for deadline in deadlines { floor.didClaim(lane: 1, deadlineAtMicroseconds: deadline) }
+    floor.didFinish(cost: cost, now + cost)
+    return floors[0]
+  }
+
+  @Test("as long as it is cheap, every claim starts at the bottom: a short ring goes before what was claimed before it")
+  func cheap() {
     var floor = ClaimFloor()
-    #expect(floor.floors(for: allowance, at(0)) == [.min])
-    floor.didClaim(lane: 1, deadlineAtMicroseconds: 5_000_000)
-    floor.didClaim(lane: 1, deadlineAtMicroseconds: 4_000_000)
-    floor.didFinish(cost: .milliseconds(4), at(4))
-    #expect(floor.floors(for: allowance, at(5)) == [4_750_000])
-    floor.didFinish(cost: .milliseconds(4), at(9))
+    for time in 0..<10 {
+      #expect(claim(&floor, [14_400_000_000], at: at(Int64(time) * 5)) == .min)
+    }
+    // Many rows may take their time.
+    #expect(claim(&floor, repeatElement(5_000_000, count: 1000), cost: .milliseconds(40), at: at(100)) == .min)
+    #expect(claim(&floor, [], at: at(141)) == .min)
   }
 
-  @Test("sweeps come at ten times their own cost: often while they are cheap, rarely while they are dear")
-  func sweeps() {
+  @Test("while it is dear, a claim starts just below the newest deadline claimed, and sweeps take a tenth of the time")
+  func dear() {
     var floor = ClaimFloor()
-    _ = floor.floors(for: allowance, at(0))
-    floor.didClaim(lane: 1, deadlineAtMicroseconds: 5_000_000)
-    floor.didFinish(cost: .milliseconds(30), at(30))
-    #expect(floor.floors(for: allowance, at(329)) != [.min])
-    #expect(floor.floors(for: allowance, at(330)) == [.min])
-    floor.didFinish(cost: .milliseconds(1), at(331))
-    #expect(floor.floors(for: allowance, at(341)) == [.min])
-  }
-}
-
-@Suite("Settlement batcher")
-struct SettlementBatcherTests {
-  @Test("a batch leaves when it is worth it or when its oldest has waited long enough")
-  func due() {
-    var batcher = SettlementBatcher<Int>()
-    #expect(batcher.due == nil)
-    batcher.add(1, at(10))
-    #expect(batcher.take(at(11)) == nil)
-    #expect(batcher.due == at(12))
-    #expect(batcher.take(at(12)) == [1])
-    for value in 0..<250 { batcher.add(value, at(20)) }
-    #expect(batcher.take(at(20))?.count == 250)
+    #expect(claim(&floor, [5_000_000, 4_000_000], cost: .milliseconds(30), at: at(0)) == .min)
+    #expect(claim(&floor, [6_000_000], at: at(31)) == 4_750_000)
+    #expect(claim(&floor, [], at: at(329)) == 5_750_000)
+    #expect(claim(&floor, [2_000_000], cost: .milliseconds(30), at: at(330)) == .min)
+    #expect(claim(&floor, [], at: at(361)) == 5_750_000)
+    #expect(claim(&floor, [], cost: .milliseconds(1), at: at(660)) == .min)
+    #expect(claim(&floor, [], at: at(661)) == .min)
   }
 
-  @Test("no more batches than allowed are under way; what piles up leaves as one")
-  func underWay() {
-    var batcher = SettlementBatcher<Int>()
-    batcher.add(1, at(0))
-    #expect(batcher.take(at(5)) == [1])
-    batcher.add(2, at(5))
-    #expect(batcher.take(at(10)) == [2])
-    batcher.add(3, at(10))
-    batcher.add(4, at(11))
-    #expect(batcher.take(at(50)) == nil)
-    batcher.didFlush()
-    #expect(batcher.take(at(50)) == [3, 4])
-    #expect(!batcher.isIdle)
-    batcher.didFlush()
-    batcher.didFlush()
-    #expect(batcher.isIdle)
-  }
-
-  @Test("a failed batch comes back first, after a pause, even at the end")
-  func failure() {
-    var batcher = SettlementBatcher<Int>()
-    batcher.add(1, at(0))
-    let batch = batcher.take(at(5))!
-    batcher.add(2, at(6))
-    batcher.didFail(batch, at(10))
-    #expect(batcher.take(at(100)) == nil)
-    #expect(batcher.take(at(100), isLast: true) == nil)
-    #expect(batcher.take(at(260), isLast: true) == [1, 2])
-  }
-
-  @Test("no batch is larger than the limit")
-  func most() {
-    var batcher = SettlementBatcher<Int>()
-    for value in 0..<1500 { batcher.add(value, at(0)) }
-    #expect(batcher.take(at(0))?.count == 1000)
-    #expect(batcher.take(at(2))?.count == 500)
+  @Test("after a dear sweep that left rows behind, the next claim goes on where it ended")
+  func unfinishedSweep() {
+    var floor = ClaimFloor()
+    #expect(claim(&floor, [14_400_000_000], cost: .milliseconds(30), at: at(0)) == .min)
+    #expect(claim(&floor, repeatElement(5_000_000, count: 60), cost: .milliseconds(30), at: at(330)) == .min)
+    #expect(claim(&floor, repeatElement(6_000_000, count: 60), at: at(361)) == 4_750_000)
+    #expect(claim(&floor, [], at: at(370)) == 5_750_000)
   }
 }

@@ -64,7 +64,7 @@ struct PostgresOutboxTests {
 
   private func settled(_ delivery: Delivery, _ outbox: PostgresOutbox) -> Settlement {
     Settlement(
-      lease: delivery.lease, callID: delivery.callID, outcome: .delivered, attempts: delivery.attempt, status: 200,
+      delivery, outcome: .delivered, attempts: delivery.attempt, status: 200,
       providerMessageID: "id", sentAt: outbox.loop.now, answeredAt: outbox.loop.now)
   }
 
@@ -88,7 +88,7 @@ struct PostgresOutboxTests {
       let first = try #require(deliveries.first)
       #expect(first.kind == .invite)
       #expect(first.attempt == 1)
-      #expect(first.callID == Array("call-1".utf8))
+      #expect(first.callID.elementsEqual("call-1".utf8))
       #expect(String(decoding: first.payload, as: UTF8.self).contains("doorman"))
       let left = first.deadline - outbox.loop.now
       #expect(left > .seconds(50) && left <= .seconds(60))

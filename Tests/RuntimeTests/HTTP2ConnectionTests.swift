@@ -38,7 +38,7 @@ private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendabl
         headers.add(":path", path, isIndexed: false)
         headers.add(":authority", connection.endpoint.authority)
         if !connection.request(headers, body: body, deadline: loop.now + timeout, tag: tag) {
-          ended[tag] = HTTP2Exchange(.refused("not taken"), sentAt: nil)
+          ended[tag] = HTTP2Exchange(.refused("not taken"), sentAt: nil, endedAt: loop.now)
         }
       }
     }

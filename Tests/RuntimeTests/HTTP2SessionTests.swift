@@ -95,6 +95,51 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(closed[0].response?.body == Array("{}".utf8))
   }
 
+  @Test func usedMemoryShowsNothingOfTheAnswerItHeldAndLeavesCopiesAlone() throws {
+    let pair = SessionPair()
+    try pair.settle()
+    var kept: [HTTP2Message] = []
+    for (round, status) in ["410", "200", "503"].enumerated() {
+      try pair.client.request(head("/\(round)"), body: [UInt8](repeating: 1, count: 10 * round), tag: round)
+      try pair.settle()
+      let request = try #require(pair.takeRequests().first)
+      #expect(request.message.headers.count == 4)
+      #expect(request.message.body.count == 10 * round)
+      // Every other answer has a body and one field more.
+      var fields = answer(status)
+      if round == 0 { fields.add("retry-after", "7") }
+      pair.server.respond(to: request.stream, fields, body: round == 0 ? Array("{}".utf8) : [])
+      try pair.settle()
+      let response = try #require(pair.takeClosed().first?.response)
+      kept.append(response)
+      pair.client.recycle(response)
+    }
+    #expect(kept.map(\.status) == [410, 200, 503])
+    #expect(kept.map(\.headers.count) == [3, 2, 2])
+    #expect(kept.map(\.body.count) == [2, 0, 0])
+  }
+
+  @Test func aHeadFilledFromAnotherHasItsFieldsAndTheNewValues() throws {
+    var block = HTTP2HeaderBlock()
+    block.fill(from: head())
+    block.replace(2, Array("/3/device/ff".utf8))
+    block.replace(3) { $0.append(contentsOf: "api.push.apple.com".utf8) }
+    block.add("apns-id", "8a04")
+    var fields: [String] = []
+    block.forEach { fields.append("\(String(decoding: $0, as: UTF8.self)): \(String(decoding: $1, as: UTF8.self))") }
+    #expect(
+      fields == [
+        ":method: POST", ":scheme: https", ":path: /3/device/ff", ":authority: api.push.apple.com", "apns-id: 8a04",
+      ])
+    let pair = SessionPair()
+    try pair.settle()
+    try pair.client.request(block, body: [], tag: 0)
+    try pair.settle()
+    let request = try #require(pair.takeRequests().first)
+    #expect(request.message.headers.text(":path") == "/3/device/ff")
+    #expect(request.message.headers.text("apns-id") == "8a04")
+  }
+
   @Test func aBodyLargerThanTheWindowIsSentInParts() throws {
     var small = HTTP2SessionSettings()
     small.streamWindowBytes = 1000

@@ -1,5 +1,6 @@
 // What each operation does: from a checked request to SQL, and from its result to an answer.
 
+internal import Dialects
 internal import HTTPTypes
 internal import Hummingbird
 internal import Queue

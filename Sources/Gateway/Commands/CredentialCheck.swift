@@ -1,5 +1,6 @@
 // Tries every credential of a configuration without calling anybody.
 
+internal import Dialects
 internal import Providers
 internal import Runtime
 

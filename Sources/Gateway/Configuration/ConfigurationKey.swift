@@ -1,5 +1,7 @@
 // The keys there are: one table for unknown-key checks, suggestions, environment variables and the reference in --help.
 
+internal import Dialects
+
 /// A key of the configuration. `*` in its path stands for an app's name.
 struct ConfigurationKey: Equatable, Sendable {
   var path: [String]

@@ -1,5 +1,6 @@
 // From file and environment to a checked configuration.
 
+internal import Dialects
 internal import Foundation
 internal import Logging
 

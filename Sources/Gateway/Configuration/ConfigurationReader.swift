@@ -1,6 +1,8 @@
 // Typed access to the settings. A value that is wrong is noted and replaced, so that one run finds every problem.
 
+internal import Dialects
 internal import Foundation
+internal import Runtime
 #if canImport(Glibc)
 internal import Glibc
 #elseif canImport(Darwin)

@@ -1,5 +1,6 @@
 // The settings as they were given: the file's leaves with their lines, and above them the environment's.
 
+internal import Runtime
 internal import Yams
 
 /// Values by key path, before anybody has asked what they mean.

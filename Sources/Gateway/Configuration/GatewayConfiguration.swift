@@ -1,5 +1,6 @@
 // What an operator tells the gateway: the YAML file, the environment above it, DATABASE_URL above both.
 
+internal import Dialects
 internal import Logging
 
 /// A configuration whose every value has been checked. Files are named by absolute path or relative to the working directory.

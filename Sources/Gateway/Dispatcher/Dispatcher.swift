@@ -4,6 +4,7 @@
 // SettlementBatcher, CallPlanner); this actor carries it out. `pump` is the only place where work is started, at the end of each
 // turn in which something happened and whenever the earliest due time comes.
 
+import Dialects
 import Logging
 import Providers
 import Queue
@@ -108,7 +109,7 @@ actor Dispatcher {
 
   /// Takes what receipts said of a lane's earlier pushes: they tell of tokens, credentials and limits as answers do.
   func hear(receipts outcomes: [(token: [UInt8], outcome: PushOutcome)], of lane: Int) {
-    for (token, outcome) in outcomes { heed(outcome, token, lane, loop.now) }
+    for (token, outcome) in outcomes { heed(outcome, token[...], lane, loop.now) }
     planPump()
   }
 
@@ -208,10 +209,11 @@ actor Dispatcher {
       pacer.didClaim(0, now)  // a result or a connection will make room and pump again
       return
     }
+    let limits = scheduler.claimLimits(now)
     isClaiming = true
     Task {
       do throws(OutboxError) {
-        let deliveries = try await store.claim(allowances)
+        let deliveries = try await store.claim(allowances, within: limits)
         isClaiming = false
         take(deliveries)
         pacer.didClaim(deliveries.count, loop.now)
@@ -227,6 +229,9 @@ actor Dispatcher {
   private func take(_ deliveries: [Delivery]) {
     counters.claimed += deliveries.count
     let now = loop.now
+    if let last = deliveries.last {
+      scheduler.didClaim(upTo: last.lane, background: deliveries.count { $0.isBackground(now) })
+    }
     for delivery in deliveries {
       guard let lane = laneIndexByID[delivery.lane] else { preconditionFailure("claimed from a lane nobody asked for") }
       scheduler.didClaim(1, of: delivery.lane)
@@ -246,10 +251,11 @@ actor Dispatcher {
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(slot)) {
     case .success(var request):
       request.avoidedConnection = entry.avoidedConnection
+      request.environment = PushEnvironment(rawValue: entry.environment) ?? .production
       if entry.suspicion != nil { request.deadline = min(request.deadline, now + policy.environmentProbe) }
       outgoing[entry.lane].append(request)
       if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
-      held[slot]?.didSend()
+      entry.didSend()
     case .failure(let failure):
       finish(slot, failure.isExpired ? .expired : .dead, reason: failure.reason, now)
     }
@@ -267,7 +273,7 @@ actor Dispatcher {
     while let slot = retries.popDue(now) {
       // The slot may have a new occupant since: it has its own time.
       guard let entry = held[slot], entry.isWaiting, entry.dueAt <= now else { continue }
-      held[slot]?.wake()
+      entry.wake()
       send(slot, now)
     }
   }
@@ -278,13 +284,12 @@ actor Dispatcher {
 
   private func handle(_ result: PushResult) {
     let slot = Int(result.tag)
-    guard var entry = held[slot] else { preconditionFailure("a provider answered a request twice") }
+    guard let entry = held[slot] else { preconditionFailure("a provider answered a request twice") }
     let now = loop.now
     counters.note(inLane: entry.lane) {
       $0.note(result, of: entry.delivery, isFirst: entry.isUntried)
     }
     entry.note(result)
-    held[slot] = entry
     guard let outcome = judge(result, slot, entry, now) else { return }
     heed(outcome, entry.delivery.token, entry.lane, now)
     let disposition = policy.disposition(
@@ -297,10 +302,10 @@ actor Dispatcher {
       if case .accepted(let id) = outcome { messageID = id }
       finish(slot, ending, reason: reason ?? entry.reason, messageID: messageID, now)
     case .retry(let wait, let reason, let isCounted):
-      if isCounted { held[slot]?.noteFailure(reason, result) }
+      if isCounted { entry.noteFailure(reason, result) }
       retry(slot, after: wait, reason, isCounted: isCounted, now)
     case .park(let wait, let reason):
-      held[slot]?.noteFailure(reason, result)
+      entry.noteFailure(reason, result)
       park(slot, after: wait, reason: reason, now)
     }
   }
@@ -314,8 +319,8 @@ actor Dispatcher {
       guard case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, lanes[entry.lane].kind == .apns,
         entry.delivery.deadline > now + policy.roundTrip, !entry.isVoid, !isDraining
       else { return result.outcome }
-      held[slot]?.noteFailure(Self.badDeviceToken, result)
-      held[slot]?.suspect(result.outcome)
+      entry.noteFailure(Self.badDeviceToken, result)
+      entry.suspect(result.outcome)
       send(slot, now)
       return nil
     }
@@ -324,7 +329,7 @@ actor Dispatcher {
     case .accepted:
       let delivery = entry.delivery
       writer.correct(
-        EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: delivery.environment), now)
+        EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: entry.environment), now)
       logger.warning(
         "A token is registered for the wrong APNs environment; the push went to the other one", metadata: about(entry))
       return result.outcome
@@ -334,12 +339,12 @@ actor Dispatcher {
 
   private func retry(_ slot: Int, after wait: Nanoseconds, _ reason: String, isCounted: Bool, _ now: Instant) {
     guard let entry = held[slot] else { return }
-    held[slot]?.reason = reason
+    entry.reason = reason
     let wait = max(wait, scheduler.wait(of: entry.delivery.lane, now))
     // An invite whose call may have ended unheard goes by way of the outbox, which knows.
     let isUnsure = entry.delivery.kind == .invite && !isListening
     guard isDraining || entry.isVoid || isUnsure || wait > policy.longestInMemory else {
-      held[slot]?.wait(until: now + wait, isNextCounted: isCounted)
+      entry.wait(until: now + wait, isNextCounted: isCounted)
       retries.insert(slot, at: now + wait)
       return
     }
@@ -358,7 +363,7 @@ actor Dispatcher {
       if entry.isWaiting {
         giveBack(slot, now)
       } else {
-        held[slot]?.isVoid = true
+        entry.isVoid = true
         sent[entry.lane, default: []].insert(UInt64(slot))
       }
     }
@@ -368,7 +373,7 @@ actor Dispatcher {
   }
 
   /// What an outcome says about the token and the whole lane.
-  private func heed(_ outcome: PushOutcome, _ token: [UInt8], _ index: Int, _ now: Instant) {
+  private func heed(_ outcome: PushOutcome, _ token: ArraySlice<UInt8>, _ index: Int, _ now: Instant) {
     let lane = lanes[index]
     let answer: LaneCircuit.Answer
     switch outcome {
@@ -409,12 +414,11 @@ actor Dispatcher {
     guard let entry = remove(slot) else { return }
     log(entry, outcome, outcome == .delivered ? nil : reason)
     let settlement = Settlement(
-      lease: entry.delivery.lease, callID: entry.delivery.callID, outcome: outcome, attempts: entry.attempts,
+      entry.delivery, outcome: outcome, attempts: entry.attempts,
       status: entry.status, reason: outcome == .delivered ? nil : reason, providerMessageID: messageID,
       sentAt: entry.sentAt, answeredAt: entry.answeredAt, failures: entry.failures,
       receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter)
-    writer.settle(
-      Ending(settlement: settlement, lane: entry.lane, kind: entry.delivery.kind, isUntried: entry.isUntried), now)
+    writer.settle(Ending(settlement: settlement, lane: entry.lane, isUntried: entry.isUntried), now)
   }
 
   private func park(_ slot: Int, after wait: Nanoseconds, reason: String, _ now: Instant) {

@@ -1,5 +1,6 @@
 // What a dispatcher did since it started, for logs and metrics. Plain values that only its loop touches: counting takes no lock.
 
+import Dialects
 import Queue
 import Runtime
 
@@ -47,7 +48,7 @@ struct DispatcherCounters: Sendable {
     for ending in written {
       let settlement = ending.settlement
       lanes[ending.lane].note(
-        settlement.outcome, of: ending.kind, reason: settlement.reason, isUntried: ending.isUntried)
+        settlement.outcome, of: settlement.delivery.kind, reason: settlement.reason, isUntried: ending.isUntried)
       if let answeredAt = settlement.answeredAt { settlementLag.observe(now - answeredAt) }
     }
   }
@@ -84,7 +85,6 @@ struct Ending: Sendable {
   var settlement: Settlement
   /// Index of its lane in the dispatcher.
   var lane: Int
-  var kind: DeliveryKind
   /// No request of it ever left.
   var isUntried: Bool
 }

@@ -1,5 +1,6 @@
 // A lane as the dispatcher drives it: one app's account at one provider.
 
+import Dialects
 import Providers
 import Runtime
 

@@ -4,13 +4,15 @@ import Providers
 import Queue
 import Runtime
 
-/// A delivery until it is settled, parked or released.
-struct HeldDelivery {
-  var delivery: Delivery
+/// A delivery until it is settled, parked or released. Confined to its dispatcher.
+final class HeldDelivery {
+  let delivery: Delivery
   /// Index of its lane in the dispatcher.
   let lane: Int
   /// Tries made, those of earlier claims included.
   var attempts: Int32
+  /// APNs: 0 production, 1 sandbox.
+  private(set) var environment: UInt8
   /// Its call has ended: it is not sent again.
   var isVoid = false
   /// Why it was not delivered so far.
@@ -39,13 +41,14 @@ struct HeldDelivery {
     self.delivery = delivery
     self.lane = lane
     attempts = delivery.attempt
+    environment = delivery.environment
   }
 
   /// No request of it has left, under this lease or an earlier one.
   var isUntried: Bool { sentAt == nil && failures.isEmpty && delivery.attempt <= 1 }
 
   /// A try has come back.
-  mutating func note(_ result: PushResult) {
+  func note(_ result: PushResult) {
     sentAt = result.sentAt ?? sentAt
     answeredAt = result.answeredAt
     status = result.status
@@ -56,28 +59,28 @@ struct HeldDelivery {
     }
   }
 
-  mutating func noteFailure(_ reason: String, _ result: PushResult) {
+  func noteFailure(_ reason: String, _ result: PushResult) {
     failures.note(FailedAttempt(at: result.answeredAt, attempt: attempts, status: result.status, reason: reason))
   }
 
   /// The next try goes to the other environment.
-  mutating func suspect(_ outcome: PushOutcome) {
+  func suspect(_ outcome: PushOutcome) {
     suspicion = outcome
-    delivery.environment ^= 1
+    environment ^= 1
     isNextCounted = true
   }
 
-  mutating func wait(until instant: Instant, isNextCounted: Bool) {
+  func wait(until instant: Instant, isNextCounted: Bool) {
     isWaiting = true
     dueAt = instant
     self.isNextCounted = isNextCounted
   }
 
   /// Its wait is over.
-  mutating func wake() { isWaiting = false }
+  func wake() { isWaiting = false }
 
   /// It is handed to its provider.
-  mutating func didSend() {
+  func didSend() {
     if isNextCounted { attempts += 1 }
     isNextCounted = false
   }

@@ -1,5 +1,6 @@
 // What happened in one lane, and to one app's calls, since the gateway started. Plain values, confined to the dispatcher.
 
+import Dialects
 import Providers
 import Queue
 import Runtime

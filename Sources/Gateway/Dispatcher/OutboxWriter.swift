@@ -67,9 +67,12 @@ final class OutboxWriter {
 private final class OutboxQueue<Element: Sendable, Answer: Sendable> {
   private var batcher = SettlementBatcher<Element>()
   private let logger: Logger
-  private let write: @Sendable ([Element]) async throws(OutboxError) -> Answer
+  /// Runs on its caller's executor: no batch changes threads.
+  private let write: nonisolated(nonsending) @Sendable ([Element]) async throws(OutboxError) -> Answer
 
-  init(_ logger: Logger, write: @escaping @Sendable ([Element]) async throws(OutboxError) -> Answer) {
+  init(
+    _ logger: Logger, write: nonisolated(nonsending) @escaping @Sendable ([Element]) async throws(OutboxError) -> Answer
+  ) {
     self.logger = logger
     self.write = write
   }

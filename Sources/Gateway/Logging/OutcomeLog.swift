@@ -1,5 +1,6 @@
 // The line about a delivery that has ended: one a device, at info, whatever became of it (docs/logging.md).
 
+import Dialects
 import Logging
 import Queue
 import Runtime
@@ -33,7 +34,7 @@ extension Delivery {
   /// The trace id of its call; nil where the call has none.
   var traceID: String? {
     guard let traceparent, traceparent.count >= 35 else { return nil }
-    return String(decoding: traceparent[3..<35], as: UTF8.self)
+    return String(decoding: traceparent.dropFirst(3).prefix(32), as: UTF8.self)
   }
 
   /// The token as `push.delivery_history.device` shows it: its first and last four characters.

@@ -1,5 +1,6 @@
 // The families of what this replica has counted.
 
+import Dialects
 import Providers
 import Queue
 import Runtime

@@ -1,5 +1,6 @@
 // The exposition: a copy from the gateway's loop, a look at the database, and all of it as text.
 
+import Dialects
 import Logging
 import Queue
 import Runtime

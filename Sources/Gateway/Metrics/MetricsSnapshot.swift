@@ -1,5 +1,6 @@
 // What a scrape tells of: copies, taken on the gateway's loop in one go, or what there is before the gateway runs.
 
+import Dialects
 import Providers
 import Queue
 import Runtime

@@ -1,5 +1,6 @@
 // Reasons as labels: a bounded table, so that whatever a provider or a backend says, the number of series stays.
 
+import Dialects
 import Providers
 import Queue
 

@@ -1,5 +1,6 @@
 // The families of how things are: lanes and their connections here, what is owed in the database, the process.
 
+import Dialects
 import Providers
 import Queue
 import Runtime

@@ -3,6 +3,7 @@
 // A rotation of an APNs key changes its id as well, which stands in the configuration, so that file is read again too. Only
 // credentials and `log.level` are taken from it; whatever else changed takes a restart.
 
+import Dialects
 import Logging
 import Queue
 import Runtime

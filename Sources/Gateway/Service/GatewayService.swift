@@ -1,5 +1,6 @@
 // The gateway itself: what `serve` runs, from the first connection to the last settlement.
 
+import Dialects
 import Foundation
 import Logging
 import Queue

@@ -1,5 +1,6 @@
 // The outbox's database as the place where replicas share provider tokens.
 
+import Dialects
 import Providers
 import Queue
 import Runtime

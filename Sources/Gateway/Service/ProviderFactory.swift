@@ -1,5 +1,6 @@
 // From the configuration of an app to its providers, and from changed credentials to providers that use them.
 
+import Dialects
 import Logging
 import Providers
 import Queue

@@ -42,7 +42,7 @@ struct ExpoSendQueue {
     var groups: [[PushRequest]] = []
     var left = batch
     for tokens in projects {
-      let tokens = Set(tokens)
+      let tokens = Set(tokens.lazy.map { $0[...] })
       let group = left.filter { tokens.contains($0.token) }
       guard !group.isEmpty else { continue }
       left.removeAll { tokens.contains($0.token) }

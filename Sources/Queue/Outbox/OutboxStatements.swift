@@ -28,15 +28,15 @@ enum OutboxStatements {
   static let claim = PostgresStatement(
     name: "claim",
     sql: """
-      select lane, outbox_id, n, lease, attempt, kind, environment, platform, user_id, token, locale, app_call_kind,
-        call_id, payload, created_at, deadline_at, remaining_us, end_reason, traceparent
-      from push.claim($1, $2, $3, $4)
+      select lane, outbox_id, n, lease, attempt, kind, environment, platform, created_at, deadline_at, remaining_us,
+        user_id, token, locale, app_call_kind, call_id, end_reason, traceparent, payload
+      from push.claim($1, $2, $3, $4, p_total => $5, p_background => $6)
       """)
 
   /// The columns of `claim`, in order.
   enum ClaimColumn: Int {
-    case lane, outboxID, number, lease, attempt, kind, environment, platform, userID, token, locale, callKind
-    case callID, payload, createdAt, deadlineAt, remaining, endReason, traceparent
+    case lane, outboxID, number, lease, attempt, kind, environment, platform, createdAt, deadlineAt, remaining
+    case userID, token, locale, callKind, callID, endReason, traceparent, payload
   }
 
   static let settle = PostgresStatement(

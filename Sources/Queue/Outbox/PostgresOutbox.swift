@@ -257,7 +257,9 @@ public actor PostgresOutbox: OutboxStore {
 
   // MARK: - Deliveries
 
-  public func claim(_ allowances: [LaneAllowance]) async throws(OutboxError) -> [Delivery] {
+  public func claim(
+    _ allowances: [LaneAllowance], within limits: ClaimLimits
+  ) async throws(OutboxError) -> [Delivery] {
     let gateway = try identity()
     let asked = loop.now
     var parameters = PostgresParameters()
@@ -265,29 +267,26 @@ public actor PostgresOutbox: OutboxStore {
     parameters.append(allowances.map(\.lane))
     parameters.append(allowances.map(\.limit))
     parameters.append(timestamps: floor.floors(for: allowances, asked))
+    parameters.append(limits.inAll)
+    parameters.append(limits.background)
     let result = try await perform(claims, OutboxStatements.claim, parameters)
     let answered = loop.now
+    let rows = ClaimedRows(result, asked: asked)
+    let deliveries = rows.deliveries {
+      databaseClock.observe(microseconds: $0.deadlineAtMicroseconds - $1, answered)
+      floor.didClaim(lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds)
+    }
     floor.didFinish(cost: answered - asked, answered)
-    return decode(result, asked: asked, answered: answered)
+    if deliveries.count < result.rowCount {
+      logger.error(
+        "The database holds a kind of delivery this version does not know; is the gateway older than the schema?")
+    }
+    return deliveries
   }
 
   public func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int {
     let gateway = try identity()
-    let clock = databaseClock
-    let ordered = settlements.sorted { ($0.lease.outboxID, $0.lease.number) < ($1.lease.outboxID, $1.lease.number) }
-    var parameters = PostgresParameters()
-    parameters.append(gateway)
-    parameters.append(leases: ordered.map(\.lease))
-    parameters.append(ordered.map(\.attempts))
-    parameters.append(ordered.map { Int16($0.outcome.rawValue) })
-    parameters.append(ordered.map { Int16(clamping: $0.status) })
-    parameters.append(ordered.map(\.reason))
-    parameters.append(ordered.map(\.providerMessageID))
-    parameters.append(texts: ordered.map(\.callID))
-    parameters.append(timestamps: ordered.map { $0.sentAt.flatMap(clock.microseconds(at:)) })
-    parameters.append(timestamps: ordered.map { $0.answeredAt.flatMap(clock.microseconds(at:)) })
-    parameters.append(texts: ordered.map { $0.failures.json(clock) })
-    parameters.append(ordered.map { $0.receiptAfter.map { Int32(clamping: $0.milliseconds) } })
+    let parameters = PostgresParameters(settling: settlements, for: gateway, databaseClock)
     return Int(try await perform(self.settlements, OutboxStatements.settle, parameters).int64(0, 0))
   }
 
@@ -324,7 +323,7 @@ public actor PostgresOutbox: OutboxStore {
   public func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int {
     var parameters = PostgresParameters()
     parameters.append(tokens.map(\.lane))
-    parameters.append(texts: tokens.map(\.token))
+    parameters.append(texts: tokens) { $0.token }
     parameters.append(timestamps: tokens.map { $0.since.map { $0 * 1000 } })
     parameters.append(tokens.map { Optional($0.reason) })
     return Int(try await perform(settlements, OutboxStatements.invalidate, parameters).int64(0, 0))
@@ -358,7 +357,7 @@ public actor PostgresOutbox: OutboxStore {
   public func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int {
     var parameters = PostgresParameters()
     parameters.append(environments.map(\.lane))
-    parameters.append(texts: environments.map(\.token))
+    parameters.append(texts: environments) { $0.token }
     parameters.append(environments.map { Int16($0.environment) })
     return Int(try await perform(settlements, OutboxStatements.correctEnvironment, parameters).int64(0, 0))
   }
@@ -388,49 +387,6 @@ public actor PostgresOutbox: OutboxStore {
       throw OutboxError(isTransient: error.isTransient, description: error.description)
     }
   }
-
-  private func decode(_ result: PostgresResult, asked: Instant, answered: Instant) -> [Delivery] {
-    typealias Column = OutboxStatements.ClaimColumn
-    var deliveries: [Delivery] = []
-    deliveries.reserveCapacity(result.rowCount)
-    for row in 0..<result.rowCount {
-      guard let kind = DeliveryKind(rawValue: UInt8(clamping: result.int16(row, Column.kind.rawValue))) else {
-        logger.error(
-          "The database holds a kind of delivery this version does not know; is the gateway older than the schema?")
-        continue
-      }
-      let deadline = result.timestamp(row, Column.deadlineAt.rawValue)
-      let remaining = result.int64(row, Column.remaining.rawValue)
-      let lane = result.int16(row, Column.lane.rawValue)
-      databaseClock.observe(microseconds: deadline - remaining, answered)
-      floor.didClaim(lane: lane, deadlineAtMicroseconds: deadline)
-      deliveries.append(
-        Delivery(
-          lease: DeliveryLease(
-            outboxID: result.int64(row, Column.outboxID.rawValue), number: result.int32(row, Column.number.rawValue),
-            lease: result.int32(row, Column.lease.rawValue)),
-          lane: lane,
-          attempt: result.int32(row, Column.attempt.rawValue),
-          kind: kind,
-          environment: UInt8(clamping: result.int16(row, Column.environment.rawValue)),
-          platform: UInt8(clamping: result.int16(row, Column.platform.rawValue)),
-          userID: result.bytes(row, Column.userID.rawValue),
-          token: result.bytes(row, Column.token.rawValue),
-          locale: result.isNull(row, Column.locale.rawValue) ? nil : result.bytes(row, Column.locale.rawValue),
-          callKind: result.bytes(row, Column.callKind.rawValue),
-          callID: result.bytes(row, Column.callID.rawValue),
-          payload: result.json(row, Column.payload.rawValue),
-          createdAtMicroseconds: result.timestamp(row, Column.createdAt.rawValue),
-          deadlineAtMicroseconds: deadline,
-          // Counted from before the question left: early by the way there, and so never late.
-          deadline: asked + .microseconds(remaining),
-          endReason: result.isNull(row, Column.endReason.rawValue) ? nil : result.bytes(row, Column.endReason.rawValue),
-          traceparent: result.isNull(row, Column.traceparent.rawValue)
-            ? nil : result.bytes(row, Column.traceparent.rawValue))
-      )
-    }
-    return deliveries
-  }
 }
 
 extension OutboxEvent {
@@ -454,8 +410,8 @@ extension OutboxEvent {
 
 extension PostgresParameters {
   fileprivate mutating func append(leases: [DeliveryLease]) {
-    append(leases.map(\.outboxID))
-    append(leases.map(\.number))
-    append(leases.map(\.lease))
+    append(int64s: leases) { $0.outboxID }
+    append(int32s: leases) { $0.number }
+    append(int32s: leases) { $0.lease }
   }
 }

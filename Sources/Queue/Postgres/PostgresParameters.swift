@@ -41,7 +41,10 @@ public struct PostgresParameters: Sendable {
   /// Where each parameter lies in `bytes`; nil for NULL.
   private(set) var ranges: [Range<Int>?] = []
 
-  public init() {}
+  /// - Parameter capacity: how many bytes to reserve.
+  public init(reservingCapacity capacity: Int = 0) {
+    bytes.reserveCapacity(capacity)
+  }
 
   public var count: Int { types.count }
 
@@ -71,39 +74,57 @@ public struct PostgresParameters: Sendable {
 
   // MARK: Arrays
 
-  public mutating func append(_ values: [Int16]) { append(array: values, .int2Array, of: .int2) }
-  public mutating func append(_ values: [Int32]) { append(array: values, .int4Array, of: .int4) }
-  public mutating func append(_ values: [Int64]) { append(array: values, .int8Array, of: .int8) }
+  public mutating func append(_ values: [Int16]) { append(int16s: values) { $0 } }
+  public mutating func append(_ values: [Int32]) { append(int32s: values) { $0 } }
+  public mutating func append(_ values: [Int64]) { append(int64s: values) { $0 } }
 
   /// 32-bit integers; nil is NULL.
-  public mutating func append(_ values: [Int32?]) {
-    appendArray(.int4Array, of: .int4, values) { value, bytes in
-      bytes.appendBigEndian(Int32(4))
-      bytes.appendBigEndian(value)
-    }
-  }
+  public mutating func append(_ values: [Int32?]) { append(int32s: values) { $0 } }
 
   /// Points in time, as microseconds since 1970; nil is NULL, `.min` is `-infinity`.
-  public mutating func append(timestamps values: [Int64?]) {
-    appendArray(.timestamptzArray, of: .timestamptz, values) { value, bytes in
-      let sincePostgresEpoch = value == .min ? .min : value - PostgresResult.postgresEpochMicroseconds
-      bytes.appendBigEndian(Int32(8))
-      bytes.appendBigEndian(sincePostgresEpoch)
-    }
-  }
+  public mutating func append(timestamps values: [Int64?]) { append(timestamps: values) { $0 } }
 
   /// UTF-8 texts; nil is NULL. Postgres has no NUL in a text; one that came from a peer is left out.
-  public mutating func append(texts values: [[UInt8]?]) {
-    appendArray(.textArray, of: .text, values) { value, bytes in
-      let text = value.contains(0) ? value.filter { $0 != 0 } : value
-      bytes.appendBigEndian(Int32(text.count))
-      bytes.append(contentsOf: text)
+  public mutating func append(texts values: [[UInt8]?]) { append(texts: values) { $0 } }
+
+  /// Texts; nil is NULL.
+  public mutating func append(_ values: [String?]) { append(texts: values) { $0?.utf8 } }
+
+  // MARK: Arrays of something of each element; nil is NULL
+
+  mutating func append<Element>(int16s elements: [Element], _ value: (Element) -> Int16?) {
+    append(integers: elements, .int2Array, of: .int2, value)
+  }
+
+  mutating func append<Element>(int32s elements: [Element], _ value: (Element) -> Int32?) {
+    append(integers: elements, .int4Array, of: .int4, value)
+  }
+
+  mutating func append<Element>(int64s elements: [Element], _ value: (Element) -> Int64?) {
+    append(integers: elements, .int8Array, of: .int8, value)
+  }
+
+  /// As `append(timestamps:)`.
+  mutating func append<Element>(timestamps elements: [Element], _ value: (Element) -> Int64?) {
+    append(integers: elements, .timestamptzArray, of: .timestamptz) { element in
+      value(element).map { $0 == .min ? .min : $0 - PostgresResult.postgresEpochMicroseconds }
     }
   }
 
-  /// Texts; nil is NULL.
-  public mutating func append(_ values: [String?]) {
-    append(texts: values.map { $0.map { Array($0.utf8) } })
+  /// As `append(texts:)`.
+  mutating func append<Element, Text: Sequence<UInt8>>(texts elements: [Element], _ value: (Element) -> Text?) {
+    appendArray(.textArray, of: .text, elements) { element, bytes in
+      guard let text = value(element) else { return bytes.appendBigEndian(Int32(-1)) }
+      let start = bytes.count
+      bytes.appendBigEndian(Int32(0))
+      bytes.append(contentsOf: text)
+      if bytes[start + 4..<bytes.count].contains(0) {
+        let clean = bytes[start + 4..<bytes.count].filter { $0 != 0 }
+        bytes.replaceSubrange(start + 4..<bytes.count, with: clean)
+      }
+      let count = Int32(bytes.count - start - 4)
+      for index in 0..<4 { bytes[start + index] = UInt8(truncatingIfNeeded: count >> (24 - 8 * index)) }
+    }
   }
 
   // MARK: Helpers
@@ -120,42 +141,34 @@ public struct PostgresParameters: Sendable {
     ranges.append(nil)
   }
 
-  private mutating func append<Integer: FixedWidthInteger>(array: [Integer], _ type: TypeID, of element: TypeID) {
-    appendArray(type, of: element, array) { value, bytes in
+  private mutating func append<Element, Integer: FixedWidthInteger>(
+    integers elements: [Element], _ type: TypeID, of elementType: TypeID, _ value: (Element) -> Integer?
+  ) {
+    appendArray(type, of: elementType, elements) { element, bytes in
+      guard let integer = value(element) else { return bytes.appendBigEndian(Int32(-1)) }
       bytes.appendBigEndian(Int32(Integer.bitWidth / 8))
-      bytes.appendBigEndian(value)
+      bytes.appendBigEndian(integer)
     }
   }
 
   /// One-dimensional array: dimensions, null flag, element type, length, lower bound, then length-prefixed elements.
   private mutating func appendArray<Element>(
-    _ type: TypeID, of element: TypeID, _ values: [Element?], _ write: (Element, inout [UInt8]) -> Void
+    _ type: TypeID, of elementType: TypeID, _ elements: [Element], _ write: (Element, inout [UInt8]) -> Void
   ) {
     append(type) { bytes in
-      bytes.reserveCapacity(bytes.count + 20 + values.count * 12)
-      bytes.appendBigEndian(Int32(values.isEmpty ? 0 : 1))
+      bytes.appendBigEndian(Int32(elements.isEmpty ? 0 : 1))
       bytes.appendBigEndian(Int32(1))
-      bytes.appendBigEndian(element.rawValue)
-      if values.isEmpty { return }
-      bytes.appendBigEndian(Int32(values.count))
+      bytes.appendBigEndian(elementType.rawValue)
+      if elements.isEmpty { return }
+      bytes.appendBigEndian(Int32(elements.count))
       bytes.appendBigEndian(Int32(1))
-      for value in values {
-        guard let value else {
-          bytes.appendBigEndian(Int32(-1))
-          continue
-        }
-        write(value, &bytes)
-      }
+      for element in elements { write(element, &bytes) }
     }
   }
 }
 
 extension [UInt8] {
   fileprivate mutating func appendBigEndian<Integer: FixedWidthInteger>(_ value: Integer) {
-    var shift = Integer.bitWidth
-    while shift > 0 {
-      shift -= 8
-      append(UInt8(truncatingIfNeeded: value >> shift))
-    }
+    unsafe Swift.withUnsafeBytes(of: value.bigEndian) { unsafe append(contentsOf: $0) }
   }
 }

@@ -51,6 +51,25 @@ internal import CLibPQ
     unsafe Array(buffer(row, column).dropFirst())
   }
 
+  /// How many bytes a column has, in the binary format; nil for NULL.
+  public func length(_ row: Int, _ column: Int) -> Int? {
+    isNull(row, column) ? nil : unsafe buffer(row, column).count
+  }
+
+  /// The bytes of neighbouring columns, one after another; nothing for NULL.
+  public func bytes(_ row: Int, _ columns: Range<Int>) -> [UInt8] {
+    var count = 0
+    for column in columns { count += unsafe buffer(row, column).count }
+    return unsafe Array(unsafeUninitializedCapacity: count) { target, filled in
+      for column in columns {
+        let source = unsafe buffer(row, column)
+        guard let base = source.baseAddress, source.count > 0 else { continue }
+        unsafe (target.baseAddress! + filled).update(from: base, count: source.count)
+        filled += source.count
+      }
+    }
+  }
+
   /// The text of a column; empty for NULL.
   public func text(_ row: Int, _ column: Int) -> String {
     unsafe String(decoding: buffer(row, column), as: UTF8.self)

@@ -2,6 +2,7 @@
 
 import ArgumentParser
 import Queue
+import Runtime
 
 struct APIKeyCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(

@@ -1,9 +1,11 @@
 // `push-gateway lanes`, and what can be done to a lane: `pause`, `resume`, `resume-invalidation`.
 
-import ArgumentParser
+public import ArgumentParser
+public import Dialects
 import Queue
+import Runtime
 
-extension ProviderKind: ExpressibleByArgument {}
+extension ProviderKind: ExpressibleByArgument {}  // as public as ProviderKind is, hence the imports
 
 /// Which lane a command is about.
 struct LaneArguments: ParsableArguments {

@@ -1,12 +1,13 @@
 // What the planner puts around a body, and what it refuses to send.
 
+import DialectsTestSupport
 import Foundation
 import Providers
 import Queue
 import Runtime
 import Testing
 
-@testable import Gateway
+@testable import Dialects
 
 @Suite(.timeLimit(.minutes(2))) struct CallPlannerTests {
   private func planner(_ dialect: String = "intercom", _ provider: ProviderKind = .apns) throws -> CallPlanner {
@@ -20,7 +21,7 @@ import Testing
     #expect(request.tag == 9)
     #expect(request.kind == .invite)
     #expect(request.environment == .sandbox)
-    #expect(request.token == Array("token".utf8))
+    #expect(request.token == Array("token".utf8)[...])
     #expect(request.deadline == DeliveryFixture.now + .seconds(60))
     #expect(request.expiresAtMilliseconds == 1_750_000_060_000)
   }
@@ -65,7 +66,7 @@ import Testing
     fixture.kind = .missedCall
     let request = try fixture.plan("intercom", provider)
     #expect(request.kind == .missedCall)
-    #expect(request.collapseID == Array(fixture.callID.utf8))
+    #expect(request.collapseID == Array(fixture.callID.utf8)[...])
   }
 
   @Test(arguments: MissingText.allCases) func `a payload without a caller cannot be rendered`(from: MissingText) throws
@@ -147,15 +148,15 @@ import Testing
   @Test func `the collapse id is the call id where a header can carry it, and always fits`() throws {
     var fixture = DeliveryFixture()
     #expect(try fixture.plan("intercom", .apns).collapseID == nil)
-    #expect(try fixture.plan("intercom", .fcm).collapseID == Array(fixture.callID.utf8))
+    #expect(try fixture.plan("intercom", .fcm).collapseID == Array(fixture.callID.utf8)[...])
     for id in [String(repeating: "a", count: 64), String(repeating: "a", count: 65), "ligação", "a\r\nb", "a b"] {
       fixture.payload["callId"] = id
       let collapse = try #require(try fixture.plan("intercom", .fcm).collapseID)
       #expect(collapse.count <= 64 && collapse.allSatisfy { 0x21...0x7E ~= $0 })
     }
     #expect(
-      CallPlanner.collapseID(Array(String(repeating: "a", count: 65).utf8))
-        != CallPlanner.collapseID(Array(String(repeating: "a", count: 66).utf8)))
+      CallPlanner.collapseID(Array(String(repeating: "a", count: 65).utf8)[...])
+        != CallPlanner.collapseID(Array(String(repeating: "a", count: 66).utf8)[...]))
     #expect(SHA256.hexDigest([]) == Array("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".utf8))
   }
 }

@@ -8,9 +8,9 @@ internal import Runtime
 /// `.ios` or `.android` behind goes before the plain one for devices known to be that. An APNs template is the whole
 /// payload, an FCM template the `data` object, an Expo template the message without what the gateway adds to it.
 /// docs/dialects.md says how to write one.
-struct Dialect: Equatable, Sendable {
+public struct Dialect: Equatable, Sendable {
   /// The name an app's configuration chooses it by.
-  let name: String
+  public let name: String
   private var templates: [Section: PushTemplate] = [:]
 
   private struct Section: Hashable {
@@ -20,8 +20,11 @@ struct Dialect: Equatable, Sendable {
   }
 
   /// Compiles a dialect.
+  /// - Parameters:
+  ///   - name: what it is called in messages.
+  ///   - source: the JSON.
   /// - Throws: the first of the faults.
-  init(name: String, json source: String) throws(TemplateError) {
+  public init(name: String, json source: String) throws(TemplateError) {
     self.name = name
     if let fault = lay(over: source).first { throw fault }
   }
@@ -29,9 +32,10 @@ struct Dialect: Equatable, Sendable {
   // MARK: - Compiling
 
   /// Compiles templates; each takes the place of the one there is for its provider, kind and platform.
+  /// - Parameter source: JSON of the same shape.
   /// - Returns: everything in them that could never be sent, such as unknown placeholders, FCM values that are no strings, reserved
   ///   keys. A template with a fault is not taken.
-  mutating func lay(over source: String) -> [TemplateError] {
+  public mutating func lay(over source: String) -> [TemplateError] {
     let json: JSONScanner
     do throws(JSONError) {
       json = try JSONScanner(Array(source.utf8))
@@ -87,7 +91,7 @@ struct Dialect: Equatable, Sendable {
   // MARK: - Templates
 
   /// Whether calls can be sent through this provider at all.
-  func speaks(_ provider: ProviderKind) -> Bool {
+  public func speaks(_ provider: ProviderKind) -> Bool {
     templates.keys.contains { $0.provider == provider && $0.kind == .invite }
   }
 

@@ -1,11 +1,12 @@
 // Messages, group messages, invitations and missed calls that a backend asks for, read the way the apps read them.
 
+import DialectsTestSupport
 import Foundation
 import Providers
 import Queue
 import Testing
 
-@testable import Gateway
+@testable import Dialects
 
 @Suite struct DialectNotificationTests {
   private static let chatKinds = [
@@ -73,7 +74,7 @@ import Testing
     let text = String(decoding: request.body, as: UTF8.self)
     #expect(!text.contains("SECRET"))
     #expect(request.kind == .notification)
-    #expect(request.collapseID == Array("m-1".utf8))
+    #expect(request.collapseID == Array("m-1".utf8)[...])
     let body = try parse(Data(request.body))
     let data = body["data"] as? [String: Any] ?? body
     #expect(data["type"] as? String == kind.name)

@@ -1,10 +1,11 @@
 // Which language a text is in, and what it says.
 
+import DialectsTestSupport
 import Foundation
 import Queue
 import Testing
 
-@testable import Gateway
+@testable import Dialects
 
 @Suite struct DialectLanguageTests {
   private static let texts: [(tag: String, call: String, videoCall: String)] = [

@@ -1,38 +1,39 @@
 // Deliveries and rendered payloads for the tests of dialects and planner.
 
+import Dialects
 import Foundation
 import Providers
 import Queue
 import Runtime
 
-@testable import Gateway
-
 /// A claimed delivery 60 s before its deadline.
-struct DeliveryFixture {
-  static let now = Instant(nanoseconds: 5_000_000_000_000)
+public struct DeliveryFixture {
+  public static let now = Instant(nanoseconds: 5_000_000_000_000)
   /// What the database's clock shows at `now`.
-  static let nowMilliseconds: Int64 = 1_750_000_000_000
+  public static let nowMilliseconds: Int64 = 1_750_000_000_000
 
-  var payload: [String: Any] = [
+  public var payload: [String: Any] = [
     "callId": "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", "from": "doorman-1", "fromName": "Portaria \"Sul\" é",
     "apartmentNumber": 101,
     "buildingName": "Edifício Aurora", "channelName": "call-101",
     "metadata": ["schemaVersion": 1, "clientVersion": NSNull()] as [String: Any], "doorCode": "A1", "floor": 10,
   ]
-  var userID = "user-1"
-  var platform: UInt8 = 0
-  var environment: UInt8 = 0
-  var kind = DeliveryKind.invite
-  var callKind = "incoming_call"
-  var number: Int32 = 3
-  var secondsLeft: Int64 = 60
-  var locale: String?
-  var appLocale: String?
-  var endReason: String?
+  public var userID = "user-1"
+  public var platform: UInt8 = 0
+  public var environment: UInt8 = 0
+  public var kind = DeliveryKind.invite
+  public var callKind = "incoming_call"
+  public var number: Int32 = 3
+  public var secondsLeft: Int64 = 60
+  public var locale: String?
+  public var appLocale: String?
+  public var endReason: String?
 
-  var callID: String { payload["callId"] as? String ?? "call-1" }
+  public init() {}
 
-  var delivery: Delivery {
+  public var callID: String { payload["callId"] as? String ?? "call-1" }
+
+  public var delivery: Delivery {
     Delivery(
       lease: DeliveryLease(outboxID: 4711, number: number, lease: 1), lane: 1, attempt: 1, kind: kind,
       environment: environment,
@@ -44,30 +45,30 @@ struct DeliveryFixture {
       deadline: Self.now + .seconds(secondsLeft), endReason: endReason.map { Array($0.utf8) })
   }
 
-  func plan(_ dialect: String, _ provider: ProviderKind) throws -> PushRequest {
+  public func plan(_ dialect: String, _ provider: ProviderKind) throws -> PushRequest {
     let planner = CallPlanner(dialect: try ShippedDialects.named(dialect)!, provider: provider, appLocale: appLocale)
     return try planner.plan(delivery, now: Self.now, tag: 9).get()
   }
 
   /// The body as another JSON parser reads it.
-  func body(_ dialect: String, _ provider: ProviderKind) throws -> [String: Any] {
+  public func body(_ dialect: String, _ provider: ProviderKind) throws -> [String: Any] {
     try parse(Data(try plan(dialect, provider).body))
   }
 }
 
-func parse(_ json: Data) throws -> [String: Any] {
+public func parse(_ json: Data) throws -> [String: Any] {
   try JSONSerialization.jsonObject(with: json) as! [String: Any]
 }
 
-func parse(_ json: Any?) throws -> [String: Any] {
+public func parse(_ json: Any?) throws -> [String: Any] {
   try parse(Data((json as! String).utf8))
 }
 
 /// The ways in which a text can be missing from a payload.
-enum MissingText: CaseIterable {
+public enum MissingText: CaseIterable, Sendable {
   case absent, null, empty
 
-  var value: Any? {
+  public var value: Any? {
     switch self {
     case .absent: nil
     case .null: NSNull()

@@ -23,12 +23,12 @@ struct TemplateRenderer {
     self.delivery = delivery
     self.sentAtMilliseconds = sentAtMilliseconds
     self.appLanguage = appLanguage
-    payload = JSONScanner(trusting: delivery.payload)  // from a jsonb column
+    payload = JSONScanner(trusting: delivery.bytes, in: delivery.texts.payload)  // from a jsonb column
     fields = BaseCallData(payload)
   }
 
   func render(_ template: PushTemplate) throws(MissingField) -> [UInt8] {
-    var writer = JSONWriter(reservingCapacity: 1024)
+    var writer = JSONWriter(reservingCapacity: template.literals.count + delivery.bytes.count)
     var nestedFrom = 0
     for instruction in template.instructions {
       switch instruction {
@@ -76,17 +76,17 @@ struct TemplateRenderer {
 
   private func append(_ others: PushTemplate.OtherMembers, to writer: inout JSONWriter) {
     for member in payload.members(of: payload.root) {
-      let key = delivery.payload[member.key]
+      let key = delivery.bytes[member.key]
       if others.named.contains(where: { $0.elementsEqual(key) }) { continue }
       if others.asText {
         if FCMDataKey.isReserved(key) || member.value.kind == .null { continue }
-        writer.rawKey(delivery.payload, member.key)
+        writer.rawKey(delivery.bytes, member.key)
         writer.beginString()
         appendText(member.value, to: &writer)
         writer.endString()
       } else {
-        writer.rawKey(delivery.payload, member.key)
-        writer.raw(delivery.payload, member.value.range)
+        writer.rawKey(delivery.bytes, member.key)
+        writer.raw(delivery.bytes, member.value.range)
       }
     }
   }
@@ -111,15 +111,15 @@ struct TemplateRenderer {
 
   private func appendText(of name: TemplateName, to writer: inout JSONWriter) {
     switch name {
-    case .callID: writer.escape(delivery.callID, delivery.callID.indices)
+    case .callID: writer.escape(delivery.bytes, delivery.texts.callID)
     case .timestamp: writer.appendDecimal(sentAtMilliseconds)
     case .expiresAt: writer.appendDecimal(delivery.deadlineAtMicroseconds / 1000)
     case .sequence: writer.appendDecimal(Int64(delivery.lease.number))
-    case .userID: writer.escape(delivery.userID, delivery.userID.indices)
-    case .locale: if let locale = delivery.locale { writer.escape(locale, locale.indices) }
+    case .userID: writer.escape(delivery.bytes, delivery.texts.userID)
+    case .locale: if let locale = delivery.texts.locale { writer.escape(delivery.bytes, locale) }
     case .isVideo: writer.bytes.append(contentsOf: isVideo ? Self.true : Self.false)
     case .callType: writer.bytes.append(contentsOf: isVideo ? Self.videoCall : Self.call)
-    case .endReason: if let reason = delivery.endReason { writer.escape(reason, reason.indices) }
+    case .endReason: if let reason = delivery.texts.endReason { writer.escape(delivery.bytes, reason) }
     case .missedCallText: append(isVideo ? .missedVideoCall : .missedCall, to: &writer)
     case .newMessageText: append(.newMessage, to: &writer)
     case .newGroupMessageText: append(.newGroupMessage, to: &writer)
@@ -135,7 +135,7 @@ struct TemplateRenderer {
   /// Appends a name as a JSON value; false when there is none.
   private func appendJSON(_ name: TemplateName, to writer: inout JSONWriter) -> Bool {
     if let value = value(of: name) {
-      writer.raw(delivery.payload, value.range)
+      writer.raw(delivery.bytes, value.range)
     } else if name == .isVideo {
       writer.boolean(isVideo)
     } else {
@@ -173,15 +173,15 @@ struct TemplateRenderer {
   /// A value's text as the contents of a string: a string's own, a number or a boolean as written, anything else as JSON.
   private func appendText(_ value: JSONScanner.Value, to writer: inout JSONWriter) {
     switch value.kind {
-    case .string: writer.append(delivery.payload, value.contents)
-    case .number, .boolean: writer.append(delivery.payload, value.range)
-    case .object, .array: writer.escape(delivery.payload, value.range)
+    case .string: writer.append(delivery.bytes, value.contents)
+    case .number, .boolean: writer.append(delivery.bytes, value.range)
+    case .object, .array: writer.escape(delivery.bytes, value.range)
     case .null: break
     }
   }
 
   private var isVideo: Bool {
-    if delivery.callKind == Self.videoCall { return true }
+    if delivery.callKind.elementsEqual(Self.videoCall) { return true }
     guard let value = value(of: .metadataMember(Self.isVideoKey)) else { return false }
     return payload.boolean(value) ?? (payload.contents(value)?.elementsEqual(Self.true) ?? false)
   }

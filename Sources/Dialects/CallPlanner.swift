@@ -1,11 +1,11 @@
 // From a claimed delivery to the request its provider sends: whether, for how long, and with which bytes.
 
-internal import Providers
-internal import Queue
-internal import Runtime
+public import Providers
+public import Queue
+public import Runtime
 
 /// Why a delivery cannot be sent. None of these gets better by waiting.
-enum PlanningFailure: Error, Equatable, Sendable {
+public enum PlanningFailure: Error, Equatable, Sendable {
   /// The ring window is over.
   case expired
   /// The app's dialect has no template for this provider and kind.
@@ -16,10 +16,10 @@ enum PlanningFailure: Error, Equatable, Sendable {
   case payloadTooLarge(bytes: Int, limit: Int)
 
   /// Whether only time ran out, and nothing is wrong with the call.
-  var isExpired: Bool { self == .expired }
+  public var isExpired: Bool { self == .expired }
 
   /// The reason as `push.history` and metrics keep it: one word, no content.
-  var reason: String {
+  public var reason: String {
     switch self {
     case .expired: "DeadlinePassed"
     case .noTemplate: "NoTemplate"
@@ -30,23 +30,31 @@ enum PlanningFailure: Error, Equatable, Sendable {
 }
 
 /// Plans the deliveries of one lane: one app's dialect over one provider.
-struct CallPlanner: Sendable {
-  let dialect: Dialect
-  let provider: ProviderKind
+public struct CallPlanner: Sendable {
+  private let provider: ProviderKind
+  /// By kind and platform.
+  private let templates: [PushTemplate?]
   private let appLanguage: Language?
 
-  /// - Parameter appLocale: BCP 47; the language of texts the gateway writes itself where the device's locale gives none.
-  init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil) {
-    self.dialect = dialect
+  /// - Parameters:
+  ///   - dialect: what the app's phones understand.
+  ///   - provider: the lane's.
+  ///   - appLocale: BCP 47; the language of texts the gateway writes itself where the device's locale gives none.
+  public init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil) {
     self.provider = provider
+    templates = PushTemplateKind.allCases.flatMap { kind in
+      [nil, .ios, .android].map { dialect.template(provider, kind, on: $0) }
+    }
     appLanguage = appLocale.flatMap { Language(locale: $0.utf8) }
   }
 
+  /// The request for a delivery, or why there is none. Nothing but its arguments goes into it.
   /// - Parameters:
+  ///   - delivery: as the outbox gave it out; its payload is an object, as `push.outbox.payload` holds it.
   ///   - now: compared with the delivery's deadline; what is left of it also gives the time of sending on the database's clock,
   ///     so that a gateway whose wall clock is wrong tells the phones the truth.
   ///   - tag: the caller's handle for the request.
-  func plan(_ delivery: Delivery, now: Instant, tag: UInt64) -> Result<PushRequest, PlanningFailure> {
+  public func plan(_ delivery: Delivery, now: Instant, tag: UInt64) -> Result<PushRequest, PlanningFailure> {
     do throws(PlanningFailure) {
       return .success(try request(for: delivery, now: now, tag: tag))
     } catch {
@@ -70,13 +78,8 @@ struct CallPlanner: Sendable {
   private func body(
     of delivery: Delivery, _ kind: PushTemplateKind, now: Instant
   ) throws(PlanningFailure) -> [UInt8] {
-    let platform: DevicePlatform? =
-      switch delivery.platform {
-      case 1: .ios
-      case 2: .android
-      default: nil
-      }
-    guard let template = dialect.template(provider, kind, on: platform) else { throw .noTemplate }
+    let platform = Int(delivery.platform)
+    guard let template = templates[kind.index * 3 + (platform < 3 ? platform : 0)] else { throw .noTemplate }
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
     do throws(TemplateRenderer.MissingField) {
       return try TemplateRenderer(delivery, sentAtMilliseconds: sentAt, appLanguage: appLanguage).render(template)
@@ -86,15 +89,15 @@ struct CallPlanner: Sendable {
   }
 
   /// The call id (of a message: its own id), so that a repeated push takes the place of the one before it. None for a VoIP push: nothing stores one.
-  private func collapseID(of delivery: Delivery, _ kind: PushTemplateKind) -> [UInt8]? {
+  private func collapseID(of delivery: Delivery, _ kind: PushTemplateKind) -> ArraySlice<UInt8>? {
     guard !(provider == .apns && kind == .invite) else { return nil }
     return Self.collapseID(delivery.callID)
   }
 
   /// The id itself where a header of at most 64 bytes can carry it, else its SHA-256 in hex, which is 64 bytes long.
-  static func collapseID(_ callID: [UInt8]) -> [UInt8] {
+  static func collapseID(_ callID: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
     let fits = callID.count <= 64 && callID.allSatisfy { 0x21...0x7E ~= $0 }
-    return fits ? callID : SHA256.hexDigest(callID)
+    return fits ? callID : SHA256.hexDigest(Array(callID))[...]
   }
 }
 

@@ -1,6 +1,9 @@
 // What is wrong with a template, found when it is compiled: at start-up, never at the first call.
 
-struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable {
+internal import Runtime
+
+/// One fault of a template.
+public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable {
   enum Reason: Error, Equatable, Sendable {
     case notJSON(JSONErrorText)
     case notAnObject
@@ -21,13 +24,13 @@ struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable {
   typealias JSONErrorText = String
 
   /// Where: `fcm.invite.from`; empty for the dialect as a whole.
-  var path: String
-  var reason: Reason
+  public let path: String
+  let reason: Reason
 
-  var description: String { "\(path.isEmpty ? "the dialect" : path): \(message)" }
+  public var description: String { "\(path.isEmpty ? "the dialect" : path): \(message)" }
 
   /// What is wrong and what to do.
-  var message: String {
+  public var message: String {
     switch reason {
     case .notJSON(let error): error
     case .notAnObject: "must be an object with keys"

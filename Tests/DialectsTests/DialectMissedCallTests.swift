@@ -1,11 +1,12 @@
 // The missed call of every shipped dialect, read the way the app it is for reads it, and seen the way its user sees it.
 
+import DialectsTestSupport
 import Foundation
 import Providers
 import Queue
 import Testing
 
-@testable import Gateway
+@testable import Dialects
 
 @Suite struct DialectMissedCallTests {
   private let missed: DeliveryFixture = {

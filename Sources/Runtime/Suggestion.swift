@@ -1,8 +1,12 @@
 // "Did you mean": the nearest of the names that would have been right.
 
-enum Suggestion {
+/// What an error message adds when a word is nearly one that is known.
+public enum Suggestion {
   /// `; did you mean X?`, or nothing when no name is near.
-  static func text(for word: String, among candidates: [String]) -> String {
+  /// - Parameters:
+  ///   - word: what was written.
+  ///   - candidates: all that would have been right.
+  public static func text(for word: String, among candidates: [String]) -> String {
     nearest(to: word, among: candidates).map { "; did you mean \($0)?" } ?? ""
   }
 

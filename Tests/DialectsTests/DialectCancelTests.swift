@@ -1,10 +1,11 @@
 // The cancel of every shipped dialect, read the way the app it is for reads it.
 
+import DialectsTestSupport
 import Foundation
 import Queue
 import Testing
 
-@testable import Gateway
+@testable import Dialects
 
 @Suite struct DialectCancelTests {
   private let cancel: DeliveryFixture = {

@@ -13,7 +13,7 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
 
   /// The kind of a delivery, or nil for a notification of a kind that is not known here.
   /// - Parameter callKind: as the backend wrote it; says what a notification is about.
-  init?(_ kind: DeliveryKind, callKind: [UInt8]) {
+  init?(_ kind: DeliveryKind, callKind: ArraySlice<UInt8>) {
     switch kind {
     case .invite: self = .invite
     case .cancel: self = .cancel
@@ -23,6 +23,18 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
         return nil
       }
       self = found
+    }
+  }
+
+  /// The kind's place among all.
+  var index: Int {
+    switch self {
+    case .invite: 0
+    case .cancel: 1
+    case .missedCall: 2
+    case .message: 3
+    case .groupMessage: 4
+    case .groupInvite: 5
     }
   }
 

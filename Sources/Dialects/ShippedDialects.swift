@@ -1,15 +1,17 @@
 // The dialects that come with the gateway, by the name an app's configuration chooses them with.
 
-enum ShippedDialects {
+/// The dialects there are without any configuration.
+public enum ShippedDialects {
   private static let sources: [(name: String, json: String)] = [
     ("intercom", intercom), ("twilio", twilio), ("enclosure", enclosure), ("telnyx", telnyx), ("commeazy", commeazy),
   ]
 
-  static var names: [String] { sources.map(\.name) }
+  /// All their names, the default first.
+  public static var names: [String] { sources.map(\.name) }
 
   /// The dialect of this name, or nil if there is none.
   /// - Throws: a fault in a template we ship, which a test finds before any release.
-  static func named(_ name: String) throws(TemplateError) -> Dialect? {
+  public static func named(_ name: String) throws(TemplateError) -> Dialect? {
     guard let source = sources.first(where: { $0.name == name }) else { return nil }
     return try Dialect(name: name, json: source.json)
   }

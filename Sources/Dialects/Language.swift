@@ -1,7 +1,7 @@
 // The languages of the texts the gateway writes itself, and how a locale chooses one.
 
 /// A language there are texts in. The raw values are BCP 47 tags.
-enum Language: String, CaseIterable, Sendable {
+public enum Language: String, CaseIterable, Sendable {
   case dutch = "nl"
   case english = "en"
   case german = "de"
@@ -21,7 +21,7 @@ enum Language: String, CaseIterable, Sendable {
   /// Only the language counts (`de-AT` is `de`), but for Brazil; both written forms of Norwegian are `no`. Phones also
   /// report the POSIX form, `pt_BR.UTF-8`.
   /// - Parameter locale: BCP 47 in UTF-8, in any case.
-  init?(locale: some Collection<UInt8>) {
+  public init?(locale: some Collection<UInt8>) {
     let tag = locale.prefix { $0 != UInt8(ascii: ".") && $0 != UInt8(ascii: "@") }
     let subtags = tag.split { $0 == UInt8(ascii: "-") || $0 == UInt8(ascii: "_") }
       .map { String(decoding: $0, as: UTF8.self).lowercased() }

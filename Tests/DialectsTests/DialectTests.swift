@@ -1,11 +1,12 @@
 // Every shipped dialect, read the way the app it is for reads it.
 
+import DialectsTestSupport
 import Foundation
 import Providers
 import Runtime
 import Testing
 
-@testable import Gateway
+@testable import Dialects
 
 @Suite struct DialectTests {
   private let fixture = DeliveryFixture()

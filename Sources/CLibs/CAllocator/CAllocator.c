@@ -1,0 +1,7 @@
+#include "CAllocator.h"
+
+#ifdef __linux__
+// Read by jemalloc before main. Two arenas, since one thread does nearly all the work; freed memory goes back to the system
+// after a second, all of it, so that a burst does not stay in the resident size. MALLOC_CONF in the environment wins.
+const char *malloc_conf = "narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0";
+#endif

@@ -1,0 +1,30 @@
+// What became of a batch of deliveries, as the parameters of push.settle: one array a column.
+
+internal import Runtime
+
+extension PostgresParameters {
+  /// - Parameters:
+  ///   - gateway: our row in `push.gateways`.
+  ///   - clock: puts our instants on the database's clock.
+  init(settling settlements: [Settlement], for gateway: Int32, _ clock: DatabaseClock) {
+    // In the order of the primary key: two batches that meet lock rows in the same order.
+    let ordered = settlements.sorted {
+      ($0.delivery.lease.outboxID, $0.delivery.lease.number) < ($1.delivery.lease.outboxID, $1.delivery.lease.number)
+    }
+    self.init(reservingCapacity: 256 + settlements.count * 192)
+    append(gateway)
+    append(int64s: ordered) { $0.delivery.lease.outboxID }
+    append(int32s: ordered) { $0.delivery.lease.number }
+    append(int32s: ordered) { $0.delivery.lease.lease }
+    append(int32s: ordered) { $0.attempts }
+    append(int16s: ordered) { Int16($0.outcome.rawValue) }
+    append(int16s: ordered) { Int16(clamping: $0.status) }
+    append(texts: ordered) { $0.reason?.utf8 }
+    append(texts: ordered) { $0.providerMessageID?.utf8 }
+    append(texts: ordered) { Optional($0.delivery.callID) }
+    append(timestamps: ordered) { $0.sentAt.flatMap(clock.microseconds(at:)) }
+    append(timestamps: ordered) { $0.answeredAt.flatMap(clock.microseconds(at:)) }
+    append(texts: ordered) { $0.failures.json(clock) }
+    append(int32s: ordered) { $0.receiptAfter.map { Int32(clamping: $0.milliseconds) } }
+  }
+}
