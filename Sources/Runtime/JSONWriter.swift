@@ -78,7 +78,12 @@ public struct JSONWriter: Sendable {
   }
 
   /// A string, quoted and escaped.
-  public mutating func string(_ text: String) { string(Array(text.utf8)[...]) }
+  public mutating func string(_ text: String) {
+    beginString()
+    var text = text
+    text.withUTF8 { unsafe escape($0) }
+    endString()
+  }
 
   /// A string, quoted.
   /// - Parameter text: text of the program's own that needs no escaping.

@@ -29,14 +29,35 @@ public struct UTCTime: Sendable, Equatable {
 
   /// `2026-11-21T09:05:07.000123Z` (RFC 3339); years outside 0 to 9999 get the digits they need.
   public var iso8601: String {
+    var text: [UInt8] = []
+    text.reserveCapacity(32)
+    Self.append(year, 4, to: &text)
+    text.append(UInt8(ascii: "-"))
+    Self.append(month, 2, to: &text)
+    text.append(UInt8(ascii: "-"))
+    Self.append(day, 2, to: &text)
+    text.append(UInt8(ascii: "T"))
     let second = microsecondOfDay / 1_000_000
-    return
-      "\(padded(year, 4))-\(padded(month, 2))-\(padded(day, 2))T\(padded(second / 3600, 2)):\(padded(second / 60 % 60, 2)):"
-      + "\(padded(second % 60, 2)).\(padded(microsecondOfDay % 1_000_000, 6))Z"
+    Self.append(second / 3600, 2, to: &text)
+    text.append(UInt8(ascii: ":"))
+    Self.append(second / 60 % 60, 2, to: &text)
+    text.append(UInt8(ascii: ":"))
+    Self.append(second % 60, 2, to: &text)
+    text.append(UInt8(ascii: "."))
+    Self.append(microsecondOfDay % 1_000_000, 6, to: &text)
+    text.append(UInt8(ascii: "Z"))
+    return String(decoding: text, as: UTF8.self)
   }
 
-  private func padded(_ number: Int64, _ width: Int) -> String {
-    let digits = String(number)
-    return String(repeating: "0", count: max(0, width - digits.count)) + digits
+  /// Appends a number with at least `width` digits.
+  private static func append(_ number: Int64, _ width: Int, to text: inout [UInt8]) {
+    var rest = number.magnitude
+    let start = text.count
+    while rest > 0 || text.count < start + width - (number < 0 ? 1 : 0) {
+      text.append(UInt8(ascii: "0") + UInt8(truncatingIfNeeded: rest % 10))
+      rest /= 10
+    }
+    if number < 0 { text.append(UInt8(ascii: "-")) }
+    text[start...].reverse()
   }
 }

@@ -50,7 +50,9 @@ struct GatewayLogHandler: LogHandler {
   func log(event: LogEvent) {
     var merged = metadata
     if let provided = metadataProvider?.get() { merged.merge(provided) { $1 } }
-    if let given = event.metadata { merged.merge(given) { $1 } }
+    if let given = event.metadata {
+      if merged.isEmpty { merged = given } else { merged.merge(given) { $1 } }
+    }
     if let error = event.error { merged["error"] = "\(error)" }
     let line = LogLine(microseconds: sink.now(), event.level, event.message.description, merged)
     sink.output.write(line.bytes(as: sink.format))

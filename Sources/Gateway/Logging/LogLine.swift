@@ -27,7 +27,10 @@ struct LogLine {
     members.reserveCapacity(metadata.count)
     for (key, value) in metadata { Self.flatten(Self.reserved.contains(key) ? "_" + key : key, value, into: &members) }
     members.sort { $0.key < $1.key }
-    self.members = members.indices.filter { $0 == 0 || members[$0].key != members[$0 - 1].key }.map { members[$0] }
+    for index in members.indices.dropFirst().reversed() where members[index].key == members[index - 1].key {
+      members.remove(at: index)
+    }
+    self.members = members
   }
 
   private static func flatten(_ key: String, _ value: Logger.MetadataValue, into members: inout [Member]) {
@@ -56,7 +59,8 @@ struct LogLine {
     writer.key("message")
     writer.string(message)
     for member in members {
-      writer.key(Array(member.key.utf8))
+      writer.string(member.key)
+      writer.bytes.append(UInt8(ascii: ":"))
       Self.write(member.value, to: &writer)
     }
     writer.endObject()
@@ -67,9 +71,14 @@ struct LogLine {
   private static func write(_ value: Logger.MetadataValue, to writer: inout JSONWriter) {
     switch value {
     case .string(let text): writer.string(text)
+    // Casts to a type are cheap, casts to a protocol are not; these are the types that a delivery's line has.
+    case .stringConvertible(let number as Int64): writer.integer(number)
+    case .stringConvertible(let number as Int32): writer.integer(Int64(number))
+    case .stringConvertible(let number as UInt16): writer.integer(Int64(number))
+    case .stringConvertible(let number as Int): writer.integer(Int64(number))
+    case .stringConvertible(let number as Double) where number.isFinite: writer.raw(Array("\(number)".utf8))
     case .stringConvertible(let number as any FixedWidthInteger & Sendable):
       if let number = Int64(exactly: number) { writer.integer(number) } else { writer.string("\(number)") }
-    case .stringConvertible(let number as Double) where number.isFinite: writer.raw(Array("\(number)".utf8))
     case .stringConvertible(let flag as Bool): writer.boolean(flag)
     case .stringConvertible(let other): writer.string(other.description)
     case .array(let values):

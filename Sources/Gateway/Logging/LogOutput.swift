@@ -13,13 +13,17 @@ import Darwin
 
 /// Writes lines to a descriptor, in their order, on a thread of its own.
 final class LogOutput: Sendable {
+  /// How long a line waits for others: under load hundreds leave in one write.
+  private static let pauseMilliseconds = 5
+
   /// What may wait to be written. Lines beyond it are lost, and how many is said as soon as there is room.
   static let waitingMaxBytes = 4 << 20
 
   private struct State {
     var waiting: [UInt8] = []
     var lost = 0
-    var isWriting = false
+    /// A write is due.
+    var isPlanned = false
   }
 
   private let descriptor: Int32
@@ -42,37 +46,36 @@ final class LogOutput: Sendable {
 
   /// Takes a line with its line break. Never waits.
   func write(_ line: [UInt8]) {
-    let mustStart = state.withLock { state in
+    let isFirst = state.withLock { state in
       guard state.waiting.count + line.count <= waitingMaxBytes else {
         state.lost += 1
         return false
       }
       state.waiting += line
-      defer { state.isWriting = true }
-      return !state.isWriting
+      defer { state.isPlanned = true }
+      return !state.isPlanned
     }
-    if mustStart { queue.async { self.drain() } }
+    if isFirst { queue.asyncAfter(deadline: .now() + .milliseconds(Self.pauseMilliseconds)) { self.drain() } }
   }
 
   /// Returns when everything that was logged until now is written, or after `seconds`.
   func flush(seconds: Int = 2) {
     let isDone = DispatchSemaphore(value: 0)
-    queue.async { isDone.signal() }
+    queue.async {
+      self.drain()
+      isDone.signal()
+    }
     _ = isDone.wait(timeout: .now() + .seconds(seconds))
   }
 
-  /// Writes until nothing waits any more.
+  /// Writes what waits; what comes meanwhile has a write of its own coming.
   private func drain() {
-    while let bytes = take() { writeAll(bytes) }
+    if let bytes = take() { writeAll(bytes) }
   }
 
   private func take() -> [UInt8]? {
     let (bytes, lost): ([UInt8], Int) = state.withLock { state in
-      if state.waiting.isEmpty, state.lost == 0 { state.isWriting = false }
-      defer {
-        state.waiting = []
-        state.lost = 0
-      }
+      defer { state = State() }
       return (state.waiting, state.lost)
     }
     if bytes.isEmpty, lost == 0 { return nil }
