@@ -27,6 +27,7 @@ declare
   v_left  bigint := coalesce(p_total, 2147483647);
   v_later bigint := coalesce(p_background, 2147483647);
   v_taken bigint;
+  v_read  bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
   v       record;
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
@@ -78,6 +79,8 @@ begin
     end if;
     exit when v_left <= 0;
   end loop;
+  perform set_config('push.walked',
+    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
 end
 $$;
 comment on function push.claim is
@@ -85,7 +88,8 @@ comment on function push.claim is
   'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
   'what push.register_gateway returned; p_total: the most of all lanes together, shared among those that have any, in the '
   'order of p_lanes; p_background: the most of those whose deadline is more than ten minutes away, which go last. Returns '
-  'what a push needs; remaining_us: microseconds to the deadline';
+  'what a push needs; remaining_us: microseconds to the deadline. The session''s setting push.walked says how many index '
+  'entries it stepped over, dead ones included';
 
 -- Settling ------------------------------------------------------------------------------------------------------------
 

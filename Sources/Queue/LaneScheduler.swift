@@ -153,6 +153,7 @@ public struct LaneScheduler: Sendable {
   /// What may be claimed now, for the lanes with room worth a claim, the one whose turn it is first.
   public mutating func allowances(_ now: Instant) -> [LaneAllowance] {
     var allowances: [LaneAllowance] = []
+    allowances.reserveCapacity(lanes.count)
     for offset in lanes.indices {
       let index = (first + offset) % lanes.count
       let limit = min(lanes[index].allowance(now), limits.claimPerLane)

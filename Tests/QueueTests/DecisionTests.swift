@@ -235,66 +235,47 @@ struct ClaimFloorTests {
 
   /// Claims at `now`, rows with these deadlines; returns the floor it started at.
   private func claim(
-    _ floor: inout ClaimFloor, _ deadlines: some Sequence<Int64>, cost: Nanoseconds = .milliseconds(4), at now: Instant
+    _ floor: inout ClaimFloor, _ deadlines: some Collection<Int64>, dead: Int = 0, cost: Nanoseconds = .milliseconds(4),
+    at now: Instant
   ) -> Int64 {
     let floors = floor.floors(for: allowance, now)
     for deadline in deadlines { floor.didClaim(lane: 1, deadlineAtMicroseconds: deadline) }
-    floor.didFinish(cost: cost, now + cost)
+    let walked = floor.isWorthLooking(cost: cost) ? dead + deadlines.count : nil
+    floor.didFinish(cost: cost, walked: walked, now + cost)
     return floors[0]
   }
 
-  @Test("as long as it is cheap, claims start at the bottom: a short ring goes before what was claimed before it")
+  @Test("as long as few entries are dead, claims start at the bottom: a short ring goes before a long one")
   func cheap() {
     var floor = ClaimFloor()
-    let starts = (0..<80).map { claim(&floor, [14_400_000_000], at: at(Int64($0) * 5)) }
-    #expect(starts.count { $0 == .min } == 70)
-    // One in eight is there for comparison; the next finds what it passed over.
-    #expect(zip(starts, starts.dropFirst()).allSatisfy { $0 == .min || $1 == .min })
+    for time in 0..<10 {
+      #expect(claim(&floor, [14_400_000_000], dead: 1000, cost: .milliseconds(200), at: at(Int64(time) * 300)) == .min)
+    }
+    // Many rows leave many dead entries behind, which the next claim clears away.
+    #expect(claim(&floor, [Int64](repeating: 5_000_000, count: 1000), dead: 5000, at: at(3000)) == .min)
+    #expect(claim(&floor, [], at: at(3141)) == .min)
   }
 
-  @Test("while a sweep is dear, claims start just below the newest deadline claimed, and sweeps are a twentieth of the time")
+  @Test("where many are dead, claims start just below the newest deadline claimed; sweeps are a twentieth of the time")
   func dear() {
     var floor = ClaimFloor()
-    #expect(claim(&floor, [5_000_000, 4_000_000], cost: .milliseconds(30), at: at(0)) == .min)
+    #expect(claim(&floor, [5_000_000, 4_000_000], dead: 100_000, cost: .milliseconds(30), at: at(0)) == .min)
     #expect(claim(&floor, [6_000_000], at: at(31)) == 4_950_000)
     #expect(claim(&floor, [], at: at(629)) == 5_950_000)
-    #expect(claim(&floor, [2_000_000], cost: .milliseconds(30), at: at(630)) == .min)
+    #expect(claim(&floor, [2_000_000], dead: 100_000, cost: .milliseconds(30), at: at(630)) == .min)
     #expect(claim(&floor, [], at: at(661)) == 5_950_000)
     #expect(claim(&floor, [], cost: .milliseconds(1), at: at(1260)) == .min)
     #expect(claim(&floor, [], at: at(1262)) == .min)
   }
 
-  @Test("many rows may take their time; dear is what takes a third longer from the bottom than from the floor")
-  func comparison() {
-    let rows = repeatElement(Int64(5_000_000), count: 500)
-    /// Claims of 500 rows for ten seconds; how many of the last eighty started at the floor.
-    func floored(sweep: Int64, floor cost: Int64) -> Int {
-      var floor = ClaimFloor()
-      var now: Int64 = 0
-      var starts: [Bool] = []
-      while now < 10_000 {
-        // Whether it will sweep is known only by asking; a copy is asked, so that the cost fits.
-        var copy = floor
-        let isSweep = copy.floors(for: allowance, at(now)) == [.min]
-        let took = isSweep ? sweep : cost
-        _ = claim(&floor, rows, cost: .milliseconds(took), at: at(now))
-        starts.append(!isSweep)
-        now += took
-      }
-      return starts.suffix(80).count { $0 }
-    }
-    #expect(floored(sweep: 40, floor: 40) == 10)
-    #expect(floored(sweep: 44, floor: 40) == 10)
-    #expect(floored(sweep: 80, floor: 40) > 60)
-  }
-
   @Test("after a dear sweep that left rows behind, the next claim goes on where it ended")
   func unfinishedSweep() {
     var floor = ClaimFloor()
-    #expect(claim(&floor, [14_400_000_000], cost: .milliseconds(30), at: at(0)) == .min)
-    #expect(claim(&floor, repeatElement(9_000_000, count: 60), cost: .milliseconds(1), at: at(31)) == 14_399_950_000)
-    #expect(claim(&floor, repeatElement(5_000_000, count: 60), cost: .milliseconds(30), at: at(630)) == .min)
-    #expect(claim(&floor, repeatElement(6_000_000, count: 60), cost: .milliseconds(1), at: at(661)) == 4_950_000)
+    let many = { (deadline: Int64) in [Int64](repeating: deadline, count: 60) }
+    #expect(claim(&floor, [14_400_000_000], dead: 9999, cost: .milliseconds(30), at: at(0)) == .min)
+    #expect(claim(&floor, many(14_400_000_000), at: at(31)) == 14_399_950_000)
+    #expect(claim(&floor, many(5_000_000), dead: 9999, cost: .milliseconds(30), at: at(630)) == .min)
+    #expect(claim(&floor, many(6_000_000), at: at(661)) == 4_950_000)
     #expect(claim(&floor, [], at: at(670)) == 5_950_000)
   }
 }

@@ -154,6 +154,19 @@ give() { echo "select push.$1($gateway, array_agg(d.outbox_id), array_agg(n), ar
 park=", array_agg(1), array_agg(0), array_agg('Unavailable'::text)"
 owed() { sql -c "select string_agg(kind || ':' || state, ' ' order by n) from push.deliveries where call_id = '$1'"; }
 past() { sql -c "select string_agg(kind || ':' || outcome || ':' || reason, ' ' order by n) from push.delivery_history where call_id = '$1'"; }
+# --- What a claim steps over: all that was ever claimed, as long as a transaction holds back vacuum ---
+sql -c "insert into push.outbox (app, payload, recipients)
+  select 'walk', jsonb_build_object('callId', 'walk-' || g, 'from', 'x'), '[{\"userId\": \"u\", \"fcmToken\": \"walk-token-0123456789\"}]'
+  from generate_series(1, 300) g"
+lane=$(sql -c "select id from push.lanes where app = 'walk'")
+gateway=$(sql -c "select push.register_gateway('walk', 'test')")
+walk="select count(*) from push.claim($gateway, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[]);
+  select current_setting('push.walked');"
+one "begin isolation level repeatable read; select count(*) from push.outbox;" >"$work/out"
+equal "a claim counts the entries it steps over: one to look, and each it takes" "$(two "$walk")" "300 301"
+equal "while a transaction is open, the next steps over the dead" "$(two "$walk $walk")" "0 300 0 300"
+one "commit;" >"$work/out"
+
 race_call end-0
 lane=$(sql -c "select id from push.lanes where app = 'end'")
 gateway=$(sql -c "select push.register_gateway('end', 'test')")

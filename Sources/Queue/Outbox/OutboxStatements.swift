@@ -33,6 +33,10 @@ enum OutboxStatements {
       from push.claim($1, $2, $3, $4, p_total => $5, p_background => $6)
       """)
 
+  /// How many index entries the session's last claim stepped over.
+  static let walked = PostgresStatement(
+    name: "walked", sql: "select coalesce(nullif(current_setting('push.walked', true), ''), '0')::int8")
+
   /// The columns of `claim`, in order.
   enum ClaimColumn: Int {
     case lane, outboxID, number, lease, attempt, kind, environment, platform, createdAt, deadlineAt, remaining

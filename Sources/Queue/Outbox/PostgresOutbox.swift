@@ -276,7 +276,11 @@ public actor PostgresOutbox: OutboxStore {
       databaseClock.observe(microseconds: $0.deadlineAtMicroseconds - $1, answered)
       floor.didClaim(lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds)
     }
-    floor.didFinish(cost: answered - asked, answered)
+    // The floors are for the next claim, which is asked for when this one is done: nothing comes between.
+    let cost = answered - asked
+    let walked =
+      floor.isWorthLooking(cost: cost) ? try? await claims.query(OutboxStatements.walked, isolation: self) : nil
+    floor.didFinish(cost: cost, walked: walked.map { Int($0.int64(0, 0)) }, answered)
     if deliveries.count < result.rowCount {
       logger.error(
         "The database holds a kind of delivery this version does not know; is the gateway older than the schema?")
