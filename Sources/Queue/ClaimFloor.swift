@@ -5,7 +5,8 @@
 // floor, a little below the newest deadline claimed: what lies far below is dead or rare. Every so often a sweep finds the rare:
 // shorter ring times, retries and releases with an old deadline.
 //
-// As long as there are few, every claim is a sweep, and a lane's order is exactly that of its deadlines.
+// As long as there are few, every claim is a sweep, and a lane's order is exactly that of its deadlines. What has hours, the
+// background, has a floor of its own: it is no reason to look past a ring.
 
 public import Runtime
 
@@ -16,38 +17,58 @@ public struct ClaimFloor: Sendable {
   public static let slack: Nanoseconds = .milliseconds(50)
   /// A sweep that took less cannot have stepped over much.
   private static let quick = Nanoseconds.milliseconds(2)
-  /// Dead entries that a sweep may step over, and so many more for each row it brings: about half a millisecond's worth.
-  private static let deadMax = (base: 2_000, row: 4)
+  /// Dead entries that a sweep may step over, and so many more for each row it brings: a few milliseconds' worth. An ANALYZE
+  /// that comes by leaves fewer.
+  private static let deadMax = (base: 20_000, row: 4)
   /// While there are more, sweeps take at most one part in so many of the time.
   private static let sweepShare: Int64 = 20
   /// A lane that gave this many rows may have more below the newest of them.
   private static let manyRows = 50
 
-  private struct Lane {
+  private struct Claimed {
     var newest = Int64.min
     var count = 0
   }
 
-  private var floors: [Int16: Int64] = [:]
+  /// A lane's rings, or its background.
+  private struct Range: Hashable {
+    var lane: Int16
+    var isBackground: Bool
+  }
+
+  /// The newest deadlines claimed.
+  private var newest: [Range: Int64] = [:]
   private var isDear = false
   private var isSweeping = false
   private var nextSweep = Instant(nanoseconds: .min)
-  private var claimed: [Int16: Lane] = [:]
+  private var claimed: [Range: Claimed] = [:]
 
   public init() {}
 
-  /// The floors for a claim of these lanes, in microseconds since 1970 on the database's clock; `.min` for none.
-  public mutating func floors(for allowances: [LaneAllowance], _ now: Instant) -> [Int64] {
+  /// A claim begins: `floor` and `laterFloor` are for it.
+  public mutating func begin(_ now: Instant) {
     isSweeping = !isDear || now >= nextSweep
     claimed.removeAll(keepingCapacity: true)
-    if isSweeping { return allowances.map { _ in .min } }
-    return allowances.map { floors[$0.lane].map { $0 - Self.slack.microseconds } ?? .min }
+  }
+
+  /// Where the claim of a lane's rings starts, in microseconds since 1970 on the database's clock; `.min` for the bottom.
+  public func floor(of lane: Int16) -> Int64 { floor(of: Range(lane: lane, isBackground: false)) }
+
+  /// As `floor`, of what has more than ten minutes.
+  public func laterFloor(of lane: Int16) -> Int64 { floor(of: Range(lane: lane, isBackground: true)) }
+
+  private func floor(of range: Range) -> Int64 {
+    guard !isSweeping, let newest = newest[range] else { return .min }
+    return newest - Self.slack.microseconds
   }
 
   /// A row was claimed.
-  public mutating func didClaim(lane: Int16, deadlineAtMicroseconds deadline: Int64) {
-    claimed[lane, default: Lane()].count += 1
-    claimed[lane, default: Lane()].newest = max(claimed[lane]?.newest ?? .min, deadline)
+  public mutating func didClaim(lane: Int16, deadlineAtMicroseconds deadline: Int64, isBackground: Bool = false) {
+    let range = Range(lane: lane, isBackground: isBackground)
+    var seen = claimed[range] ?? Claimed()
+    seen.count += 1
+    seen.newest = max(seen.newest, deadline)
+    claimed[range] = seen
   }
 
   /// Whether `didFinish` wants to know how many index entries the claim stepped over.
@@ -64,10 +85,10 @@ public struct ClaimFloor: Sendable {
       isDear = (walked ?? 0) > Self.deadMax.base + rows * (Self.deadMax.row + 1)
       nextSweep = now + cost * Self.sweepShare
     }
-    for (id, lane) in claimed {
+    for (range, seen) in claimed {
       // After a sweep that left rows behind, the next claim goes on where it ended, not where the floor was.
-      let isLower = isSweeping && lane.count >= Self.manyRows
-      floors[id] = isLower ? lane.newest : max(floors[id] ?? .min, lane.newest)
+      let isLower = isSweeping && seen.count >= Self.manyRows
+      newest[range] = isLower ? seen.newest : max(newest[range] ?? .min, seen.newest)
     }
     isSweeping = false
   }

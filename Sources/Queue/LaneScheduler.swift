@@ -16,9 +16,9 @@ public struct LaneScheduler: Sendable {
     public var claimInAll: Int = 1000
     /// Rows a second whose deadline is more than ten minutes away, as no ring's is: a flood of notifications shares the
     /// processor with calls that ring now, and leaves it to them.
-    public var backgroundPerSecond: Int = 10_000
+    public var backgroundPerSecond: Int = 5_000
     /// Fewer of these are not worth a claim, and more at a time would let a ring wait.
-    public var backgroundInClaim: ClosedRange<Int> = 100...200
+    public var backgroundInClaim: ClosedRange<Int> = 50...100
     public init() {}
   }
 

@@ -10,7 +10,7 @@ public struct SettlementBatcher<Element: Sendable>: Sendable {
     /// No batch is larger.
     public var most = 1000
     /// Nothing waits longer than this for company.
-    public var age: Nanoseconds = .milliseconds(2)
+    public var age: Nanoseconds = .milliseconds(5)
     /// Batches under way at a time; more pile up into larger ones.
     public var underWay = 2
     /// Pause after a failed batch.

@@ -60,11 +60,11 @@ struct LaneSchedulerTests {
     for millisecond in Int64(0)..<10_000 {
       let limits = scheduler.claimLimits(at(millisecond))
       #expect(limits.inAll == 1000)
-      #expect(limits.background == 0 || (100...200).contains(limits.background))
+      #expect(limits.background == 0 || (50...100).contains(limits.background))
       claimed += Int(limits.background)
       scheduler.didClaim(upTo: 1, background: Int(limits.background))
     }
-    #expect((100_000...101_000).contains(claimed))
+    #expect((50_000...51_000).contains(claimed))
   }
 
   @Test("what ops see of a lane is what it may hold, holds, waits for, and sent since they last looked")
@@ -231,25 +231,25 @@ struct ClaimPacerTests {
 
 @Suite("Claim floor")
 struct ClaimFloorTests {
-  private let allowance = [LaneAllowance(lane: 1, limit: 10)]
-
   /// Claims at `now`, rows with these deadlines; returns the floor it started at.
   private func claim(
     _ floor: inout ClaimFloor, _ deadlines: some Collection<Int64>, dead: Int = 0, cost: Nanoseconds = .milliseconds(4),
     at now: Instant
   ) -> Int64 {
-    let floors = floor.floors(for: allowance, now)
+    floor.begin(now)
+    let start = floor.floor(of: 1)
     for deadline in deadlines { floor.didClaim(lane: 1, deadlineAtMicroseconds: deadline) }
     let walked = floor.isWorthLooking(cost: cost) ? dead + deadlines.count : nil
     floor.didFinish(cost: cost, walked: walked, now + cost)
-    return floors[0]
+    return start
   }
 
   @Test("as long as few entries are dead, claims start at the bottom: a short ring goes before a long one")
   func cheap() {
     var floor = ClaimFloor()
     for time in 0..<10 {
-      #expect(claim(&floor, [14_400_000_000], dead: 1000, cost: .milliseconds(200), at: at(Int64(time) * 300)) == .min)
+      let start = claim(&floor, [14_400_000_000], dead: 10_000, cost: .milliseconds(200), at: at(Int64(time) * 300))
+      #expect(start == .min)
     }
     // Many rows leave many dead entries behind, which the next claim clears away.
     #expect(claim(&floor, [Int64](repeating: 5_000_000, count: 1000), dead: 5000, at: at(3000)) == .min)
@@ -272,10 +272,23 @@ struct ClaimFloorTests {
   func unfinishedSweep() {
     var floor = ClaimFloor()
     let many = { (deadline: Int64) in [Int64](repeating: deadline, count: 60) }
-    #expect(claim(&floor, [14_400_000_000], dead: 9999, cost: .milliseconds(30), at: at(0)) == .min)
+    #expect(claim(&floor, [14_400_000_000], dead: 99_999, cost: .milliseconds(30), at: at(0)) == .min)
     #expect(claim(&floor, many(14_400_000_000), at: at(31)) == 14_399_950_000)
-    #expect(claim(&floor, many(5_000_000), dead: 9999, cost: .milliseconds(30), at: at(630)) == .min)
+    #expect(claim(&floor, many(5_000_000), dead: 99_999, cost: .milliseconds(30), at: at(630)) == .min)
     #expect(claim(&floor, many(6_000_000), at: at(661)) == 4_950_000)
     #expect(claim(&floor, [], at: at(670)) == 5_950_000)
+  }
+
+  @Test("what has hours moves a floor of its own, and none above a ring")
+  func background() {
+    var floor = ClaimFloor()
+    floor.begin(at(0))
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 14_400_000_000, isBackground: true)
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 60_000_000)
+    floor.didFinish(cost: .milliseconds(30), walked: 99_999, at(30))
+    floor.begin(at(31))
+    #expect(floor.floor(of: 1) == 59_950_000)
+    #expect(floor.laterFloor(of: 1) == 14_399_950_000)
+    #expect(floor.floor(of: 2) == .min)
   }
 }

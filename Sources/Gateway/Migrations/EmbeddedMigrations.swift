@@ -6176,7 +6176,7 @@ private let migration0014 = ###"""
 drop function push.claim(int, smallint[], int[], timestamptz[], interval);
 create function push.claim(
   p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms',
-  p_total int default null, p_background int default null
+  p_total int default null, p_background int default null, p_later_floor timestamptz[] default '{}'
 ) returns table (
   lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
   platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
@@ -6204,15 +6204,24 @@ begin
   for v in
     select u.lane, head.deadline_at as first, head.deadline_at > v_near as is_later,
       least(u.most, greatest(50, v_left / count(*) over ())) as most
-    from unnest(p_lanes, p_max, p_floor) with ordinality u(lane, most, floor, i)
+    from unnest(p_lanes, p_max, p_floor, p_later_floor) with ordinality u(lane, most, floor, later_floor, i)
     cross join lateral (
-      select d.deadline_at from push.delivery d
-      where d.state = 0 and d.lane = u.lane and d.deadline_at > greatest(u.floor, v_first)
-        and (select not l.paused from push.lane l where l.id = u.lane)
-      order by d.deadline_at
+      select near.deadline_at from (
+        select d.deadline_at from push.delivery d
+        where d.state = 0 and d.lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
+        order by d.deadline_at
+        limit 1
+      ) near
+      union all
+      select later.deadline_at from (
+        select d.deadline_at from push.delivery d
+        where d.state = 0 and d.lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near)
+        order by d.deadline_at
+        limit 1
+      ) later
       limit 1
     ) head
-    where u.most > 0
+    where u.most > 0 and (select not l.paused from push.lane l where l.id = u.lane)
     order by is_later, u.i
   loop
     continue when v.is_later and v_later <= 0;
@@ -6255,8 +6264,8 @@ comment on function push.claim is
   'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
   'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
   'what push.register_gateway returned; p_total: the most of all lanes together, shared among those that have any, in the '
-  'order of p_lanes; p_background: the most of those whose deadline is more than ten minutes away, which go last. Returns '
-  'what a push needs; remaining_us: microseconds to the deadline. The session''s setting push.walked says how many index '
+  'order of p_lanes; p_background: the most of those whose deadline is more than ten minutes away, which go last; '
+  'p_later_floor: as p_floor, for these. Returns what a push needs; remaining_us: microseconds to the deadline. The session''s setting push.walked says how many index '
   'entries it stepped over, dead ones included';
 
 -- Settling ------------------------------------------------------------------------------------------------------------
@@ -6339,7 +6348,7 @@ begin
 end
 $$;
 
-revoke execute on function push.claim(int, smallint[], int[], timestamptz[], interval, int, int) from public;
+revoke execute on function push.claim(int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[]) from public;
 select push.grant_roles();
 
 """###

@@ -266,15 +266,18 @@ public actor PostgresOutbox: OutboxStore {
     parameters.append(gateway)
     parameters.append(allowances.map(\.lane))
     parameters.append(allowances.map(\.limit))
-    parameters.append(timestamps: floor.floors(for: allowances, asked))
+    floor.begin(asked)
+    parameters.append(timestamps: allowances) { floor.floor(of: $0.lane) }
     parameters.append(limits.inAll)
     parameters.append(limits.background)
+    parameters.append(timestamps: allowances) { floor.laterFloor(of: $0.lane) }
     let result = try await perform(claims, OutboxStatements.claim, parameters)
     let answered = loop.now
     let rows = ClaimedRows(result, asked: asked)
     let deliveries = rows.deliveries {
       databaseClock.observe(microseconds: $0.deadlineAtMicroseconds - $1, answered)
-      floor.didClaim(lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds)
+      floor.didClaim(
+        lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds, isBackground: $0.isBackground(answered))
     }
     // The floors are for the next claim, which is asked for when this one is done: nothing comes between.
     let cost = answered - asked
