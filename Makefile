@@ -13,8 +13,8 @@ setup: ## install the Debian packages that are missing (sudo when not root)
 build: setup ## debug build
 	$(SWIFT) build
 
-release: setup ## release build: .build/release/push-gateway
-	$(SWIFT) build -c release --product push-gateway
+release: setup ## release build: .build/release/push-gateway, which needs no Swift where it runs
+	$(SWIFT) build -c release --product push-gateway --static-swift-stdlib
 
 test: setup ## all tests, against a private Postgres in .local/
 	@scripts/test.sh
@@ -37,8 +37,9 @@ test-dashboard: setup build ## the dashboard in headless Chromium
 demo: setup ## ring three simulated phones and print the timeline
 	@scripts/demo.sh
 
-bench: release ## 100,000 deliveries through the whole pipeline
-	@scripts/bench-pipeline.sh
+bench: release ## every benchmark, into docs/performance.md; ONLY="pipeline latency" for some, SMALL=1 for a look
+	$(SWIFT) build -c release --package-path benchmarks --static-swift-stdlib
+	@benchmarks/bench $(if $(SMALL),--small,--update-docs) $(ONLY)
 
 bench-ops: setup ## every ops view over 20 million rows of history: about eight minutes
 	@scripts/bench-ops.sh

@@ -1,0 +1,62 @@
+// swift-tools-version:6.2
+// What `make bench` measures with: programs beside the gateway, and its rivals. A package of its own, so that nobody who
+// builds the gateway builds these. benchmarks/README.md says what each is for.
+import PackageDescription
+
+let strict: [SwiftSetting] = [
+  .swiftLanguageMode(.v6),
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("InternalImportsByDefault"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+  .treatAllWarnings(as: .error),
+]
+
+/// The strictest that C has to offer, since what is written here is trusted with figures.
+let strictC: [CSetting] = [
+  .define("_GNU_SOURCE"), .treatAllWarnings(as: .error),
+]
+
+func ours(_ name: String) -> Target.Dependency { .product(name: name, package: "push-gateway") }
+
+let package = Package(
+  name: "benchmarks",
+  platforms: [.macOS(.v15)],
+  products: [
+    .executable(name: "HTTP2Load", targets: ["HTTP2Load"]),
+    .executable(name: "CurlMultiLoad", targets: ["CurlMultiLoad"]),
+    .executable(name: "QueueLoad", targets: ["QueueLoad"]),
+    .executable(name: "SQLFloor", targets: ["SQLFloor"]),
+    .executable(name: "Micro", targets: ["Micro"]),
+  ],
+  dependencies: [
+    .package(name: "push-gateway", path: ".."),
+    .package(url: "https://github.com/apple/swift-log", from: "1.14.0"),
+  ],
+  targets: [
+    // C libraries, found through pkg-config, for the rivals written in C.
+    .systemLibrary(name: "LibPQ", path: "Sources/CLibs/LibPQ", pkgConfig: "libpq"),
+    .systemLibrary(name: "LibCurl", path: "Sources/CLibs/LibCurl", pkgConfig: "libcurl"),
+
+    // http2.py
+    .executableTarget(
+      name: "HTTP2Load",
+      dependencies: [
+        ours("Runtime"), ours("Queue"), ours("Dialects"), ours("Providers"),
+        .product(name: "Logging", package: "swift-log"),
+      ],
+      swiftSettings: strict),
+    .executableTarget(name: "CurlMultiLoad", dependencies: ["LibCurl"], cSettings: strictC),
+    // queue.py, pipeline.py
+    .executableTarget(
+      name: "QueueLoad",
+      dependencies: [ours("Runtime"), ours("Queue"), .product(name: "Logging", package: "swift-log")],
+      swiftSettings: strict),
+    .executableTarget(name: "SQLFloor", dependencies: ["LibPQ"], cSettings: strictC),
+    // micro.py
+    .target(name: "AllocationCount", cSettings: strictC),
+    .executableTarget(
+      name: "Micro",
+      dependencies: ["AllocationCount", ours("Runtime"), ours("Queue"), ours("Dialects"), ours("Providers")],
+      swiftSettings: strict),
+  ]
+)

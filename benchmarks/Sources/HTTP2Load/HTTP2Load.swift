@@ -1,0 +1,95 @@
+// Keeps so many pushes in flight until all have been answered, on the provider's loop, as the dispatcher does.
+
+import Dialects
+import Providers
+import Queue
+import Runtime
+
+/// A sender of pushes. Renders each when there is room for it.
+actor HTTP2Load {
+  /// What came back.
+  struct Counts: Sendable {
+    var accepted = 0
+    var bodyBytes = 0
+    /// The first outcome that was another.
+    var failure = "none"
+  }
+
+  nonisolated let loop: EventLoop
+  nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+  private let provider: APNsProvider
+  private let planner: CallPlanner
+  private let deliveries: [Delivery]
+  private let requests: Int
+  private let inFlightMax: Int
+  private var isReady = false
+  private var sent = 0
+  private var ended = 0
+  private var counts = Counts()
+  private var finished: CheckedContinuation<Counts, Never>?
+
+  /// - Parameters:
+  ///   - deliveries: sent in turns.
+  ///   - requests: how many pushes to send in all.
+  init(provider: APNsProvider, planner: CallPlanner, deliveries: [Delivery], requests: Int, inFlightMax: Int) {
+    loop = provider.loop
+    self.provider = provider
+    self.planner = planner
+    self.deliveries = deliveries
+    self.requests = requests
+    self.inFlightMax = inFlightMax
+  }
+
+  /// Connects, sends everything and waits for the last answer.
+  func run() async -> Counts {
+    await withCheckedContinuation { continuation in
+      finished = continuation
+      provider.assumeIsolated { provider in
+        provider.start { [self] event in
+          assumeIsolated { $0.handle(event) }
+        }
+      }
+    }
+  }
+
+  func stop() async {
+    await provider.shutDown(by: loop.now + .seconds(1))
+  }
+
+  private func handle(_ event: PushProviderEvent) {
+    switch event {
+    case .capacity(let capacity): isReady = capacity > 0
+    case .results(let results): results.forEach(count)
+    case .clockSkew: break
+    }
+    if isReady { send() }
+    guard ended == requests, let finished else { return }
+    self.finished = nil
+    finished.resume(returning: counts)
+  }
+
+  private func count(_ result: PushResult) {
+    ended += 1
+    if case .accepted = result.outcome {
+      counts.accepted += 1
+    } else if counts.failure == "none" {
+      counts.failure = "\(result.outcome), status \(result.status)"
+    }
+  }
+
+  private func send() {
+    let room = min(inFlightMax - (sent - ended), requests - sent)
+    guard room > 0 else { return }
+    let now = loop.now
+    var batch: [PushRequest] = []
+    batch.reserveCapacity(room)
+    for _ in 0..<room {
+      guard case .success(let request) = planner.plan(deliveries[sent % deliveries.count], now: now, tag: UInt64(sent))
+      else { preconditionFailure("a delivery of our own making cannot be rendered") }
+      counts.bodyBytes += request.body.count
+      batch.append(request)
+      sent += 1
+    }
+    provider.assumeIsolated { $0.send(batch) }
+  }
+}

@@ -1,0 +1,52 @@
+"""`push-gateway loadtest`, run and read: latencies at a rate, of calls that were checked one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+from benchmarks.harness import Bench, BenchError, Database, Gateway, Process, Simulators
+
+
+@dataclasses.dataclass
+class Latency:
+    """From the answer to the call's commit to the request at the provider; milliseconds."""
+
+    p50: float
+    p99: float
+    p99_by_provider: dict[str, float]
+
+
+def load_test(
+    bench: Bench, database: Database, gateway: Gateway, simulators: Simulators, *, rate: float, seconds: float,
+    seed: int, app: str = "porteiro",
+) -> Latency:
+    """Calls of three devices at a rate; fails when one was lost, sent twice, late or refused.
+
+    The same `seed` makes the same arrivals.
+    """
+    arguments = [
+        bench.gateway_binary, "loadtest", "--rate", str(rate), "--duration", str(seconds), "--seed", str(seed),
+        "--app", app, "--simulator-log", simulators.log, "--json"]
+    with Process("loadtest", arguments, bench.directory, env={"DATABASE_URL": database.url}) as test:
+        while test.exit_status is None:
+            gateway.check()
+            simulators.check()
+            time.sleep(0.05)
+        text = test.output.read_text()
+        if not text:
+            raise BenchError(f"the load test failed: {test.last_words()}")
+        told = json.loads(text)
+        if test.exit_status != 0:
+            raise BenchError(f"the load test found: {told['verdict']}")
+    return read(told)
+
+
+def read(told: dict) -> Latency:
+    """Of the load test's JSON, whose times are microseconds, what counts from the commit."""
+    stages = {provider: of["commit_to_request"] for provider, of in told["latency_us"].items()}
+    overall = stages.pop("all")
+    return Latency(
+        overall["p50"] / 1_000, overall["p99"] / 1_000,
+        {provider: of["p99"] / 1_000 for provider, of in stages.items()})

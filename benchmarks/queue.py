@@ -1,0 +1,152 @@
+"""The queue by itself: what a backend can enqueue a second, and what can be claimed and settled.
+
+Claiming and settling is done twice over, in turn, in one database: by SQLFloor, a C loop over libpq that has no other
+cost than the gateway's own SQL, on one connection; and by QueueLoad, the gateway's `PostgresOutbox` on its two. The
+difference is what our code adds, or wins by settling one batch while it claims the next.
+
+Enqueueing is measured in deliveries, three a call: `push.enqueue_call` by pgbench, each call in a transaction of its
+own, committed to the disk; `insert … select` of 500 calls; and COPY.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+
+from benchmarks.harness import Bench, BenchError, Database, run as run_program, write_calls
+
+CALLS, SMALL_CALLS = 33_334, 2_000
+DEVICES = 3
+BATCH = 500
+CLIENTS = 16
+COLUMNS = "app, kind, payload, recipients, ring_seconds"
+
+# pgbench replaces :name wherever it stands, also within quotes. Tokens are as long as the real ones.
+SINGLE = """\\set call :call + 1
+\\set digits 10000000 + :call
+select deliveries, duplicate, skipped from push.enqueue_call(
+  '{"callId": "single-:turn-:client_id-:call", "from": "5f0c9f6e-7a33-4f0e-9a4c-2a1f1a2b3c4d", "fromName": "Portaria", \
+"apartmentNumber": "12", "buildingName": "Torre Norte", "channelName": "call-:call"}',
+  '[{"userId": "ios-:call", "voipPushToken": "%s:digits", "platform": "ios"}, \
+{"userId": "android-:call", "fcmToken": "single:digits-%s", "platform": "android"}, \
+{"userId": "expo-:call", "pushToken": "ExponentPushToken[single-bench-:digits]", "platform": "android"}]',
+  'porteiro', 600);
+""" % ("5ca1ab1e" * 7, "APA91bBench" * 12)
+
+
+def run(bench: Bench) -> None:
+    with bench.database("queue") as database:
+        claim_and_settle(bench, database)
+    with bench.database("enqueue") as database:
+        enqueue_single(bench, database)
+        enqueue_batches(bench, database)
+
+
+# --- Claiming and settling, and COPY before it ---
+
+
+def claim_and_settle(bench: Bench, database: Database) -> None:
+    calls = SMALL_CALLS if bench.small else CALLS
+    rivals = [("SQLFloor", tool(bench, "SQLFloor")), ("QueueLoad", tool(bench, "QueueLoad"))]
+    rates: dict[str, list[float]] = {name: [] for name, _ in rivals}
+    cpu: dict[str, list[float]] = {name: [] for name, _ in rivals}
+    copies: list[float] = []
+    total = 0
+    # The first of both warm the caches, and connections' catalogues, up.
+    for turn in range(bench.runs + 1):
+        for name, program in rivals:
+            path = bench.directory / "queue.tsv"
+            deliveries = write_calls(path, calls, DEVICES, prefix=f"{name}-{turn}")
+            database.sql("vacuum push.delivery", "vacuum push.outbox", "checkpoint")
+            copied = deliveries / database.copy_calls(path)
+            told = json.loads(run_program([program, database.url]))
+            total += deliveries
+            if told["deliveries"] != deliveries:
+                raise BenchError(f"{name} settled {told['deliveries']} deliveries of {deliveries}")
+            if turn == 0:
+                continue
+            copies.append(copied)
+            rates[name].append(told["per_second"])
+            cpu[name].append(told["cpu_seconds"] * 1e6 / deliveries)
+            bench.progress(f"queue: run {turn}, {name}: {told['per_second']:,.0f} deliveries/s, "
+                           f"{cpu[name][-1]:.1f} µs of its own CPU each")
+    check_history(database, total)
+    bench.result_median(
+        "queue.sql_floor_per_second", rates["SQLFloor"], "deliveries/s", note="C and libpq, one connection")
+    bench.result_median(
+        "queue.ours_per_second", rates["QueueLoad"], "deliveries/s", note="PostgresOutbox, two connections")
+    bench.result_median(
+        "queue.ratio", [ours / floor for ours, floor in zip(rates["QueueLoad"], rates["SQLFloor"], strict=True)], "×")
+    bench.result_median("queue.sql_floor_CPU", cpu["SQLFloor"], "µs a delivery", note="of the client alone")
+    bench.result_median("queue.ours_CPU", cpu["QueueLoad"], "µs a delivery", note="of the client alone")
+    bench.result_median("queue.enqueue_COPY", copies, "deliveries/s", note=f"{calls:,} calls in one transaction")
+
+
+def tool(bench: Bench, name: str) -> pathlib.Path:
+    program = bench.tool(name)
+    if program is None:
+        raise BenchError(f"there is no program {bench.tools / name}: swift build -c release --package-path benchmarks")
+    return program
+
+
+def check_history(database: Database, deliveries: int) -> None:
+    """Everything was settled, and once."""
+    rows, keys = database.sql(
+        "select count(*), count(distinct (outbox_id, n)) filter (where outcome = 0) from push.history").split("|")
+    if (int(rows), int(keys), database.owed()) != (deliveries, deliveries, 0):
+        raise BenchError(f"of {deliveries} deliveries {keys} were settled, in {rows} rows; {database.owed()} are owed")
+
+
+# --- Enqueueing ---
+
+
+def enqueue_single(bench: Bench, database: Database) -> None:
+    script = bench.directory / "single.sql"
+    script.write_text(SINGLE)
+    seconds = 1 if bench.small else 5
+    for clients in (1, CLIENTS):
+        rates = []
+        for turn in range(bench.runs):
+            before = database.owed()
+            database.sql("checkpoint")
+            run_program([
+                database.cluster.program_directory / "pgbench", "--no-vacuum", f"--file={script}",
+                f"--client={clients}", f"--jobs={min(2, clients)}", f"--time={seconds}",
+                f"--define=turn={clients}{turn}", "--define=call=0", database.url])
+            made = database.owed() - before
+            calls = database.number(f"select count(*) from push.outbox where call_id like 'single-{clients}{turn}-%'")
+            if calls == 0 or made != calls * DEVICES:
+                raise BenchError(f"{calls} calls, one by one, made {made} deliveries instead of {calls * DEVICES}")
+            rates.append(made / seconds)
+        bench.result_median(
+            f"queue.enqueue_single_{clients}", rates, "deliveries/s",
+            note=f"enqueue_call by {clients} client{'s' if clients > 1 else ''}, each call committed to the disk")
+
+
+def enqueue_batches(bench: Bench, database: Database) -> None:
+    """Calls lie in a table; a backend has them in memory."""
+    batches = 4 if bench.small else 40
+    path = bench.directory / "batches.tsv"
+    rates = []
+    for turn in range(bench.runs):
+        deliveries = write_calls(path, batches * BATCH, DEVICES, prefix=f"batch-{turn}")
+        database.sql(
+            "drop table if exists calls",
+            "create unlogged table calls (number int generated always as identity (minvalue 0) primary key, "
+            "app text, kind text, payload jsonb, recipients jsonb, ring_seconds int)",
+            f"\\copy calls ({COLUMNS}) from '{path}'", "analyze calls", "checkpoint")
+        script = bench.directory / "batches.sql"
+        script.write_text("".join(
+            f"insert into push.outbox ({COLUMNS}) select {COLUMNS} from calls "
+            f"where number >= {batch * BATCH} and number < {(batch + 1) * BATCH};\n" for batch in range(batches)))
+        before = database.owed()
+        start = time.monotonic()
+        database.script(script)
+        took = time.monotonic() - start
+        if database.owed() - before != deliveries:
+            raise BenchError(f"batches made {database.owed() - before} deliveries instead of {deliveries}")
+        rates.append(deliveries / took)
+    bench.result_median(
+        "queue.enqueue_batch", rates, "deliveries/s",
+        note=f"insert … select of {BATCH} calls, each batch committed to the disk")

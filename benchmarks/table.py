@@ -1,0 +1,59 @@
+"""The results' table in docs/performance.md, between two comments; what stands there is always replaced as a whole."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from benchmarks.harness import BenchError, Row, number
+from benchmarks.results import Measured
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def update(document: pathlib.Path, measured: Mapping[str, Measured], order: Sequence[str]) -> None:
+    """Writes the table into a Markdown file that has the two comments."""
+    text = document.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise BenchError(f"{document} needs one line {BEGIN} and, after it, one line {END}")
+    before, rest = text.split(BEGIN)
+    document.write_text(f"{before}{BEGIN}\n\n{render(measured, order)}\n{END}{rest.split(END)[1]}")
+
+
+def render(measured: Mapping[str, Measured], order: Sequence[str]) -> str:
+    """What was measured where and when, and the table."""
+    known = [measured[name] for name in order if name in measured]
+    if not known:
+        return "Nothing was measured yet.\n"
+    newest = max(known, key=lambda of: of.date)
+    lines = [circumstances(newest), "", "| what | measured | target | reached |", "|---|---|---|---|"]
+    for of in known:
+        lines.append(f"| **{of.benchmark}**{aside(of, newest)} | | | |")
+        lines += [line(row) for row in of.rows]
+    return "\n".join(lines) + "\n"
+
+
+def circumstances(of: Measured) -> str:
+    machine = of.machine
+    return (f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['cpu']}, Linux {machine['kernel']}, "
+            f"Postgres {machine['postgres']}; {of.date}, commit {of.commit}.")
+
+
+def aside(of: Measured, newest: Measured) -> str:
+    """Where a benchmark was measured under other circumstances than the newest one."""
+    told = []
+    if (of.date, of.commit) != (newest.date, newest.commit):
+        told.append(f"{of.date}, commit {of.commit}")
+    if of.machine != newest.machine:
+        told.append(circumstances(of).partition(";")[0])
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def line(row: Row) -> str:
+    what = row.name.partition(".")[2].replace("_", " ") + (f" ({row.note})" if row.note else "")
+    measured = f"{number(row.value)} {row.unit}".strip()
+    if len(row.samples) > 1:
+        measured += f" ({number(min(row.samples))}–{number(max(row.samples))})"
+    target = f"{'≥' if row.target[0] == '>=' else '≤'} {number(row.target[1])} {row.unit}".strip() if row.target else ""
+    reached = {None: "", True: "yes", False: "**no**"}[row.is_reached]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (what, measured, target, reached)) + " |"
