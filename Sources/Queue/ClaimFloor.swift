@@ -21,14 +21,7 @@ public struct ClaimFloor: Sendable {
   /// that comes by leaves fewer.
   private static let deadMax = (base: 20_000, row: 4)
   /// While there are more, sweeps take at most one part in so many of the time.
-  private static let sweepShare: Int64 = 20
-  /// A lane that gave this many rows may have more below the newest of them.
-  private static let manyRows = 50
-
-  private struct Claimed {
-    var newest = Int64.min
-    var count = 0
-  }
+  private static let sweepShare: Int64 = 10
 
   /// A lane's rings, or its background.
   private struct Range: Hashable {
@@ -41,7 +34,9 @@ public struct ClaimFloor: Sendable {
   private var isDear = false
   private var isSweeping = false
   private var nextSweep = Instant(nanoseconds: .min)
-  private var claimed: [Range: Claimed] = [:]
+  /// By the claim under way: the newest deadlines.
+  private var claimed: [Range: Int64] = [:]
+  private var rows = 0
 
   public init() {}
 
@@ -49,6 +44,7 @@ public struct ClaimFloor: Sendable {
   public mutating func begin(_ now: Instant) {
     isSweeping = !isDear || now >= nextSweep
     claimed.removeAll(keepingCapacity: true)
+    rows = 0
   }
 
   /// Where the claim of a lane's rings starts, in microseconds since 1970 on the database's clock; `.min` for the bottom.
@@ -65,10 +61,8 @@ public struct ClaimFloor: Sendable {
   /// A row was claimed.
   public mutating func didClaim(lane: Int16, deadlineAtMicroseconds deadline: Int64, isBackground: Bool = false) {
     let range = Range(lane: lane, isBackground: isBackground)
-    var seen = claimed[range] ?? Claimed()
-    seen.count += 1
-    seen.newest = max(seen.newest, deadline)
-    claimed[range] = seen
+    claimed[range] = max(claimed[range] ?? .min, deadline)
+    rows += 1
   }
 
   /// Whether `didFinish` wants to know how many index entries the claim stepped over.
@@ -81,14 +75,12 @@ public struct ClaimFloor: Sendable {
   ///   - walked: how many index entries it stepped over, dead or alive; nil if nobody looked.
   public mutating func didFinish(cost: Nanoseconds, walked: Int? = nil, _ now: Instant) {
     if isSweeping {
-      let rows = claimed.values.reduce(0) { $0 + $1.count }
       isDear = (walked ?? 0) > Self.deadMax.base + rows * (Self.deadMax.row + 1)
       nextSweep = now + cost * Self.sweepShare
     }
-    for (range, seen) in claimed {
-      // After a sweep that left rows behind, the next claim goes on where it ended, not where the floor was.
-      let isLower = isSweeping && seen.count >= Self.manyRows
-      newest[range] = isLower ? seen.newest : max(newest[range] ?? .min, seen.newest)
+    for (range, deadline) in claimed {
+      // After a sweep the next claim goes on where that ended, not where the floor was: where one was rare, more may follow.
+      newest[range] = isSweeping ? deadline : max(newest[range] ?? .min, deadline)
     }
     isSweeping = false
   }

@@ -1,8 +1,8 @@
 // When to claim next. Pure.
 //
-// The bell is a hint and may be missing; polling is the guarantee. After rows: at once. Then every millisecond for a while,
-// because a commit whose own bell was saved by the debounce comes within its 5 ms slot. Then only on the bell, with a slow poll
-// behind it.
+// The bell is a hint and may be missing; polling is the guarantee. After many rows: at once, for there may be more. After few,
+// and after none, every two milliseconds for a while, because a commit whose own bell was saved by the debounce comes within its
+// 5 ms slot. Then only on the bell, with a slow poll behind it.
 
 public import Runtime
 
@@ -10,7 +10,7 @@ public import Runtime
 public struct ClaimPacer: Sendable {
   public struct Intervals: Sendable {
     /// Between polls just after something was found.
-    public var busy: Nanoseconds = .milliseconds(1)
+    public var busy: Nanoseconds = .milliseconds(2)
     /// How long that goes on.
     public var busyFor: Nanoseconds = .milliseconds(20)
     /// Between polls when nothing is going on.
@@ -19,6 +19,9 @@ public struct ClaimPacer: Sendable {
     public var failed: Nanoseconds = .milliseconds(250)
     public init() {}
   }
+
+  /// So many rows, and there may be more.
+  private static let manyRows = 30
 
   private let intervals: Intervals
   private var busyUntil = Instant(nanoseconds: .min)
@@ -41,7 +44,7 @@ public struct ClaimPacer: Sendable {
   /// A claim came back with `count` rows.
   public mutating func didClaim(_ count: Int, _ now: Instant) {
     if count > 0 { busyUntil = now + intervals.busyFor }
-    if count > 0 || isBellPending {
+    if count >= Self.manyRows || isBellPending {
       next = now
     } else {
       next = now + (now < busyUntil ? intervals.busy : intervals.idle)

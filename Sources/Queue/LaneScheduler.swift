@@ -157,7 +157,10 @@ public struct LaneScheduler: Sendable {
     for offset in lanes.indices {
       let index = (first + offset) % lanes.count
       let limit = min(lanes[index].allowance(now), limits.claimPerLane)
-      if limit > 0 { allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit))) }
+      guard limit > 0 else { continue }
+      // What a lane may send at once is kept in half for rings.
+      let background = max(0, limit - (lanes[index].rate?.burst ?? 0) / 2)
+      allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit), background: Int32(background)))
     }
     return allowances
   }

@@ -8,10 +8,14 @@ public struct LaneAllowance: Sendable, Equatable {
   public var lane: Int16
   /// At least 1.
   public var limit: Int32
+  /// How many of these may have more than ten minutes; at most `limit`.
+  public var background: Int32
 
-  public init(lane: Int16, limit: Int32) {
+  /// - Parameter background: as many as `limit` when not given.
+  public init(lane: Int16, limit: Int32, background: Int32? = nil) {
     self.lane = lane
     self.limit = limit
+    self.background = background ?? limit
   }
 }
 

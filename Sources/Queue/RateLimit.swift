@@ -17,6 +17,9 @@ public struct RateLimit: Sendable {
     tokens = max(1, self.perSecond * Self.saved.seconds)
   }
 
+  /// The most that may go at once.
+  public var burst: Int { Int(max(1, perSecond * Self.saved.seconds)) }
+
   /// How many may go at `now`.
   public mutating func available(_ now: Instant) -> Int {
     if let at, now > at {

@@ -19,13 +19,13 @@ returns text language sql as $$
     group by l.app
   ) per_app
 $$;
-select test.call('fair-' || a, n, 'fair-' || a, p_ring => 60) from (values ('a', 300), ('b', 300), ('c', 20), ('d', 1), ('e', 1)) v(a, n);
+select test.call('fair-' || a, n, 'fair-' || a, p_ring => 60) from (values ('a', 900), ('b', 900), ('c', 20), ('d', 1), ('e', 1)) v(a, n);
 
-select test.equal('a claim is shared among the lanes that have any', test.claimed(:g1, test.lanes(), 250), 'fair-a:50 fair-b:50 fair-c:20 fair-d:1 fair-e:1');
-select test.equal('lanes without rows take no share', test.claimed(:g1, test.lanes(), 250), 'fair-a:125 fair-b:125');
-select test.equal('the lanes come in the order in which they were asked for, and the total is kept',
-  test.claimed(:g1, array(select l from unnest(test.lanes()) with ordinality u(l, i) order by i desc), 60), 'fair-b:50 fair-a:10');
-select test.equal('without a total each lane gives what it may', test.claimed(:g1, test.lanes()), 'fair-a:115 fair-b:75');
+select test.equal('a claim is shared among the lanes that have any', test.claimed(:g1, test.lanes(), 1500), 'fair-a:300 fair-b:300 fair-c:20 fair-d:1 fair-e:1');
+select test.equal('lanes without rows take no share', test.claimed(:g1, test.lanes(), 800), 'fair-a:400 fair-b:400');
+select test.equal('the lanes come in the order in which they were asked for, a share is worth a statement, and the total is kept',
+  test.claimed(:g1, array(select l from unnest(test.lanes()) with ordinality u(l, i) order by i desc), 210), 'fair-b:200 fair-a:10');
+select test.equal('without a total each lane gives what it may', test.claimed(:g1, test.lanes()), 'fair-a:190');
 
 -- A missed call has hours: it goes after what rings, and has its own bound.
 select test.call('fair-a2', 3, 'fair-a', p_ring => 60) as ringing \gset
@@ -38,3 +38,15 @@ select test.call('fair-a3', 2, 'fair-a', p_ring => 600);
 select test.equal('in a lane with rings only these are taken', test.claimed(:g1, test.lanes()), 'fair-a:2');
 select test.equal('the rest of the background comes next', test.claimed(:g1, test.lanes()), 'fair-a:1');
 select test.equal('nothing is left', test.claimed(:g1, test.lanes()), null);
+
+-- Half of what a lane may send at once is for rings.
+select test.call('fair-a4', 5, 'fair-a', p_ring => 60) as later \gset
+update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :later;
+create function test.claimed_later(p_gateway int, p_later_max int[]) returns bigint language sql as $$
+  select count(*) from push.claim(p_gateway, (test.lanes())[:1], '{10}', '{-infinity}', p_later_max => p_later_max)
+$$;
+select test.equal('a lane without room for its background gives none', test.claimed_later(:g1, '{0}'), 0::bigint);
+select test.equal('and no more than it has room for', test.claimed_later(:g1, '{2}'), 2::bigint);
+select test.call('fair-a5', 4, 'fair-a', p_ring => 60);
+select test.equal('what rings has all of the room', test.claimed_later(:g1, '{0}'), 4::bigint);
+select test.equal('where nobody says, all of it is the background''s, too', test.claimed_later(:g1, '{}'), 3::bigint);

@@ -6176,7 +6176,8 @@ private let migration0014 = ###"""
 drop function push.claim(int, smallint[], int[], timestamptz[], interval);
 create function push.claim(
   p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms',
-  p_total int default null, p_background int default null, p_later_floor timestamptz[] default '{}'
+  p_total int default null, p_background int default null, p_later_floor timestamptz[] default '{}',
+  p_later_max int[] default '{}'
 ) returns table (
   lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
   platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
@@ -6203,8 +6204,11 @@ begin
   end if;
   for v in
     select u.lane, head.deadline_at as first, head.deadline_at > v_near as is_later,
-      least(u.most, greatest(50, v_left / count(*) over ())) as most
-    from unnest(p_lanes, p_max, p_floor, p_later_floor) with ordinality u(lane, most, floor, later_floor, i)
+      -- Fewer than two hundred are not worth a statement, nor a write to the provider.
+      least(u.most, greatest(200, v_left / count(*) over ()), case when head.deadline_at > v_near then u.later_most end)
+        as most
+    from unnest(p_lanes, p_max, p_floor, p_later_floor, p_later_max) with ordinality
+      u(lane, most, floor, later_floor, later_most, i)
     cross join lateral (
       select near.deadline_at from (
         select d.deadline_at from push.delivery d
@@ -6224,7 +6228,7 @@ begin
     where u.most > 0 and (select not l.paused from push.lane l where l.id = u.lane)
     order by is_later, u.i
   loop
-    continue when v.is_later and v_later <= 0;
+    continue when v.most <= 0 or v.is_later and v_later <= 0;
     return query
       with pick as materialized (
         select d.ctid as tid
@@ -6264,9 +6268,10 @@ comment on function push.claim is
   'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
   'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
   'what push.register_gateway returned; p_total: the most of all lanes together, shared among those that have any, in the '
-  'order of p_lanes; p_background: the most of those whose deadline is more than ten minutes away, which go last; '
-  'p_later_floor: as p_floor, for these. Returns what a push needs; remaining_us: microseconds to the deadline. The session''s setting push.walked says how many index '
-  'entries it stepped over, dead ones included';
+  'order of p_lanes, 200 or more each; p_background: the most of those whose deadline is more than ten minutes away, '
+  'which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs; remaining_us: '
+  'microseconds to the deadline. The session''s setting push.walked says how many index entries it stepped over, dead '
+  'ones included';
 
 -- Settling ------------------------------------------------------------------------------------------------------------
 
@@ -6348,16 +6353,27 @@ begin
 end
 $$;
 
--- Statistics that nobody plans with -------------------------------------------------------------------------------------
+-- Statistics that nobody plans with -----------------------------------------------------------------------------------
 
--- ANALYZE comes by whenever a table has grown by a tenth, and sorts thirty thousand samples of each of these: most of a second
--- of a processor for a day that has just begun, seen as 14 us a delivery.
+-- ANALYZE comes by whenever a table has grown by a tenth, every few seconds on a day that has just begun, and sorts thirty
+-- thousand samples of each of these columns: seen as 14 us a delivery. Plans do not depend on it (0009).
 alter table push.outbox alter payload set statistics 0, alter recipients set statistics 0, alter traceparent set statistics 0;
 alter table push.history alter user_id set statistics 0, alter call_id set statistics 0, alter device set statistics 0,
   alter provider_message_id set statistics 0, alter failures set statistics 0;
 alter table push.expo_receipts alter user_id set statistics 0, alter token set statistics 0;
+alter table push.outbox set (autovacuum_analyze_threshold = 100000);
+alter table push.expo_receipts set (autovacuum_analyze_threshold = 100000);
+do $$
+declare
+  v_day regclass;
+begin
+  for v_day in select inhrelid from pg_inherits where inhparent = 'push.history'::regclass loop
+    execute format('alter table %s set (autovacuum_analyze_threshold = 100000)', v_day);
+  end loop;
+end
+$$;
 
--- As in 0003; besides, a new day has no such statistics either.
+-- As in 0003; besides, a new day is as they are.
 create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
 declare
@@ -6378,8 +6394,8 @@ begin
       execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
         v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
       execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
-        'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0',
-        v_name);
+        'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
+        'set (autovacuum_analyze_threshold = 100000)', v_name);
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
     exception when check_violation then
@@ -6390,7 +6406,7 @@ begin
 end
 $$;
 
-revoke execute on function push.claim(int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[]) from public;
+revoke execute on function push.claim(int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]) from public;
 select push.grant_roles();
 
 """###

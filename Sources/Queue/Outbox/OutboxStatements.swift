@@ -30,7 +30,7 @@ enum OutboxStatements {
     sql: """
       select lane, outbox_id, n, lease, attempt, kind, environment, platform, created_at, deadline_at, remaining_us,
         user_id, token, locale, app_call_kind, call_id, end_reason, traceparent, payload
-      from push.claim($1, $2, $3, $4, p_total => $5, p_background => $6, p_later_floor => $7)
+      from push.claim($1, $2, $3, $4, p_total => $5, p_background => $6, p_later_floor => $7, p_later_max => $8)
       """)
 
   /// How many index entries the session's last claim stepped over.

@@ -271,6 +271,7 @@ public actor PostgresOutbox: OutboxStore {
     parameters.append(limits.inAll)
     parameters.append(limits.background)
     parameters.append(timestamps: allowances) { floor.laterFloor(of: $0.lane) }
+    parameters.append(allowances.map(\.background))
     let result = try await perform(claims, OutboxStatements.claim, parameters)
     let answered = loop.now
     let rows = ClaimedRows(result, asked: asked)
