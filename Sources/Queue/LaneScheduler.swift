@@ -158,8 +158,7 @@ public struct LaneScheduler: Sendable {
       let index = (first + offset) % lanes.count
       let limit = min(lanes[index].allowance(now), limits.claimPerLane)
       guard limit > 0 else { continue }
-      // What a lane may send at once is kept in half for rings.
-      let background = max(0, limit - (lanes[index].rate?.burst ?? 0) / 2)
+      let background = min(limit, lanes[index].rate?.availableToBackground(now) ?? limit)
       allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit), background: Int32(background)))
     }
     return allowances

@@ -17,9 +17,6 @@ public struct RateLimit: Sendable {
     tokens = max(1, self.perSecond * Self.saved.seconds)
   }
 
-  /// The most that may go at once.
-  public var burst: Int { Int(max(1, perSecond * Self.saved.seconds)) }
-
   /// How many may go at `now`.
   public mutating func available(_ now: Instant) -> Int {
     if let at, now > at {
@@ -27,6 +24,11 @@ public struct RateLimit: Sendable {
     }
     at = max(at ?? now, now)
     return max(0, Int(tokens))
+  }
+
+  /// How many of these may be spent on what can wait: half of what is saved at most is kept for rings.
+  public mutating func availableToBackground(_ now: Instant) -> Int {
+    max(0, available(now) - Int(max(1, perSecond * Self.saved.seconds)) / 2)
   }
 
   /// So many went; more than were available is a debt.

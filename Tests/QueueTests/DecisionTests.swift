@@ -110,6 +110,20 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(50)) == [LaneAllowance(lane: 1, limit: 29, background: 0)])
   }
 
+  @Test("half of what a lane may send at once is kept for rings, whatever its rate; the rest is the background's")
+  func reserve() {
+    for (perSecond, background) in [(1, 1), (10, 1), (600, 30), (10_000, 500), (1_000_000, 500)] {
+      var scheduler = LaneScheduler()
+      scheduler.add(lane: 1, window: 10_000, perSecond: perSecond)
+      scheduler.setCapacity(10_000, of: 1)
+      #expect(scheduler.allowances(at(0)).map(\.background) == [Int32(background)], "\(perSecond) a second")
+    }
+    var unlimited = LaneScheduler()
+    unlimited.add(lane: 1, window: 10)
+    unlimited.setCapacity(10, of: 1)
+    #expect(unlimited.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 10, background: 10)])
+  }
+
   @Test("over a minute a lane sends its rate, however often it asks")
   func rateOverTime() {
     var scheduler = LaneScheduler()
