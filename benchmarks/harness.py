@@ -21,12 +21,11 @@ import time
 from collections.abc import Mapping, Sequence
 
 from benchmarks.calls import write_calls
-from benchmarks.database import Cluster, Database, copy_statement, psql, psql_program
+from benchmarks.database import Cluster, Database, psql, psql_program
 from benchmarks.processes import BenchError, Process, environment, run
 
 __all__ = [
-    "ROOT", "Bench", "BenchError", "Cluster", "Database", "Gateway", "Process", "Simulators", "copy_statement",
-    "environment", "psql", "psql_program", "run", "write_calls",
+    "ROOT", "Bench", "BenchError", "Cluster", "Database", "Gateway", "Process", "Simulators", "environment", "psql", "psql_program", "run", "write_calls",
 ]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
