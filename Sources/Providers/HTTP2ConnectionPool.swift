@@ -8,11 +8,11 @@ public import Runtime
 
 /// What the owner of a pool provides and is told, on the pool's loop.
 public protocol HTTP2ConnectionPoolDelegate: AnyObject {
-  /// Writes the head of a request into an empty block and returns its body.
+  /// Writes the head of a request and returns its body.
   ///
   /// Called when a connection has room, and again each time the request is sent again: so it is written with the
   /// credentials and the time left of that moment.
-  func pool(_ pool: HTTP2ConnectionPool, write request: Int, into headers: inout HTTP2HeaderBlock) -> [UInt8]
+  func pool(_ pool: HTTP2ConnectionPool, write request: Int, into head: inout HTTP2RequestHead) -> [UInt8]
   /// A request ended; called once for each `submit`, unless the verdict has it sent again.
   ///
   /// - Parameter connection: the number of the connection that it ended on; nil when it was on none.
@@ -64,7 +64,8 @@ public final class HTTP2ConnectionPool {
 
   public let endpoint: HTTP2Endpoint
   public let loop: EventLoop
-  public weak var delegate: (any HTTP2ConnectionPoolDelegate)?
+  /// Let go of when the pool has been shut down.
+  public var delegate: (any HTTP2ConnectionPoolDelegate)?
   /// How many requests may usefully be in flight.
   public private(set) var capacity = 0
 
@@ -78,7 +79,7 @@ public final class HTTP2ConnectionPool {
   private var members: [Member] = []
   private var actions: [HTTP2ConnectionPoolMachine.Action] = []
   private var isPerforming = false
-  private var headers = HTTP2HeaderBlock()
+  private var head = HTTP2RequestHead()
   private var wakeTimer: EventLoop.Timer?
   private var isCapacityReportScheduled = false
   private var lastReportedCapacity = 0
@@ -141,7 +142,7 @@ public final class HTTP2ConnectionPool {
   public func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
     guard !isFinished else { return completion() }
     shutDownCompletion = completion
-    shutDownTimer = loop.schedule(at: deadline) { [weak self] in self?.handle(.shutDownDeadline) }
+    shutDownTimer = loop.schedule(at: deadline) { [self] in handle(.shutDownDeadline) }
     handle(.shutDown)
   }
 
@@ -172,7 +173,7 @@ public final class HTTP2ConnectionPool {
     case .close(let id): connection(id)?.close("shut down before the answer came")
     case .wake(let instant):
       wakeTimer?.cancel()
-      wakeTimer = loop.schedule(at: instant) { [weak self] in self?.handle(.woken) }
+      wakeTimer = loop.schedule(at: instant) { [self] in handle(.woken) }
     case .reportCapacity(let capacity):
       self.capacity = capacity
       scheduleCapacityReport()
@@ -192,10 +193,9 @@ public final class HTTP2ConnectionPool {
       handle(.goingAway(id))
       return handle(.refused(request, id))
     }
-    headers.removeAll()
-    let body = delegate.pool(self, write: request, into: &headers)
+    let body = delegate.pool(self, write: request, into: &head)
     let deadline = machine.deadline(of: request)
-    guard connection.request(headers, body: body, deadline: deadline, tag: request, now: now) else {
+    guard connection.request(head, body: body, deadline: deadline, tag: request, now: now) else {
       handle(.goingAway(id))
       return handle(.refused(request, id))
     }
@@ -209,8 +209,7 @@ public final class HTTP2ConnectionPool {
   private func scheduleCapacityReport() {
     guard !isCapacityReportScheduled else { return }
     isCapacityReportScheduled = true
-    loop.atEndOfTurn { [weak self] in
-      guard let self else { return }
+    loop.atEndOfTurn { [self] in
       isCapacityReportScheduled = false
       guard capacity != lastReportedCapacity else { return }
       lastReportedCapacity = capacity
@@ -226,6 +225,7 @@ public final class HTTP2ConnectionPool {
     let completion = shutDownCompletion
     shutDownCompletion = nil
     completion?()
+    loop.atEndOfTurn { [self] in delegate = nil }  // after the report that there is no capacity
   }
 
   private func connection(_ id: Int) -> HTTP2Connection? {

@@ -19,11 +19,11 @@ protocol HTTP2PushFormat {
   func endpoint(of request: borrowing PushRequest) -> Int
   /// Why a request is not sent at all; nil for no reason.
   func objection(to request: borrowing PushRequest) -> String?
-  /// Writes the head into an empty block and returns the body.
+  /// Writes the head and returns the body.
   ///
   /// - Parameter loop: has the time, for whoever needs it.
   func write(
-    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into headers: inout HTTP2HeaderBlock
+    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
   ) -> [UInt8]
   /// Reads an answer: what to do, and what it says about the connection it came on.
   func read(

@@ -28,6 +28,16 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     }
   }
 
+  /// Numbers the connections of all channels.
+  private final class ConnectionNumbers {
+    private var count = 0
+
+    func next() -> Int {
+      defer { count += 1 }
+      return count
+    }
+  }
+
   /// Where results, capacity and clock skew go.
   var report: ((PushProviderEvent) -> Void)?
 
@@ -47,7 +57,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private var nextToken: RenewingToken?
   private var draining: [HTTP2Channel] = []
   private var rotationTimer: EventLoop.Timer?
-  private var connectionCount = 0
+  private let connectionNumbers = ConnectionNumbers()
   private var goAways: [String: Int] = [:]
 
   private var flights = SlotTable<Flight>()
@@ -186,27 +196,21 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   private func makeChannel(_ token: RenewingToken, isWanted: [Bool]) -> HTTP2Channel {
     let pools = format.endpoints.map { endpoint in
-      let pool = HTTP2ConnectionPool(endpoint, settings: settings, loop: loop, logger: logger) { [weak self] in
-        self?.numberConnection() ?? 0
-      }
+      let pool = HTTP2ConnectionPool(
+        endpoint, settings: settings, loop: loop, logger: logger, nextNumber: connectionNumbers.next)
       pool.delegate = self
       return pool
     }
     return HTTP2Channel(token, pools: pools, isWanted: isWanted)
   }
 
-  private func numberConnection() -> Int {
-    defer { connectionCount += 1 }
-    return connectionCount
-  }
-
   // MARK: - HTTP2ConnectionPoolDelegate
 
-  func pool(_ pool: HTTP2ConnectionPool, write slot: Int, into headers: inout HTTP2HeaderBlock) -> [UInt8] {
+  func pool(_ pool: HTTP2ConnectionPool, write slot: Int, into head: inout HTTP2RequestHead) -> [UInt8] {
     guard let flight = flights[slot] else { preconditionFailure("a pool asked for a request that has ended") }
     let token = flight.channel.token
     flight.token = token.current
-    return format.write(flight.request, authorization: token.authorization, loop: loop, into: &headers)
+    return format.write(flight.request, authorization: token.authorization, loop: loop, into: &head)
   }
 
   func pool(
@@ -325,7 +329,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
         tag: tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: now, connection: connection))
     guard !isReportScheduled else { return }
     isReportScheduled = true
-    loop.atEndOfTurn { [weak self] in self?.deliverReport() }
+    loop.atEndOfTurn { [self] in deliverReport() }
   }
 
   private func deliverReport() {

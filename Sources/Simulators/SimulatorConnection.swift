@@ -13,9 +13,9 @@ final class SimulatorConnection: TLSStreamDelegate {
   /// Counts the listener's connections, from 1.
   private let number: Int
   private let stream: TLSStream
-  private let session: HTTP2Session
+  private let session: HTTP2ServerSession
   private var memory = ConnectionMemory()
-  private var events: [HTTP2Event] = []
+  private var requests: [HTTP2Request] = []
   private var headers = HTTP2HeaderBlock()
   private var hasFullStreams: Bool
   private var isGoingAway = false
@@ -33,7 +33,7 @@ final class SimulatorConnection: TLSStreamDelegate {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = core.options.streamsMaxBeforeAuthorisation ?? core.streamsMax
     settings.bodyBytesMax = Self.bodyBytesMax
-    session = HTTP2Session(.server, settings: settings)
+    session = HTTP2ServerSession(settings: settings)
     hasFullStreams = core.options.streamsMaxBeforeAuthorisation == nil
     stream.delegate = self
   }
@@ -81,15 +81,14 @@ final class SimulatorConnection: TLSStreamDelegate {
   }
 
   func streamDidProgress(_ stream: TLSStream) {
-    session.takeEvents(into: &events)
+    session.takeRequests(into: &requests)
     var hasAnswered = false
-    for event in events {
-      guard case .request(let id, let message) = event else { continue }
-      answer(id, message)
+    for request in requests {
+      answer(request.stream, request.message)
       hasAnswered = true
       if stream.isClosed { break }
     }
-    events.removeAll(keepingCapacity: true)
+    requests.removeAll(keepingCapacity: true)
     if hasAnswered { core.didAnswer() }
     flush()
   }

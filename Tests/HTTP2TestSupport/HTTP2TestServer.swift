@@ -22,19 +22,19 @@ public final class HTTP2TestServer: @unchecked Sendable {
 
   /// One client's connection.
   public final class Connection: TLSStreamDelegate {
-    public let session: HTTP2Session
+    public let session: HTTP2ServerSession
     public let number: Int
     let stream: TLSStream
     /// What the client has sent.
     public private(set) var received = HTTP2FrameCount()
     private weak var server: HTTP2TestServer?  // a test's server may go before its clients
-    private var events: [HTTP2Event] = []
+    private var requests: [HTTP2Request] = []
 
     init(_ stream: TLSStream, number: Int, server: HTTP2TestServer) {
       self.stream = stream
       self.number = number
       self.server = server
-      session = HTTP2Session(.server, settings: server.settings)
+      session = HTTP2ServerSession(settings: server.settings)
     }
 
     public func flushLater() {
@@ -68,12 +68,10 @@ public final class HTTP2TestServer: @unchecked Sendable {
       try? session.receive(bytes)
     }
     public func streamDidProgress(_ stream: TLSStream) {
-      session.takeEvents(into: &events)
-      for event in events {
-        if case .request(let id, let message) = event {
-          server?.requestCount += 1
-          server?.handler(Exchange(connection: self, stream: id, message: message))
-        }
+      session.takeRequests(into: &requests)
+      for request in requests {
+        server?.requestCount += 1
+        server?.handler(Exchange(connection: self, stream: request.stream, message: request.message))
       }
       flushLater()
     }

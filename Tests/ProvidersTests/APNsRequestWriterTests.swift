@@ -16,11 +16,11 @@ private func request(
 }
 
 private func written(_ request: PushRequest) -> [String] {
-  var headers = HTTP2HeaderBlock()
+  var head = HTTP2RequestHead()
   APNsRequestWriter(authority: "api.push.apple.com", topic: "com.example.app")
-    .write(request, bearer: Array("bearer a.b.c".utf8), into: &headers)
+    .write(request, bearer: Array("bearer a.b.c".utf8), into: &head)
   var lines: [String] = []
-  headers.forEach { name, value in
+  head.decoded().forEach { name, value in
     lines.append("\(String(decoding: name, as: UTF8.self)): \(String(decoding: value, as: UTF8.self))")
   }
   return lines
@@ -30,15 +30,15 @@ private func written(_ request: PushRequest) -> [String] {
   @Test func anInviteIsAVoIPPushThatIsTriedOnce() {
     #expect(
       written(request(.invite, collapseID: "call-1")) == [
+        ":path: /3/device/00fcAB12",
         ":method: POST",
         ":scheme: https",
-        ":path: /3/device/00fcAB12",
         ":authority: api.push.apple.com",
-        "authorization: bearer a.b.c",
         "apns-topic: com.example.app.voip",
         "apns-push-type: voip",
         "apns-priority: 10",
         "apns-expiration: 0",
+        "authorization: bearer a.b.c",
         "apns-id: 01234567-89ab-cdef-fedc-ba9876543210",
       ])
   }
@@ -47,16 +47,16 @@ private func written(_ request: PushRequest) -> [String] {
   func anythingElseIsAnAlertWithExpirationAndCollapseID(kind: PushKind) {
     #expect(
       written(request(kind, collapseID: "call-1")) == [
+        ":path: /3/device/00fcAB12",
         ":method: POST",
         ":scheme: https",
-        ":path: /3/device/00fcAB12",
         ":authority: api.push.apple.com",
-        "authorization: bearer a.b.c",
         "apns-topic: com.example.app",
         "apns-push-type: alert",
         "apns-priority: 10",
-        "apns-expiration: 1700000000",
+        "authorization: bearer a.b.c",
         "apns-id: 01234567-89ab-cdef-fedc-ba9876543210",
+        "apns-expiration: 1700000000",
         "apns-collapse-id: call-1",
       ])
   }

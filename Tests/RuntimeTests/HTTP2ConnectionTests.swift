@@ -32,12 +32,11 @@ private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendabl
   func request(_ paths: [String], body: [UInt8] = [], timeout: Nanoseconds = .seconds(20)) {
     loop.execute { [self] in
       for (tag, path) in paths.enumerated() {
-        var headers = HTTP2HeaderBlock()
-        headers.add(":method", body.isEmpty ? "GET" : "POST")
-        headers.add(":scheme", "https")
-        headers.add(":path", path, isIndexed: false)
-        headers.add(":authority", connection.endpoint.authority)
-        if !connection.request(headers, body: body, deadline: loop.now + timeout, tag: tag) {
+        var head = HTTP2RequestHead([
+          ":method": body.isEmpty ? "GET" : "POST", ":scheme": "https", ":authority": connection.endpoint.authority,
+        ])
+        head.add(.path, path)
+        if !connection.request(head, body: body, deadline: loop.now + timeout, tag: tag) {
           ended[tag] = HTTP2Exchange(.refused("not taken"), sentAt: nil, endedAt: loop.now)
         }
       }

@@ -5,39 +5,56 @@ import Testing
 
 /// A client and a server whose bytes are carried to and fro.
 private final class SessionPair {
-  let client: HTTP2Session
-  let server: HTTP2Session
+  var client: HTTP2ClientSession
+  let server: HTTP2ServerSession
   var clientEvents: [HTTP2Event] = []
-  var serverEvents: [HTTP2Event] = []
+  var serverRequests: [HTTP2Request] = []
 
   init(client: HTTP2SessionSettings = HTTP2SessionSettings(), server: HTTP2SessionSettings = HTTP2SessionSettings()) {
-    self.client = HTTP2Session(.client, settings: client)
-    self.server = HTTP2Session(.server, settings: server)
+    self.client = HTTP2ClientSession(settings: client)
+    self.server = HTTP2ServerSession(settings: server)
   }
+
+  var streamsMax: Int { client.peerStreamsMax }
+  var isGoingAway: Bool { client.isGoingAway }
 
   /// Carries bytes until neither side has any.
   func settle() throws {
-    while true {
-      let moved = try carry(from: client, to: server, &serverEvents) + carry(from: server, to: client, &clientEvents)
-      if moved == 0 { return }
-    }
+    while try carryToServer() + carryToClient() > 0 {}
   }
 
   @discardableResult
-  func carry(from sender: HTTP2Session, to receiver: HTTP2Session, _ events: inout [HTTP2Event]) throws -> Int {
+  func carryToServer() throws -> Int {
     var bytes: [UInt8] = []
-    try sender.send(into: &bytes, upTo: .max)
-    try bytes.withUnsafeBytes { try receiver.receive($0) }
-    var batch: [HTTP2Event] = []
-    receiver.takeEvents(into: &batch)
-    events += batch
+    client.openWaiting()
+    client.takeOutput(into: &bytes)
+    try bytes.withUnsafeBytes { try server.receive($0) }
+    var batch: [HTTP2Request] = []
+    server.takeRequests(into: &batch)
+    serverRequests += batch
     return bytes.count
   }
 
+  @discardableResult
+  func carryToClient() throws -> Int {
+    var bytes: [UInt8] = []
+    try server.send(into: &bytes, upTo: .max)
+    try hear(bytes)
+    return bytes.count
+  }
+
+  /// The client receives these bytes.
+  func hear(_ bytes: [UInt8]) throws {
+    try bytes.withUnsafeBytes { try client.receive($0) }
+    var batch: [HTTP2Event] = []
+    client.takeEvents(into: &batch)
+    clientEvents += batch
+  }
+
   /// The requests the server got since the last call.
-  func takeRequests() -> [(stream: Int32, message: HTTP2Message)] {
-    defer { serverEvents = [] }
-    return serverEvents.compactMap { if case .request(let stream, let message) = $0 { (stream, message) } else { nil } }
+  func takeRequests() -> [HTTP2Request] {
+    defer { serverRequests = [] }
+    return serverRequests
   }
 
   struct Closed {
@@ -50,7 +67,7 @@ private final class SessionPair {
   func takeClosed() -> [Closed] {
     defer { clientEvents = [] }
     return clientEvents.compactMap {
-      if case .streamClosed(_, let tag, let code, let response) = $0 {
+      if case .ended(let tag, let code, let response) = $0 {
         Closed(tag: tag, code: code, response: response)
       } else {
         nil
@@ -59,13 +76,12 @@ private final class SessionPair {
   }
 }
 
-private func head(_ path: String = "/3/device/00") -> HTTP2HeaderBlock {
-  var headers = HTTP2HeaderBlock()
-  headers.add(":method", "POST")
-  headers.add(":scheme", "https")
-  headers.add(":path", path, isIndexed: false)
-  headers.add(":authority", "localhost")
-  return headers
+private let shared: HTTP2SharedFields = [":method": "POST", ":scheme": "https", ":authority": "localhost"]
+
+private func head(_ path: String = "/3/device/00") -> HTTP2RequestHead {
+  var head = HTTP2RequestHead(shared)
+  head.add(.path, path)
+  return head
 }
 
 private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
@@ -119,27 +135,6 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(kept.map(\.body.count) == [2, 0, 0])
   }
 
-  @Test func aHeadFilledFromAnotherHasItsFieldsAndTheNewValues() throws {
-    var block = HTTP2HeaderBlock()
-    block.fill(from: head())
-    block.replace(2, Array("/3/device/ff".utf8))
-    block.replace(3) { $0.append(contentsOf: "api.push.apple.com".utf8) }
-    block.add("apns-id", "8a04")
-    var fields: [String] = []
-    block.forEach { fields.append("\(String(decoding: $0, as: UTF8.self)): \(String(decoding: $1, as: UTF8.self))") }
-    #expect(
-      fields == [
-        ":method: POST", ":scheme: https", ":path: /3/device/ff", ":authority: api.push.apple.com", "apns-id: 8a04",
-      ])
-    let pair = SessionPair()
-    try pair.settle()
-    try pair.client.request(block, body: [], tag: 0)
-    try pair.settle()
-    let request = try #require(pair.takeRequests().first)
-    #expect(request.message.headers.text(":path") == "/3/device/ff")
-    #expect(request.message.headers.text("apns-id") == "8a04")
-  }
-
   @Test func aBodyLargerThanTheWindowIsSentInParts() throws {
     var small = HTTP2SessionSettings()
     small.streamWindowBytes = 1000
@@ -167,8 +162,9 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
   @Test func onlyOneStreamLeavesBeforeTheServersSettings() throws {
     let pair = SessionPair()
     for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
-    try pair.carry(from: pair.client, to: pair.server, &pair.serverEvents)
-    #expect(pair.client.departedTags == [0])
+    try pair.carryToServer()
+    let departed = pair.client.departures.map(\.tag)
+    #expect(departed == [0])
     #expect(pair.takeRequests().count == 1)
   }
 
@@ -176,15 +172,15 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 2
     let pair = SessionPair(server: settings)
-    #expect(pair.client.peerStreamsMax == 1)
+    #expect(pair.streamsMax == 1)
     try pair.settle()
-    #expect(pair.client.peerStreamsMax == 2)
+    #expect(pair.streamsMax == 2)
     for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
     try pair.settle()
     #expect(pair.takeRequests().count == 2)
     pair.server.limitStreams(to: 1)
     try pair.settle()
-    #expect(pair.client.peerStreamsMax == 1)
+    #expect(pair.streamsMax == 1)
   }
 
   @Test func goAwayRefusesStreamsAboveTheLastAndLeavesTheOthersAlive() throws {
@@ -206,7 +202,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     pair.server.respond(to: requests[1].stream, answer())
     try pair.settle()
     #expect(pair.takeClosed().map { $0.response?.status } == [200, 200])
-    #expect(pair.client.isGoingAway)
+    #expect(pair.isGoingAway)
     try pair.client.request(head(), body: [], tag: 9)
     try pair.settle()
     #expect(pair.takeClosed().map(\.code) == [.refusedStream])
@@ -215,7 +211,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
   @Test func requestsQueuedBehindTheLimitAreRefusedByGoAway() throws {
     let pair = SessionPair()
     for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
-    try pair.carry(from: pair.client, to: pair.server, &pair.serverEvents)
+    try pair.carryToServer()
     pair.server.goAway(lastStream: 1)
     try pair.settle()
     let closed = pair.takeClosed()
@@ -242,9 +238,10 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
   @Test func aCancelledRequestEndsOnBothSides() throws {
     let pair = SessionPair()
     try pair.settle()
-    let stream = try pair.client.request(head(), body: [1], tag: 5)
+    let request = try pair.client.request(head(), body: [1], tag: 5)
     try pair.settle()
-    pair.client.reset(stream, .cancel)
+    let stream = try #require(pair.takeRequests().first?.stream)
+    pair.client.cancel(request)
     try pair.settle()
     #expect(pair.takeClosed().map(\.code) == [.cancel])
     pair.server.respond(to: stream, answer())  // too late, and harmless
@@ -260,8 +257,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     // :status 100, then 200, as HPACK literals; the session's server side has no call for an interim response.
     var bytes: [UInt8] = [0, 0, 5, 1, 4, 0, 0, 0, UInt8(stream), 0x08, 3] + Array("103".utf8)
     bytes += [0, 0, 1, 1, 5, 0, 0, 0, UInt8(stream), 0x88]
-    try bytes.withUnsafeBytes { try pair.client.receive($0) }
-    pair.client.takeEvents(into: &pair.clientEvents)
+    try pair.hear(bytes)
     #expect(pair.takeClosed().map { $0.response?.status } == [200])
   }
 
@@ -275,12 +271,9 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
   }
 
   @Test func whatIsNotHTTP2FinishesTheSession() throws {
-    let client = HTTP2Session(.client)
+    var client = HTTP2ClientSession()
     let text = Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8)
-    try text.withUnsafeBytes { try client.receive($0) }
-    var farewell: [UInt8] = []
-    try client.send(into: &farewell)
-    #expect(client.isFinished)
+    #expect(throws: HTTP2Error.self) { try text.withUnsafeBytes { try client.receive($0) } }
   }
 
   @Test func manyStreamsReuseTheirSlotsWithoutMixingAnswers() throws {
@@ -289,7 +282,8 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     for round in 0..<20 {
       for tag in 0..<50 { try pair.client.request(head("/\(round)/\(tag)"), body: [UInt8(tag)], tag: tag) }
       try pair.settle()
-      for (stream, message) in pair.takeRequests().reversed() {
+      for request in pair.takeRequests().reversed() {
+        let (stream, message) = (request.stream, request.message)
         var headers = answer()
         headers.add("path", try #require(message.headers.text(":path")))
         pair.server.respond(to: stream, headers, body: message.body)

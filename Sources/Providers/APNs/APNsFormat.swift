@@ -28,10 +28,10 @@ struct APNsFormat: HTTP2PushFormat {
   }
 
   func write(
-    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into headers: inout HTTP2HeaderBlock
+    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
   ) -> [UInt8] {
     let writer = request.environment == .sandbox ? sandbox : production
-    writer.write(request, bearer: authorization, into: &headers)
+    writer.write(request, bearer: authorization, into: &head)
     return request.body
   }
 

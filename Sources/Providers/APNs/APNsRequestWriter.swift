@@ -21,40 +21,25 @@ struct APNsRequestWriter {
   /// Longer than any token Apple ever issued, short enough for a header.
   static let tokenBytesMax = 200
 
-  /// The fields whose values differ from push to push, by their place in a head.
-  private enum Place {
-    static let path = 2
-    static let authorization = 4
-    static let expiration = 8
-    static let id = 9
-  }
-
-  /// Heads with everything in them that all pushes of a kind have in common.
-  private let voip: HTTP2HeaderBlock
-  private let alert: HTTP2HeaderBlock
+  /// What all pushes of a kind have in common.
+  private let voip: HTTP2SharedFields
+  private let alert: HTTP2SharedFields
+  private let expiration = HTTP2FieldName("apns-expiration")
+  private let id = HTTP2FieldName("apns-id")
+  private let collapseID = HTTP2FieldName("apns-collapse-id")
 
   /// - Parameter topic: the bundle id, without `.voip`.
   init(authority: String, topic: String) {
-    voip = Self.head(authority, topic: topic + ".voip", pushType: "voip")
-    alert = Self.head(authority, topic: topic, pushType: "alert")
-  }
-
-  /// Values that come once only are kept out of the HPACK table, where they would push out those that come with every
-  /// request.
-  private static func head(_ authority: String, topic: String, pushType: String) -> HTTP2HeaderBlock {
-    var head = HTTP2HeaderBlock()
-    head.add(":method", "POST")
-    head.add(":scheme", "https")
-    head.add(":path", "", isIndexed: false)
-    head.add(":authority", authority)
-    head.add("authorization", "", isIndexed: false)
-    head.add("apns-topic", topic)
-    head.add("apns-push-type", pushType)
-    head.add("apns-priority", "10")
-    // 0: try once, never store. A stored call would ring hours late.
-    head.add("apns-expiration", "0", isIndexed: false)
-    head.add("apns-id", "", isIndexed: false)
-    return head
+    voip = [
+      ":method": "POST", ":scheme": "https", ":authority": authority, "apns-topic": topic + ".voip",
+      "apns-push-type": "voip", "apns-priority": "10",
+      // Try once, never store: a stored call would ring hours late.
+      "apns-expiration": "0",
+    ]
+    alert = [
+      ":method": "POST", ":scheme": "https", ":authority": authority, "apns-topic": topic, "apns-push-type": "alert",
+      "apns-priority": "10",
+    ]
   }
 
   /// What speaks against sending the request; nil for nothing.
@@ -67,24 +52,22 @@ struct APNsRequestWriter {
     return request.body.count > bytesMax ? .payloadTooLarge : nil
   }
 
-  /// Writes the head into a block.
+  /// Writes the head.
   ///
   /// - Parameter bearer: "bearer " and the JWT.
-  func write(_ request: borrowing PushRequest, bearer: [UInt8], into headers: inout HTTP2HeaderBlock) {
+  func write(_ request: borrowing PushRequest, bearer: [UInt8], into head: inout HTTP2RequestHead) {
     let isVoIP = request.kind == .invite
-    headers.fill(from: isVoIP ? voip : alert)
-    headers.replace(Place.path) { [token = request.token] value in
+    head.begin(with: isVoIP ? voip : alert)
+    head.add(.path, count: Self.pathPrefix.count + request.token.count) { [token = request.token] value in
       value.append(contentsOf: Self.pathPrefix)
       value.append(contentsOf: token)
     }
-    headers.replace(Place.authorization, bearer)
-    headers.replace(Place.id) { [id = request.deliveryID] value in id.appendUUID(to: &value) }
+    head.add(.authorization, bearer)
+    head.add(id, count: DeliveryID.uuidByteCount) { [id = request.deliveryID] value in id.appendUUID(to: &value) }
     if isVoIP { return }
-    headers.replace(Place.expiration) { [seconds = request.expiresAtMilliseconds / 1000] value in
-      value.append(contentsOf: String(seconds).utf8)
-    }
+    head.add(expiration, String(request.expiresAtMilliseconds / 1000))
     if let collapseID = request.collapseID, !collapseID.isEmpty {
-      headers.add("apns-collapse-id", collapseID.prefix(Self.collapseIDBytesMax), isIndexed: false)
+      head.add(self.collapseID, collapseID.prefix(Self.collapseIDBytesMax))
     }
   }
 
@@ -101,9 +84,11 @@ struct APNsRequestWriter {
 }
 
 extension DeliveryID {
-  /// Appends the UUID text, lower-case, 36 bytes.
+  static let uuidByteCount = 36
+
+  /// Appends the UUID text, lower-case.
   func appendUUID(to bytes: inout [UInt8]) {
-    unsafe withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 36) { text in
+    unsafe withUnsafeTemporaryAllocation(of: UInt8.self, capacity: Self.uuidByteCount) { text in
       var place = 0
       for nibble in 0..<32 {
         if nibble == 8 || nibble == 12 || nibble == 16 || nibble == 20 {

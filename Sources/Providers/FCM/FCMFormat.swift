@@ -23,9 +23,9 @@ struct FCMFormat: HTTP2PushFormat {
   func objection(to request: borrowing PushRequest) -> String? { nil }
 
   func write(
-    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into headers: inout HTTP2HeaderBlock
+    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
   ) -> [UInt8] {
-    writer.write(bearer: authorization, into: &headers)
+    writer.write(bearer: authorization, into: &head)
     return FCMRequestWriter.body(request, now: loop.now)
   }
 

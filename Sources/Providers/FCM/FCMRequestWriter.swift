@@ -7,24 +7,23 @@ struct FCMRequestWriter {
   /// Four weeks, the longest FCM takes, seconds.
   static let timeToLiveMax: Int64 = 2_419_200
 
-  private let authority: String
-  private let path: String
+  /// All but the token of the account, which is renewed.
+  private let shared: HTTP2SharedFields
 
   init(authority: String, projectID: String) {
-    self.authority = authority
-    path = "/v1/projects/\(projectID)/messages:send"
+    shared = [
+      ":method": "POST", ":scheme": "https", ":path": "/v1/projects/\(projectID)/messages:send",
+      ":authority": authority,
+      "content-type": "application/json",
+    ]
   }
 
-  /// Writes the head into an empty block.
+  /// Writes the head.
   ///
   /// - Parameter bearer: "Bearer " and the access token.
-  func write(bearer: [UInt8], into headers: inout HTTP2HeaderBlock) {
-    headers.add(":method", "POST")
-    headers.add(":scheme", "https")
-    headers.add(":path", path)
-    headers.add(":authority", authority)
-    headers.add("authorization", bearer, isIndexed: false)
-    headers.add("content-type", "application/json")
+  func write(bearer: [UInt8], into head: inout HTTP2RequestHead) {
+    head.begin(with: shared)
+    head.add(.authorization, bearer)
   }
 
   /// The body: data only, so that the app itself decides what the phone shows; and never older than what is left of the

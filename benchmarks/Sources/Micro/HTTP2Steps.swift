@@ -11,31 +11,21 @@ enum HTTP2Steps {
   private static let bearer = [UInt8](repeating: UInt8(ascii: "b"), count: 200)
   private static let id = Array("01234567-89ab-cdef-fedc-ba9876543210".utf8)
 
-  /// What an APNs request has, with what never changes in it.
-  private static let template: HTTP2HeaderBlock = {
-    var head = HTTP2HeaderBlock()
-    head.add(":method", "POST")
-    head.add(":scheme", "https")
-    head.add(":path", "", isIndexed: false)
-    head.add(":authority", "api.push.apple.com")
-    head.add("authorization", "", isIndexed: false)
-    head.add("apns-topic", "com.example.app.voip")
-    head.add("apns-push-type", "voip")
-    head.add("apns-priority", "10")
-    head.add("apns-expiration", "0", isIndexed: false)
-    head.add("apns-id", "", isIndexed: false)
-    return head
-  }()
+  private static let shared: HTTP2SharedFields = [
+    ":method": "POST", ":scheme": "https", ":authority": "api.push.apple.com", "apns-topic": "com.example.app.voip",
+    "apns-push-type": "voip", "apns-priority": "10", "apns-expiration": "0",
+  ]
+  private static let idName = HTTP2FieldName("apns-id")
 
-  private static func fill(_ head: inout HTTP2HeaderBlock) {
-    head.fill(from: template)
-    head.replace(2) { $0.append(contentsOf: token) }
-    head.replace(4, bearer)
-    head.replace(9, id)
+  private static func fill(_ head: inout HTTP2RequestHead) {
+    head.begin(with: shared)
+    head.add(.path, token)
+    head.add(.authorization, bearer)
+    head.add(idName, id)
   }
 
   private static func heads(_ count: Int) {
-    var head = HTTP2HeaderBlock()
+    var head = HTTP2RequestHead()
     for _ in 0..<count {
       fill(&head)
       keep(head)
@@ -44,18 +34,19 @@ enum HTTP2Steps {
 
   /// A client's and a server's session with only memory between them; a hundred requests at a time.
   private final class Exchanges {
-    private let client = HTTP2Session(.client)
-    private let server: HTTP2Session
-    private var head = HTTP2HeaderBlock()
+    private var client = HTTP2ClientSession()
+    private let server: HTTP2ServerSession
+    private var head = HTTP2RequestHead()
     private var answer = HTTP2HeaderBlock()
     private let body = [UInt8](repeating: UInt8(ascii: "x"), count: 400)
     private var wire: [UInt8] = []
     private var events: [HTTP2Event] = []
+    private var requests: [HTTP2Request] = []
 
     init() {
       var settings = HTTP2SessionSettings()
       settings.streamsMax = 1000
-      server = HTTP2Session(.server, settings: settings)
+      server = HTTP2ServerSession(settings: settings)
       answer.add(":status", "200")
       answer.add("apns-id", HTTP2Steps.id, isIndexed: false)
       for _ in 0..<3 { pass() }  // SETTINGS and their acknowledgements
@@ -76,21 +67,23 @@ enum HTTP2Steps {
 
     /// From the client to the server, and the answers back.
     private func pass() {
-      move(from: client, to: server)
-      server.takeEvents(into: &events)
-      for case .request(let stream, _) in events { server.respond(to: stream, answer) }
-      move(from: server, to: client)
+      wire.removeAll(keepingCapacity: true)
+      client.openWaiting()
+      client.takeOutput(into: &wire)
+      client.departures.removeAll(keepingCapacity: true)
+      guard wire.withUnsafeBytes({ (try? server.receive($0)) != nil }) else {
+        preconditionFailure("the server does not understand the client")
+      }
+      server.takeRequests(into: &requests)
+      for request in requests { server.respond(to: request.stream, answer) }
+      wire.removeAll(keepingCapacity: true)
+      guard (try? server.send(into: &wire, upTo: .max)) != nil,
+        wire.withUnsafeBytes({ (try? client.receive($0)) != nil })
+      else { preconditionFailure("the client does not understand the server") }
       client.takeEvents(into: &events)
       for event in events {
-        if case .streamClosed(_, _, _, let response?) = event { client.recycle(response) }
+        if case .ended(_, _, let response?) = event { client.recycle(response) }
       }
-    }
-
-    private func move(from sender: HTTP2Session, to receiver: HTTP2Session) {
-      wire.removeAll(keepingCapacity: true)
-      guard (try? sender.send(into: &wire, upTo: .max)) != nil,
-        wire.withUnsafeBytes({ (try? receiver.receive($0)) != nil })
-      else { preconditionFailure("the sessions do not understand each other") }
     }
   }
 }

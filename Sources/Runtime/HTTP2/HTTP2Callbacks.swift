@@ -17,24 +17,22 @@ enum HTTP2Callbacks {
     unsafe nghttp2_session_callbacks_set_on_header_callback(callbacks, header)
     unsafe nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, bodyChunk)
     unsafe nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frameReceived)
-    unsafe nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, frameSent)
-    unsafe nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks, frameNotSent)
     unsafe nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, streamClosed)
     return unsafe Table(pointer: callbacks)
   }()
 
-  private static func session(_ context: UnsafeMutableRawPointer?) -> HTTP2Session {
+  private static func session(_ context: UnsafeMutableRawPointer?) -> HTTP2ServerSession {
     guard let context = unsafe context else { preconditionFailure("an HTTP/2 callback without its session") }
-    return unsafe Unmanaged<HTTP2Session>.fromOpaque(context).takeUnretainedValue()
+    return unsafe Unmanaged<HTTP2ServerSession>.fromOpaque(context).takeUnretainedValue()
   }
 
   /// The same without counting a reference, for callbacks that come several times a request; the owner of the session is
   /// below us on the stack.
   private static func withSession<Result>(
-    _ context: UnsafeMutableRawPointer?, _ body: (HTTP2Session) -> Result
+    _ context: UnsafeMutableRawPointer?, _ body: (HTTP2ServerSession) -> Result
   ) -> Result {
     guard let context = unsafe context else { preconditionFailure("an HTTP/2 callback without its session") }
-    return unsafe Unmanaged<HTTP2Session>.fromOpaque(context)._withUnsafeGuaranteedRef(body)
+    return unsafe Unmanaged<HTTP2ServerSession>.fromOpaque(context)._withUnsafeGuaranteedRef(body)
   }
 
   private static func hasFlag(_ flags: UInt8, _ flag: nghttp2_flag) -> Bool { flags & UInt8(flag.rawValue) != 0 }
@@ -45,17 +43,8 @@ enum HTTP2Callbacks {
     guard let id = unsafe frame?.pointee.hd.stream_id else { return 0 }
     return unsafe withSession(context) { session in
       session.receiving = nil
-      guard let stream = session.stream(id) else {
-        if session.side == .server { session.receive(into: session.accept(id)) }
-        return 0
-      }
-      if stream.incoming.headers.isEmpty {
-        session.receive(into: stream)
-      } else if session.side == .client, stream.incoming.status < 200 {
-        // The final response after an interim one. Any other second block is trailers, which are of no use to us.
-        stream.incoming.headers.removeAll()
-        session.receiving = stream
-      }
+      // A second block is trailers, which are of no use to us.
+      if session.stream(id) == nil { session.receive(into: session.accept(id)) }
       return 0
     }
   }
@@ -85,78 +74,31 @@ enum HTTP2Callbacks {
     switch unsafe nghttp2_frame_type(rawValue: UInt32(frame.hd.type)) {
     case NGHTTP2_HEADERS, NGHTTP2_DATA:
       guard unsafe hasFlag(frame.hd.flags, NGHTTP2_FLAG_END_STREAM) else { break }
-      unsafe messageEnded(session, frame.hd.stream_id)
-    case NGHTTP2_SETTINGS:
-      guard unsafe !hasFlag(frame.hd.flags, NGHTTP2_FLAG_ACK) else { break }
-      session.hasPeerSettings = true
-      session.events.append(.settings)
-    case NGHTTP2_GOAWAY:
-      session.isGoingAway = true
-      let goAway = unsafe frame.goaway
-      let debugData = unsafe [UInt8](
-        UnsafeBufferPointer(start: goAway.opaque_data, count: goAway.opaque_data_len))
-      unsafe session.events.append(
-        .goAway(
-          lastStream: goAway.last_stream_id, HTTP2ErrorCode(rawValue: goAway.error_code), debugData: debugData))
-    case NGHTTP2_PING:
-      guard unsafe hasFlag(frame.hd.flags, NGHTTP2_FLAG_ACK) else { break }
-      let number = unsafe withUnsafeBytes(of: frame.ping.opaque_data) { unsafe $0.loadUnaligned(as: UInt64.self) }
-      session.events.append(.pong(number))
+      unsafe requestEnded(session, frame.hd.stream_id)
     default: break
     }
     return 0
   }
 
-  private static func messageEnded(_ session: HTTP2Session, _ id: Int32) {
+  private static func requestEnded(_ session: HTTP2ServerSession, _ id: Int32) {
     guard let stream = session.stream(id) else { return }
-    stream.isIncomingComplete = true
-    switch session.side {
-    case .server:
-      session.events.append(.request(stream: id, stream.incoming.take()))
-    case .client:
-      // Answered before the request was sent to its end: the rest is not wanted (RFC 9113 §8.1).
-      if stream.outgoingOffset < stream.outgoing.count { session.reset(id, .cancel) }
-    }
+    session.requests.append(HTTP2Request(stream: id, message: stream.incoming.take()))
   }
 
-  private static let streamClosed: nghttp2_on_stream_close_callback = { _, id, code, context in
+  private static let streamClosed: nghttp2_on_stream_close_callback = { _, id, _, context in
     let session = unsafe session(context)
     guard let stream = session.stream(id) else { return 0 }
-    let response = session.side == .client && stream.isIncomingComplete ? stream.incoming.take() : nil
-    session.events.append(
-      .streamClosed(stream: id, tag: stream.tag, HTTP2ErrorCode(rawValue: code), response: response))
     session.remove(stream)
     return 0
   }
 
   // MARK: - Sending
 
-  private static let frameSent: nghttp2_on_frame_send_callback = { _, frame, context in
-    guard let header = unsafe frame?.pointee.hd, header.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return 0 }
-    return unsafe withSession(context) { session in
-      guard session.side == .client, let stream = session.stream(header.stream_id) else { return 0 }
-      session.departedTags.append(stream.tag)
-      return 0
-    }
-  }
-
-  /// HEADERS that could not be sent (the peer is going away). The stream may not have been opened, so ask our table
-  /// too.
-  private static let frameNotSent: nghttp2_on_frame_not_send_callback = { _, frame, _, context in
-    guard let header = unsafe frame?.pointee.hd, header.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return 0 }
-    let session = unsafe session(context)
-    let id = header.stream_id
-    guard let stream = session.stream(id) ?? session.unopenedStream(id) else { return 0 }
-    session.events.append(.streamClosed(stream: stream.id, tag: stream.tag, .refusedStream, response: nil))
-    session.remove(stream)
-    return 0
-  }
-
   static let readBody: nghttp2_data_source_read_callback = { _, _, buffer, length, flags, source, _ in
     guard let address = unsafe source?.pointee.ptr, let buffer = unsafe buffer, let flags = unsafe flags else {
       return 0
     }
-    return unsafe Unmanaged<HTTP2Session.Stream>.fromOpaque(address)._withUnsafeGuaranteedRef { stream in
+    return unsafe Unmanaged<HTTP2ServerSession.Stream>.fromOpaque(address)._withUnsafeGuaranteedRef { stream in
       let count = min(length, stream.outgoing.count - stream.outgoingOffset)
       if count == 0, !stream.endsAfterOutgoing { return Int(NGHTTP2_ERR_DEFERRED.rawValue) }
       unsafe stream.outgoing.withUnsafeBytes { bytes in

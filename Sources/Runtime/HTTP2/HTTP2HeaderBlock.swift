@@ -103,29 +103,6 @@ public struct HTTP2HeaderBlock: Sendable {
     return status
   }
 
-  // MARK: - Heads that are nearly always the same
-
-  /// Becomes a copy of another block, in the memory it has: two copies instead of one for each field.
-  public mutating func fill(from other: borrowing HTTP2HeaderBlock) {
-    removeAll()
-    bytes.append(contentsOf: other.bytes)
-    fields.append(contentsOf: other.fields)
-  }
-
-  /// Gives the field with this number another value, written in place. The old one's bytes stay in the block, unused.
-  @inlinable
-  public mutating func replace(_ field: Int, writing value: (inout [UInt8]) -> Void) {
-    let start = bytes.count
-    value(&bytes)
-    fields[field].valueStart = Int32(start)
-    fields[field].valueLength = Int32(bytes.count - start)
-  }
-
-  /// Gives the field with this number another value.
-  public mutating func replace(_ field: Int, _ value: [UInt8]) {
-    replace(field) { $0.append(contentsOf: value) }
-  }
-
   // MARK: - Storage
 
   /// The place of the first field of this name; nil when there is none.

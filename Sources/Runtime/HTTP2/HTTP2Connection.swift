@@ -3,8 +3,8 @@
 // Life: connecting → ready (the server's SETTINGS arrived) → draining (GOAWAY from either side: what is in flight is
 // finished) → closed. What is requested in a turn leaves at its end in one piece. Every request ends exactly once, in
 // one of the ways of `HTTP2Exchange.Result`; what matters there is whether the server can have seen the request.
-// nghttp2 puts frames out in order, so a request can only have been seen if the socket took bytes from behind the place
-// where its HEADERS were put out.
+// Frames leave in the order in which they were put out, so a request can only have been seen if the socket took bytes from
+// behind the place where its HEADERS were put out.
 
 /// One connection to one endpoint. Confined to its event loop.
 public final class HTTP2Connection {
@@ -17,12 +17,13 @@ public final class HTTP2Connection {
 
   private struct Exchange {
     var tag: Int
-    var stream: Int32 = 0
+    /// Tells it from others that had its slot.
+    var serial: Int
+    /// The session's number for it.
+    var request = 0
     var deadline: Instant
     /// What becomes the deadline once the request has left.
     var answerDeadline: Instant
-    /// How many bytes the connection had put out before this request's HEADERS; nil while they are queued.
-    var outputBefore: UInt64?
     var sentAt: Instant?
     /// The owner has been told; only the stream is still to close.
     var isReported = false
@@ -30,10 +31,11 @@ public final class HTTP2Connection {
 
   public let endpoint: HTTP2Endpoint
   public let loop: EventLoop
-  public weak var delegate: (any HTTP2ConnectionDelegate)?
+  /// Let go of when the connection is closed.
+  public var delegate: (any HTTP2ConnectionDelegate)?
 
   private let settings: HTTP2ConnectionSettings
-  private let session: HTTP2Session
+  private var session: HTTP2ClientSession
   private var state = State.connecting
   private var dialer: TLSDialer?
   private var stream: TLSStream?
@@ -41,9 +43,12 @@ public final class HTTP2Connection {
   private var events: [HTTP2Event] = []
   private var isFlushScheduled = false
 
+  /// A request's tag in the session: its serial, and in the low bits its slot.
+  private static let slotBits = 24
+  private static let slotMask = 1 << slotBits - 1
   private var exchanges = SlotTable<Exchange>()
-  /// Exchanges whose HEADERS were put out and have not left, in order; `departuresStart` is the first of them.
-  private var departures: [(slot: Int, outputBefore: UInt64)] = []
+  private var nextSerial = 0
+  /// Which of the session's departures is the first that has not left.
   private var departuresStart = 0
 
   private var setUpTimer: EventLoop.Timer?
@@ -60,7 +65,7 @@ public final class HTTP2Connection {
     self.endpoint = endpoint
     self.settings = settings
     self.loop = loop
-    session = HTTP2Session(.client, settings: settings.session)
+    session = HTTP2ClientSession(settings: settings.session)
   }
 
   /// Whether requests are taken.
@@ -75,9 +80,7 @@ public final class HTTP2Connection {
     let dialer = TLSDialer(
       host: endpoint.host, port: endpoint.port, context: endpoint.tls, addressTimeout: settings.connectTimeout,
       loop: loop
-    ) { [weak self] result in
-      self?.dialed(result)
-    }
+    ) { [self] result in dialed(result) }
     self.dialer = dialer
     dialer.start()
   }
@@ -92,19 +95,21 @@ public final class HTTP2Connection {
   ///   - now: the loop's time, from whoever has it at hand.
   /// - Returns: false if the connection takes no requests; then the server never hears of it and `didEnd` is not called.
   public func request(
-    _ headers: borrowing HTTP2HeaderBlock, body: [UInt8], deadline: Instant, tag: Int, now: Instant? = nil
+    _ head: borrowing HTTP2RequestHead, body: [UInt8], deadline: Instant, tag: Int, now: Instant? = nil
   ) -> Bool {
     guard state == .ready else { return false }
     let now = now ?? loop.now
     if exchanges.isEmpty { lastReceivedAt = now }
     let answerDeadline = min(deadline + settings.lateAnswerTimeout, now + settings.requestTimeout)
     let deadline = min(deadline, answerDeadline)
-    let slot = exchanges.insert(Exchange(tag: tag, deadline: deadline, answerDeadline: answerDeadline))
-    guard let stream = try? session.request(headers, body: body, tag: slot) else {
+    let serial = nextSerial
+    nextSerial += 1
+    let slot = exchanges.insert(Exchange(tag: tag, serial: serial, deadline: deadline, answerDeadline: answerDeadline))
+    guard let request = try? session.request(head, body: body, tag: serial << Self.slotBits | slot) else {
       exchanges.remove(slot)
       return false
     }
-    exchanges[slot]?.stream = stream
+    exchanges[slot]?.request = request
     watchDeadline(deadline)
     watchSilence()
     scheduleFlush()
@@ -127,7 +132,7 @@ public final class HTTP2Connection {
     guard state != .closed else { return }
     if let stream, stream.isOpen {
       session.goAway()
-      try? session.send(into: &stream.output, upTo: .max)
+      session.takeOutput(into: &stream.output)
       stream.flush()
     }
     end(reason: reason, error: nil)
@@ -142,8 +147,7 @@ public final class HTTP2Connection {
     case .success(let stream):
       self.stream = stream
       stream.delegate = self
-      setUpTimer = loop.schedule(at: loop.now + settings.connectTimeout) { [weak self] in
-        guard let self else { return }
+      setUpTimer = loop.schedule(at: loop.now + settings.connectTimeout) { [self] in
         fail("\(endpoint.host): no SETTINGS within \(settings.connectTimeout.seconds) s of the TLS handshake")
       }
       scheduleFlush()
@@ -155,47 +159,38 @@ public final class HTTP2Connection {
   private func scheduleFlush() {
     guard !isFlushScheduled else { return }
     isFlushScheduled = true
-    loop.atEndOfTurn { [weak self] in
-      self?.isFlushScheduled = false
-      self?.flush()
+    loop.atEndOfTurn { [self] in
+      isFlushScheduled = false
+      flush()
     }
   }
 
   private func flush() {
     guard let stream, stream.isOpen else { return }
     if state == .draining, exchanges.isEmpty { return close("drained") }
-    do {
-      repeat {
-        guard stream.bytesPending < settings.outputBytesMax else { break }
-        let outputBefore = stream.bytesWritten + UInt64(stream.bytesPending)
-        try session.send(into: &stream.output, upTo: stream.output.count + settings.outputBytesMax)
-        for slot in session.departedTags {
-          exchanges[slot]?.outputBefore = outputBefore
-          departures.append((slot, outputBefore))
-        }
-        stream.flush()
-      } while stream.bytesPending == 0 && session.hasOutput && stream.isOpen
-    } catch {
-      return fail("\(endpoint.host): \(error)")
-    }
+    repeat {
+      session.mayOpenStreams = stream.bytesPending < settings.outputBytesMax
+      session.openWaiting()
+      session.takeOutput(into: &stream.output)
+      stream.flush()
+    } while stream.bytesPending == 0 && session.mayOpenStreams && session.hasWaiting && stream.isOpen
     stampDepartures()
-    if session.isFinished, state != .closed { return fail("\(endpoint.host) ended the HTTP/2 session") }
-    processEvents()  // sending ends streams too: RST_STREAM, refusals
+    processEvents()  // sending ends requests, too: when there are no ids left
   }
 
   /// Notes the time for every request whose first bytes the socket has taken.
   private func stampDepartures() {
-    guard departuresStart < departures.count, let written = stream?.bytesWritten else { return }
+    guard departuresStart < session.departures.count, let written = stream?.bytesWritten else { return }
     let now = loop.now
-    while departuresStart < departures.count, departures[departuresStart].outputBefore < written {
-      let departure = departures[departuresStart]
-      if exchanges[departure.slot]?.outputBefore == departure.outputBefore {
-        exchanges[departure.slot]?.sentAt = now
-      }
+    while departuresStart < session.departures.count {
+      let departure = session.departures[departuresStart]
+      guard departure.outputBefore < written else { break }
+      let slot = departure.tag & Self.slotMask
+      if exchanges[slot]?.serial == departure.tag >> Self.slotBits { exchanges[slot]?.sentAt = now }
       departuresStart += 1
     }
-    if departuresStart == departures.count {
-      departures.removeAll(keepingCapacity: true)
+    if departuresStart == session.departures.count {
+      session.departures.removeAll(keepingCapacity: true)
       departuresStart = 0
     }
   }
@@ -221,7 +216,8 @@ public final class HTTP2Connection {
   private func handle(_ event: consuming HTTP2Event, _ now: Instant) {
     switch event {
     case .settings: limitChanged()
-    case .streamClosed(_, let slot, let code, let response):
+    case .ended(let tag, let code, let response):
+      let slot = tag & Self.slotMask
       guard let exchange = exchanges.remove(slot), !exchange.isReported else { return }
       guard let response else { return report(exchange, failure(code), now) }
       report(exchange, .response(response), now)
@@ -231,7 +227,6 @@ public final class HTTP2Connection {
       state = .draining
       delegate?.connection(self, isGoingAwayBecause: "GOAWAY \(code)\(Self.word(debugData))")
     case .pong: pingSentAt = nil
-    case .request: break  // client sessions have none
     }
   }
 
@@ -271,7 +266,7 @@ public final class HTTP2Connection {
     guard deadline < earliestDeadline else { return }
     earliestDeadline = deadline
     deadlineTimer?.cancel()
-    deadlineTimer = loop.schedule(at: deadline) { [weak self] in self?.endOverdue() }
+    deadlineTimer = loop.schedule(at: deadline) { [self] in endOverdue() }
   }
 
   private func endOverdue() {
@@ -285,7 +280,7 @@ public final class HTTP2Connection {
         next = min(next, deadline)
       } else {
         exchanges[slot]?.isReported = true
-        session.reset(exchange.stream, .cancel)
+        session.cancel(exchange.request)
         overdue.append(exchange)
       }
     }
@@ -297,7 +292,7 @@ public final class HTTP2Connection {
 
   private func watchSilence() {
     guard let interval = settings.pingInterval, pingTimer?.isPending != true else { return }
-    pingTimer = loop.schedule(at: lastReceivedAt + interval) { [weak self] in self?.breakSilence(interval) }
+    pingTimer = loop.schedule(at: lastReceivedAt + interval) { [self] in breakSilence(interval) }
   }
 
   private func breakSilence(_ interval: Nanoseconds) {
@@ -314,7 +309,7 @@ public final class HTTP2Connection {
     pingSentAt = now
     session.ping(UInt64(bitPattern: now.nanoseconds))
     scheduleFlush()
-    pingTimer = loop.schedule(at: now + settings.pingTimeout) { [weak self] in self?.breakSilence(interval) }
+    pingTimer = loop.schedule(at: now + settings.pingTimeout) { [self] in breakSilence(interval) }
   }
 
   // MARK: - The end
@@ -322,7 +317,7 @@ public final class HTTP2Connection {
   private func fail(_ reason: String) {
     guard state != .closed else { return }
     if let stream, stream.isOpen {
-      try? session.send(into: &stream.output, upTo: .max)  // the session's own farewell, if it has one
+      session.takeOutput(into: &stream.output)  // the session's own farewell, if it has one
       stream.flush()
     }
     end(reason: reason, error: HTTP2Error(reason))
@@ -342,13 +337,14 @@ public final class HTTP2Connection {
     session.takeEvents(into: &batch)
     let now = loop.now
     for event in batch {
-      if case .streamClosed = event { handle(event, now) }
+      if case .ended = event { handle(event, now) }
     }
     for slot in exchanges.occupied {
       guard let exchange = exchanges.remove(slot), !exchange.isReported else { continue }
       report(exchange, exchange.sentAt == nil ? .refused(reason) : .lost(reason), now)
     }
     delegate?.connection(self, didCloseWith: error)
+    delegate = nil
   }
 }
 

@@ -1,5 +1,5 @@
-// The owner of one nghttp2 session, client or server side. It does no I/O: received bytes go in with `receive`, bytes
-// to send come out with `send`, and what happened is collected as events for the owner to take when the call is over.
+// The owner of one nghttp2 session on the server's side. It does no I/O: received bytes go in with `receive`, bytes to send
+// come out with `send`, and requests are collected for the owner to take when the call is over.
 //
 // The callbacks run inside `receive` and `send` and only note things down: they never call out, so nobody can free or
 // re-enter the session underneath nghttp2. A slot table owns the streams; nghttp2 keeps each one's address as the
@@ -13,40 +13,29 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// One end of an HTTP/2 connection. Not thread-safe; confined to its owner.
+/// The server's end of an HTTP/2 connection. Not thread-safe; confined to its owner.
 @safe
-public final class HTTP2Session {
-  public enum Side: Sendable {
-    case client
-    case server
-  }
-
+public final class HTTP2ServerSession {
   /// A stream that nghttp2 has not closed.
   final class Stream {
     fileprivate(set) var id: Int32 = 0
-    /// The client's number for the request; -1 on the server side.
-    fileprivate(set) var tag = -1
     /// Where the session's table owns this object.
     fileprivate(set) var slot = 0
     var outgoing: [UInt8] = []
     var outgoingOffset = 0
     var endsAfterOutgoing = true
     var incoming = HTTP2Message()
-    var isIncomingComplete = false
 
     /// Makes a stream that has ended as good as new.
     fileprivate func reset() {
       id = 0
-      tag = -1
       outgoing = []
       outgoingOffset = 0
       endsAfterOutgoing = true
       incoming.removeAll()
-      isIncomingComplete = false
     }
   }
 
-  public let side: Side
   let settings: HTTP2SessionSettings
   private var handle: OpaquePointer?
   private var streams = SlotTable<Stream>()
@@ -57,21 +46,13 @@ public final class HTTP2Session {
   private static let sparesMax = 1024
   /// The stream whose header block is being received; nil for a block that is of no use to us.
   var receiving: Stream?
-  var events: [HTTP2Event] = []
-  /// Tags of the requests whose HEADERS were put out by the last `send`, in order.
-  public internal(set) var departedTags: [Int] = []
-  /// Whether the peer's first SETTINGS arrived.
-  public internal(set) var hasPeerSettings = false
-  /// Whether the peer said GOAWAY.
-  public internal(set) var isGoingAway = false
+  var requests: [HTTP2Request] = []
 
   /// Makes a session and queues its first SETTINGS.
-  public init(_ side: Side, settings: HTTP2SessionSettings = HTTP2SessionSettings()) {
-    self.side = side
+  public init(settings: HTTP2SessionSettings = HTTP2SessionSettings()) {
     self.settings = settings
     makeHandle()
     var entries = [entry(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, UInt32(settings.streamWindowBytes))]
-    if side == .client { entries.append(entry(NGHTTP2_SETTINGS_ENABLE_PUSH, 0)) }
     if let streamsMax = settings.streamsMax {
       entries.append(entry(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, streamsMax))
     }
@@ -99,7 +80,6 @@ public final class HTTP2Session {
   ///
   /// - Throws: `HTTP2Error` when memory is exhausted or the session broken.
   public func send(into output: inout [UInt8], upTo bytesMax: Int = 256 * 1024) throws(HTTP2Error) {
-    departedTags.removeAll(keepingCapacity: true)
     while output.count < bytesMax {
       var chunk: UnsafePointer<UInt8>?
       let count = unsafe nghttp2_session_mem_send(handle, &chunk)
@@ -117,10 +97,10 @@ public final class HTTP2Session {
     unsafe nghttp2_session_want_write(handle) == 0 && nghttp2_session_want_read(handle) == 0
   }
 
-  /// Gives the events since the last call, in order, in exchange for an empty array whose memory is used again.
-  public func takeEvents(into batch: inout [HTTP2Event]) {
+  /// Gives the requests since the last call, in order, in exchange for an empty array whose memory is used again.
+  public func takeRequests(into batch: inout [HTTP2Request]) {
     batch.removeAll(keepingCapacity: true)
-    swap(&batch, &events)
+    swap(&batch, &requests)
   }
 
   /// Takes the memory of a message back that came in an event and has been read.
@@ -130,46 +110,7 @@ public final class HTTP2Session {
     spareMessages.append(message)
   }
 
-  // MARK: - Client side
-
-  /// Streams the peer allows at a time: its SETTINGS, or the configured guess before they arrive.
-  public var peerStreamsMax: Int {
-    guard hasPeerSettings else { return Int(settings.peerStreamsMaxBeforeSettings) }
-    let value = unsafe nghttp2_session_get_remote_settings(handle, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
-    return Int(value)
-  }
-
-  /// Queues a request.
-  ///
-  /// - Parameters:
-  ///   - body: sent in parts as flow control allows; empty for none.
-  ///   - tag: comes back in `HTTP2Event.streamClosed` and `departedTags`; not negative.
-  /// - Returns: the stream's id.
-  /// - Throws: `HTTP2Error` when no stream can be opened any more; the peer never heard of the request.
-  @discardableResult
-  public func request(
-    _ headers: borrowing HTTP2HeaderBlock, body: [UInt8], tag: Int
-  ) throws(HTTP2Error) -> Int32 {
-    let hasBody = !body.isEmpty
-    let stream = addStream()
-    stream.tag = tag
-    stream.outgoing = body
-    let id = unsafe headers.withFields { fields in
-      var provider = unsafe dataProvider(stream)
-      return unsafe withUnsafePointer(to: &provider) { provider in
-        unsafe nghttp2_submit_request(
-          handle, nil, fields.baseAddress, fields.count, hasBody ? provider : nil, address(stream))
-      }
-    }
-    guard id > 0 else {
-      remove(stream)
-      throw Self.error("no stream can be opened", id)
-    }
-    stream.id = id
-    return id
-  }
-
-  // MARK: - Server side
+  // MARK: - Answers
 
   /// Queues the answer to a request.
   ///
@@ -195,8 +136,6 @@ public final class HTTP2Session {
     let entries = [entry(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, streamsMax)]
     unsafe nghttp2_submit_settings(handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), entries, entries.count)
   }
-
-  // MARK: - Both sides
 
   /// Queues RST_STREAM.
   public func reset(_ stream: Int32, _ code: HTTP2ErrorCode) {
@@ -224,11 +163,6 @@ public final class HTTP2Session {
     return unsafe Unmanaged<Stream>.fromOpaque(address).takeUnretainedValue()
   }
 
-  /// The stream of a request whose HEADERS were not sent, which nghttp2 may not have opened.
-  func unopenedStream(_ id: Int32) -> Stream? {
-    streams.occupied.lazy.compactMap { self.streams[$0] }.first { $0.id == id }
-  }
-
   /// Takes a stream into the table.
   private func addStream() -> Stream {
     let stream = spareStreams.popLast() ?? Stream()
@@ -236,7 +170,7 @@ public final class HTTP2Session {
     return stream
   }
 
-  /// Server side: the client opened a stream.
+  /// The client opened a stream.
   func accept(_ id: Int32) -> Stream {
     let stream = addStream()
     stream.id = id
@@ -271,17 +205,8 @@ public final class HTTP2Session {
   }
 
   private func makeHandle() {
-    var option: OpaquePointer?
-    unsafe nghttp2_option_new(&option)
-    unsafe nghttp2_option_set_peer_max_concurrent_streams(option, settings.peerStreamsMaxBeforeSettings)
     let context = unsafe Unmanaged.passUnretained(self).toOpaque()
-    let callbacks = unsafe HTTP2Callbacks.table.pointer
-    let status =
-      switch side {
-      case .client: unsafe nghttp2_session_client_new2(&handle, callbacks, context, option)
-      case .server: unsafe nghttp2_session_server_new2(&handle, callbacks, context, option)
-      }
-    unsafe nghttp2_option_del(option)
+    let status = unsafe nghttp2_session_server_new(&handle, HTTP2Callbacks.table.pointer, context)
     precondition(status == 0, "no memory for an HTTP/2 session")
   }
 

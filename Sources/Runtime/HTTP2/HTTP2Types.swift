@@ -9,9 +9,11 @@ public struct HTTP2ErrorCode: RawRepresentable, Hashable, Sendable, CustomString
   public static let protocolError = HTTP2ErrorCode(rawValue: 1)
   public static let internalError = HTTP2ErrorCode(rawValue: 2)
   public static let flowControlError = HTTP2ErrorCode(rawValue: 3)
+  public static let frameSizeError = HTTP2ErrorCode(rawValue: 6)
   /// The stream was certainly not processed (RFC 9113 §8.7).
   public static let refusedStream = HTTP2ErrorCode(rawValue: 7)
   public static let cancel = HTTP2ErrorCode(rawValue: 8)
+  public static let compressionError = HTTP2ErrorCode(rawValue: 9)
   public static let enhanceYourCalm = HTTP2ErrorCode(rawValue: 11)
 
   private static let names = [
@@ -51,18 +53,22 @@ public struct HTTP2Message: Sendable {
   public var status: UInt16 { headers.status }
 }
 
-/// What happened in a session while bytes were received or taken.
+/// What a client's session has to tell.
 public enum HTTP2Event: Sendable {
-  /// Server side: a request is complete. Answer with `respond`.
-  case request(stream: Int32, HTTP2Message)
-  /// A stream is over. Client side: `response` is there if it was complete; `tag` is what `request` was given.
-  case streamClosed(stream: Int32, tag: Int, HTTP2ErrorCode, response: HTTP2Message?)
+  /// A request is over; `response` is there if it was complete, `tag` is what `request` was given.
+  case ended(tag: Int, HTTP2ErrorCode, response: HTTP2Message?)
   /// The peer's SETTINGS arrived: see `peerStreamsMax`.
   case settings
-  /// The peer takes no new streams; own streams above `lastStream` were closed as refused.
+  /// The peer takes no new streams; those above `lastStream` have ended as refused.
   case goAway(lastStream: Int32, HTTP2ErrorCode, debugData: [UInt8])
   /// The peer answered the PING with this number.
   case pong(UInt64)
+}
+
+/// A request as a server's session has it: complete, to be answered with `respond`.
+public struct HTTP2Request: Sendable {
+  public var stream: Int32
+  public var message: HTTP2Message
 }
 
 /// What a session tells its peer, and its own limits.

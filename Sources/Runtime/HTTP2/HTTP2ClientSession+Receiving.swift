@@ -1,0 +1,310 @@
+// What a client's session makes of the bytes it receives, frame by frame (RFC 9113 §6).
+//
+// The peer may be wrong about a stream, which then ends, or about the connection: then `receive` throws, a GOAWAY that
+// says why has been put out, and nothing more is read.
+
+extension HTTP2ClientSession {
+  /// Takes bytes from the peer in.
+  ///
+  /// - Throws: `HTTP2Error` when the peer breaks the protocol beyond repair: send the output, then close.
+  public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    guard !isBroken else { return }
+    var rest = unsafe bytes
+    if !partial.isEmpty { try unsafe finishPartial(&rest) }
+    while rest.count >= HTTP2FrameHead.byteCount {
+      let head = unsafe HTTP2FrameHead(rest)
+      try check(head)
+      let end = HTTP2FrameHead.byteCount + head.length
+      guard rest.count >= end else { break }
+      try unsafe handle(head, UnsafeRawBufferPointer(rebasing: rest[HTTP2FrameHead.byteCount..<end]))
+      unsafe rest = UnsafeRawBufferPointer(rebasing: rest[end...])
+    }
+    if unsafe !rest.isEmpty { unsafe partial.append(contentsOf: rest) }
+  }
+
+  /// Completes the frame whose beginning came before, as far as there are bytes for it.
+  private mutating func finishPartial(_ rest: inout UnsafeRawBufferPointer) throws(HTTP2Error) {
+    while true {
+      var wanted = HTTP2FrameHead.byteCount
+      if partial.count >= wanted {
+        let head = unsafe partial.withUnsafeBytes { unsafe HTTP2FrameHead($0) }
+        try check(head)
+        wanted += head.length
+        if partial.count == wanted {
+          let frame = partial
+          partial.removeAll(keepingCapacity: true)
+          var failure: HTTP2Error?
+          unsafe frame.withUnsafeBytes { frame in
+            do throws(HTTP2Error) {
+              try unsafe handle(head, UnsafeRawBufferPointer(rebasing: frame[HTTP2FrameHead.byteCount...]))
+            } catch {
+              failure = error
+            }
+          }
+          if let failure { throw failure }
+          return
+        }
+      }
+      guard unsafe !rest.isEmpty else { return }
+      let count = min(wanted - partial.count, rest.count)
+      unsafe partial.append(contentsOf: rest[..<count])
+      unsafe rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+    }
+  }
+
+  private mutating func check(_ head: HTTP2FrameHead) throws(HTTP2Error) {
+    if head.length > HTTP2FrameHead.payloadBytesMax { throw broken(.frameSizeError, "a frame is too long") }
+  }
+
+  // MARK: - Frames
+
+  private mutating func handle(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    if let fragments, head.type != HTTP2FrameType.continuation || head.stream != fragments.head.stream {
+      throw broken(.protocolError, "a header block was interrupted")
+    }
+    if !hasPeerSettings, head.type != HTTP2FrameType.settings || head.has(HTTP2FrameFlags.acknowledges) {
+      throw broken(.protocolError, "the first frame is not SETTINGS")
+    }
+    switch head.type {
+    case HTTP2FrameType.data: try unsafe handleData(head, payload)
+    case HTTP2FrameType.headers: try unsafe handleHeaders(head, payload)
+    case HTTP2FrameType.continuation: try unsafe handleContinuation(head, payload)
+    case HTTP2FrameType.reset: try unsafe handleReset(head, payload)
+    case HTTP2FrameType.settings: try unsafe handleSettings(head, payload)
+    case HTTP2FrameType.ping: try unsafe handlePing(head, payload)
+    case HTTP2FrameType.goAway: try unsafe handleGoAway(head, payload)
+    case HTTP2FrameType.windowUpdate: try unsafe handleWindowUpdate(head, payload)
+    case HTTP2FrameType.pushPromise: throw broken(.protocolError, "PUSH_PROMISE, which we said we do not take")
+    case HTTP2FrameType.priority:
+      if head.length != 5 { throw broken(.frameSizeError, "PRIORITY of \(head.length) bytes") }
+    default: break  // frames that are not known are passed over (RFC 9113 §4.1)
+    }
+    if output.count > Self.outputBytesMax { throw broken(.enhanceYourCalm, "the peer asks and does not read") }
+  }
+
+  private mutating func handleData(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    let data = try unsafe unpadded(head, payload)
+    try countReceived(head.length)
+    guard let slot = try openSlot(head) else { return }
+    guard streams[slot]?.hasResponse == true else { return reset(slot, .protocolError) }  // no head before it
+    if unsafe !data.isEmpty {
+      unsafe responses[slot].append(data, upTo: settings.bodyBytesMax)
+      streams[slot]?.bodyBytes += data.count
+    }
+    if head.has(HTTP2FrameFlags.endsStream) { return complete(slot) }
+    let window = Int(settings.streamWindowBytes)
+    let received = (streams[slot]?.received ?? 0) + head.length
+    guard received <= window else { return reset(slot, .flowControlError) }
+    streams[slot]?.received = received
+    if received * 2 > window {
+      output.appendWindowUpdate(head.stream, received)
+      streams[slot]?.received = 0
+    }
+  }
+
+  /// The window of the whole connection.
+  private mutating func countReceived(_ count: Int) throws(HTTP2Error) {
+    let window = max(Int(settings.connectionWindowBytes), Self.windowBytes)
+    received += count
+    guard received <= window else { throw broken(.flowControlError, "more bytes than the connection's window") }
+    if received * 2 > window {
+      output.appendWindowUpdate(0, received)
+      received = 0
+    }
+  }
+
+  private mutating func handleHeaders(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    var block = try unsafe unpadded(head, payload)
+    if head.has(HTTP2FrameFlags.hasPriority) {
+      guard block.count >= 5 else { throw broken(.frameSizeError, "HEADERS without the priority it has") }
+      unsafe block = UnsafeRawBufferPointer(rebasing: block[5...])
+    }
+    if head.has(HTTP2FrameFlags.endsHeaders) { return try unsafe handleBlock(head, block) }
+    unsafe fragments = (head, [UInt8](block))
+  }
+
+  private mutating func handleContinuation(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error)
+  {
+    guard var under = fragments else { throw broken(.protocolError, "CONTINUATION of nothing") }
+    fragments = nil
+    unsafe under.block.append(contentsOf: payload)
+    guard under.block.count <= HPACKDecoder.bytesMax else { throw broken(.enhanceYourCalm, "an endless header block") }
+    guard head.has(HTTP2FrameFlags.endsHeaders) else {
+      fragments = under
+      return
+    }
+    var failure: HTTP2Error?
+    unsafe under.block.withUnsafeBytes { block in
+      do throws(HTTP2Error) { try unsafe handleBlock(under.head, block) } catch { failure = error }
+    }
+    if let failure { throw failure }
+  }
+
+  /// A whole header block: the answer's head, one before that (1xx), or its trailers.
+  private mutating func handleBlock(_ head: HTTP2FrameHead, _ block: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    let slot = try openSlot(head)
+    guard let slot, streams[slot]?.hasResponse == false else {
+      // Of no use to us, but the decoder has to hear it.
+      guard unsafe decoder.decode(block, field: { _, _ in }) else { throw undecodable() }
+      guard let slot else { return }
+      return head.has(HTTP2FrameFlags.endsStream) ? complete(slot) : reset(slot, .protocolError)
+    }
+    var message = newMessage()
+    let isDecoded = unsafe decoder.decode(block) { name, value in
+      unsafe message.headers.add(name: name, value: value)
+    }
+    guard isDecoded else { throw undecodable() }
+    let ends = head.has(HTTP2FrameFlags.endsStream)
+    switch message.status {
+    case 200...999:
+      if ends {
+        finish(slot, message)
+      } else {
+        keepResponse(slot, message)
+      }
+    case 100...199 where !ends: recycle(message)
+    default: reset(slot, .protocolError)
+    }
+  }
+
+  private mutating func handleReset(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    guard payload.count == 4 else { throw broken(.frameSizeError, "RST_STREAM of \(head.length) bytes") }
+    guard let slot = try openSlot(head) else { return }
+    close(slot, HTTP2ErrorCode(rawValue: unsafe number(payload, at: 0)))
+  }
+
+  private mutating func handleSettings(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    guard head.stream == 0 else { throw broken(.protocolError, "SETTINGS of a stream") }
+    if head.has(HTTP2FrameFlags.acknowledges) {
+      if head.length != 0 { throw broken(.frameSizeError, "SETTINGS that acknowledge and set") }
+      return
+    }
+    guard head.length % 6 == 0 else { throw broken(.frameSizeError, "SETTINGS of \(head.length) bytes") }
+    for place in stride(from: 0, to: head.length, by: 6) {
+      let value = unsafe number(payload, at: place + 2)
+      switch unsafe UInt16(payload[place]) << 8 | UInt16(payload[place + 1]) {
+      case HTTP2Setting.headerTableSize: limitTable(to: value)
+      case HTTP2Setting.enablePush:
+        if value != 0 { throw broken(.protocolError, "a server that wants to be pushed to") }
+      case HTTP2Setting.streamsMax: limitStreams(to: value)
+      case HTTP2Setting.streamWindow:
+        guard value <= UInt32(Int32.max), setStreamWindow(Int(value)) else {
+          throw broken(.flowControlError, "SETTINGS_INITIAL_WINDOW_SIZE is too large")
+        }
+      case HTTP2Setting.frameSize:
+        // More than we ever send, so that it changes nothing.
+        guard 16_384...16_777_215 ~= value else { throw broken(.protocolError, "SETTINGS_MAX_FRAME_SIZE \(value)") }
+      default: break
+      }
+    }
+    output.appendFrameHead(length: 0, HTTP2FrameType.settings, flags: HTTP2FrameFlags.acknowledges)
+    hasPeerSettings = true
+    events.append(.settings)
+  }
+
+  private mutating func handlePing(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    guard payload.count == 8 else { throw broken(.frameSizeError, "PING of \(head.length) bytes") }
+    guard head.stream == 0 else { throw broken(.protocolError, "PING of a stream") }
+    let number = unsafe payload.loadUnaligned(as: UInt64.self)
+    if head.has(HTTP2FrameFlags.acknowledges) {
+      events.append(.pong(number))
+    } else {
+      output.appendPing(number, acknowledges: true)
+    }
+  }
+
+  private mutating func handleGoAway(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
+    guard payload.count >= 8 else { throw broken(.frameSizeError, "GOAWAY of \(head.length) bytes") }
+    guard head.stream == 0 else { throw broken(.protocolError, "GOAWAY of a stream") }
+    let last = Int32(truncatingIfNeeded: unsafe number(payload, at: 0) & 0x7FFF_FFFF)
+    let code = HTTP2ErrorCode(rawValue: unsafe number(payload, at: 4))
+    lastStream = min(last, lastStream ?? last)
+    events.append(.goAway(lastStream: last, code, debugData: unsafe [UInt8](payload[8...])))
+    refuse(above: last)
+  }
+
+  private mutating func handleWindowUpdate(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error)
+  {
+    guard payload.count == 4 else { throw broken(.frameSizeError, "WINDOW_UPDATE of \(head.length) bytes") }
+    let increment = Int(unsafe number(payload, at: 0) & 0x7FFF_FFFF)
+    if head.stream == 0 {
+      guard increment > 0 else { throw broken(.protocolError, "WINDOW_UPDATE of nothing") }
+      guard widen(nil, by: increment) else {
+        throw broken(.flowControlError, "WINDOW_UPDATE beyond the largest window")
+      }
+    } else if let slot = try openSlot(head) {
+      guard increment > 0 else { return reset(slot, .protocolError) }
+      if !widen(slot, by: increment) { reset(slot, .flowControlError) }
+    }
+  }
+
+  // MARK: - Ends
+
+  /// The answer that was under way is complete.
+  private mutating func complete(_ slot: Int) {
+    finish(slot, takeResponse(slot))
+  }
+
+  private mutating func finish(_ slot: Int, _ message: consuming HTTP2Message) {
+    guard let stream = streams[slot] else { return }
+    guard message.hasBody(of: stream.bodyBytes) else { return reset(slot, .protocolError) }
+    // Answered before the request was sent to its end: the rest is not wanted (RFC 9113 §8.1).
+    if stream.unsent > 0 { output.appendReset(stream.id, .cancel) }
+    close(slot, .noError, response: message)
+  }
+
+  /// Ends a stream about which the peer was wrong.
+  private mutating func reset(_ slot: Int, _ code: HTTP2ErrorCode) {
+    if let id = streams[slot]?.id { output.appendReset(id, code) }
+    close(slot, code)
+  }
+
+  /// The end of the connection; what is thrown.
+  private mutating func broken(_ code: HTTP2ErrorCode, _ what: String) -> HTTP2Error {
+    isBroken = true
+    output.appendGoAway(code)
+    return HTTP2Error("the peer broke the HTTP/2 protocol: \(what)")
+  }
+
+  private mutating func undecodable() -> HTTP2Error { broken(.compressionError, "a header block cannot be decoded") }
+
+  // MARK: - Parts of frames
+
+  /// The slot of the stream a frame is about; nil for one that has ended, whose last frames may still come.
+  private mutating func openSlot(_ head: HTTP2FrameHead) throws(HTTP2Error) -> Int? {
+    switch place(of: head.stream) {
+    case .open(let slot): return slot
+    case .closed: return nil
+    case .idle: throw broken(.protocolError, "a frame of a stream that never was")
+    }
+  }
+
+  private mutating func unpadded(
+    _ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer
+  ) throws(HTTP2Error) -> UnsafeRawBufferPointer {
+    guard head.has(HTTP2FrameFlags.isPadded) else { return unsafe payload }
+    guard let padding = unsafe payload.first, payload.count > Int(padding) else {
+      throw broken(.protocolError, "more padding than there is frame")
+    }
+    return unsafe UnsafeRawBufferPointer(rebasing: payload[1..<(payload.count - Int(padding))])
+  }
+
+  private func number(_ payload: UnsafeRawBufferPointer, at place: Int) -> UInt32 {
+    unsafe UInt32(bigEndian: payload.loadUnaligned(fromByteOffset: place, as: UInt32.self))
+  }
+}
+
+extension HTTP2Message {
+  /// Whether the body is as long as its head says, if it does (RFC 9113 §8.1.1).
+  fileprivate func hasBody(of count: Int) -> Bool {
+    guard let promised = headers["content-length"] else { return true }
+    return promised.elementsEqual(String(count).utf8)
+  }
+
+  /// Appends to the body, which is cut at the limit.
+  fileprivate mutating func append(_ data: UnsafeRawBufferPointer, upTo limit: Int) {
+    let room = max(limit - body.count, 0)
+    if data.count > room { isTruncated = true }
+    unsafe body.append(contentsOf: data.prefix(room))
+  }
+}

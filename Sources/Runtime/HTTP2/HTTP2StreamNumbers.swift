@@ -1,0 +1,52 @@
+// Which stream is which: ids are given out in order, so a line of slots is all that is needed.
+
+/// From the ids of a client's streams to slots.
+struct HTTP2StreamNumbers {
+  enum Place: Equatable {
+    case open(Int)
+    case closed
+    /// Never was one of ours.
+    case idle
+  }
+
+  private static let none: Int32 = -1
+
+  /// The slots of the streams from `firstID` on, `start` places in; those of closed ones are `none`.
+  private var slots: [Int32] = []
+  private var start = 0
+  private var firstID: Int32 = 1
+
+  private var nextID: Int64 { Int64(firstID) + 2 * Int64(slots.count - start) }
+
+  /// Whether there are ids for more streams (RFC 9113 §5.1.1).
+  var areLeft: Bool { nextID <= Int64(Int32.max) }
+
+  /// Gives the next id to a slot.
+  mutating func add(_ slot: Int) -> Int32 {
+    let id = Int32(nextID)
+    slots.append(Int32(slot))
+    return id
+  }
+
+  subscript(id: Int32) -> Place {
+    guard id & 1 == 1, Int64(id) < nextID else { return .idle }
+    guard id >= firstID else { return .closed }
+    let slot = slots[start + Int(id - firstID) / 2]
+    return slot == Self.none ? .closed : .open(Int(slot))
+  }
+
+  mutating func remove(_ id: Int32) {
+    slots[start + Int(id - firstID) / 2] = Self.none
+    while start < slots.count, slots[start] == Self.none {
+      start += 1
+      firstID += 2
+    }
+    if start == slots.count {
+      slots.removeAll(keepingCapacity: true)
+      start = 0
+    } else if start >= 4096, start * 2 > slots.count {
+      slots.removeFirst(start)
+      start = 0
+    }
+  }
+}
