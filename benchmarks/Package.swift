@@ -56,7 +56,7 @@ let package = Package(
     .target(name: "AllocationCount", cSettings: strictC),
     .executableTarget(
       name: "Micro",
-      dependencies: ["AllocationCount", ours("Runtime"), ours("Queue"), ours("Dialects"), ours("Providers")],
+      dependencies: ["AllocationCount", "LibPQ", ours("Runtime"), ours("Queue"), ours("Dialects"), ours("Providers")],
       swiftSettings: strict),
   ]
 )

@@ -1,4 +1,6 @@
-"""Single steps of the hot path: rendering payloads, heads of requests, HTTP/2 sessions, the scheduler and its neighbours.
+"""Single steps of the hot path: rendering payloads, heads of requests, HTTP/2 sessions, rows of claims, scheduler and neighbours.
+
+The rows are read from a result of libpq's that was made here: none of this needs a server.
 
 Each has a committed threshold in thresholds/micro.json: how many times it may allocate memory, which is the same on every
 machine, and how long it may take as a multiple of a loop of known work that is timed in turn with it. More allocations break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import time
@@ -137,6 +138,12 @@ def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
     fields = stat_fields(pid)
     # utime, stime, cutime, cstime are the fields 14 to 17 of proc(5), counted from 1; the first two are cut off.
     return sum(int(field) for field in fields[11:15 if with_children else 13]) / HERTZ if fields else 0.0
+
+
+def children_cpu_seconds() -> float:
+    """User and system time of all children of ours that were waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def stat_fields(pid: int) -> list[str]:

@@ -1,8 +1,12 @@
 """The queue by itself: what a backend can enqueue a second, and what can be claimed and settled.
 
-Claiming and settling is done twice over, in turn, in one database: by SQLFloor, a C loop over libpq that has no other
-cost than the gateway's own SQL, on one connection; and by QueueLoad, the gateway's `PostgresOutbox` on its two. The
-difference is what our code adds, or wins by settling one batch while it claims the next.
+Claiming and settling is done three times over, in turn, in one database: by pgbench and by SQLFloor, a C loop over libpq,
+which drive the gateway's own SQL and do nothing else, on one connection; and by QueueLoad, the gateway's `PostgresOutbox` on
+its two. The difference is what our code adds, or wins by settling one batch while it claims the next.
+
+SQLFloor sends and reads what the gateway does: binary, and the next claim on its way before a batch is settled. pgbench
+waits for every answer, and cannot keep rows: the claim's query makes arrays of them, in text, and texts go back to be
+settled (queue.sql). All that is in its figure.
 
 Enqueueing is measured in deliveries, three a call: `push.enqueue_call` by pgbench, each call in a transaction of its
 own, committed to the disk; `insert … select` of 500 calls; and COPY.
@@ -11,15 +15,20 @@ own, committed to the disk; `insert … select` of 500 calls; and COPY.
 from __future__ import annotations
 
 import json
+import math
 import pathlib
+import re
 import time
+from collections.abc import Sequence
 
 from benchmarks.harness import Bench, BenchError, Database, run as run_program, write_calls
+from benchmarks.processes import children_cpu_seconds
 
 CALLS, SMALL_CALLS = 33_334, 2_000
 DEVICES = 3
 BATCH = 500
 CLIENTS = 16
+SCRIPT = pathlib.Path(__file__).with_name("queue.sql")
 COLUMNS = "app, kind, payload, recipients, ring_seconds"
 
 # pgbench replaces :name wherever it stands, also within quotes. Tokens are as long as the real ones.
@@ -48,19 +57,21 @@ def run(bench: Bench) -> None:
 
 def claim_and_settle(bench: Bench, database: Database) -> None:
     calls = SMALL_CALLS if bench.small else CALLS
-    rivals = [("SQLFloor", tool(bench, "SQLFloor")), ("QueueLoad", tool(bench, "QueueLoad"))]
-    rates: dict[str, list[float]] = {name: [] for name, _ in rivals}
-    cpu: dict[str, list[float]] = {name: [] for name, _ in rivals}
+    floor, ours = tool(bench, "SQLFloor"), tool(bench, "QueueLoad")
+    rivals = {"pgbench": lambda: pgbench(database), "SQLFloor": lambda: json.loads(run_program([floor, database.url])),
+              "QueueLoad": lambda: json.loads(run_program([ours, database.url]))}
+    rates: dict[str, list[float]] = {name: [] for name in rivals}
+    cpu: dict[str, list[float]] = {name: [] for name in rivals}
     copies: list[float] = []
     total = 0
-    # The first of both warm the caches, and connections' catalogues, up.
+    # The first of each warm the caches up.
     for turn in range(bench.runs + 1):
-        for name, program in rivals:
+        for name, claim_and_settle_all in rivals.items():
             path = bench.directory / "queue.tsv"
             deliveries = write_calls(path, calls, DEVICES, prefix=f"{name}-{turn}")
             database.sql("vacuum push.delivery", "vacuum push.outbox", "checkpoint")
             copied = deliveries / database.copy_calls(path)
-            told = json.loads(run_program([program, database.url]))
+            told = claim_and_settle_all()
             total += deliveries
             if told["deliveries"] != deliveries:
                 raise BenchError(f"{name} settled {told['deliveries']} deliveries of {deliveries}")
@@ -73,14 +84,52 @@ def claim_and_settle(bench: Bench, database: Database) -> None:
                            f"{cpu[name][-1]:.1f} µs of its own CPU each")
     check_history(database, total)
     bench.result_median(
+        "queue.pgbench_per_second", rates["pgbench"], "deliveries/s", note="the same SQL, arrays as text, one connection")
+    bench.result_median(
         "queue.sql_floor_per_second", rates["SQLFloor"], "deliveries/s", note="C and libpq, one connection")
     bench.result_median(
         "queue.ours_per_second", rates["QueueLoad"], "deliveries/s", note="PostgresOutbox, two connections")
-    bench.result_median(
-        "queue.ratio", [ours / floor for ours, floor in zip(rates["QueueLoad"], rates["SQLFloor"], strict=True)], "×")
+    bench.result_median("queue.ratio", ratios(rates["QueueLoad"], rates["SQLFloor"]), "×", note="to C and libpq")
+    bench.result_median("queue.ratio_to_pgbench", ratios(rates["QueueLoad"], rates["pgbench"]), "×")
+    bench.result_median("queue.pgbench_CPU", cpu["pgbench"], "µs a delivery", note="of the client alone")
     bench.result_median("queue.sql_floor_CPU", cpu["SQLFloor"], "µs a delivery", note="of the client alone")
     bench.result_median("queue.ours_CPU", cpu["QueueLoad"], "µs a delivery", note="of the client alone")
     bench.result_median("queue.enqueue_COPY", copies, "deliveries/s", note=f"{calls:,} calls in one transaction")
+
+
+def pgbench(database: Database) -> dict[str, float]:
+    """Claims and settles all that there is, with the settings of the gateway's sessions; what the other programs print."""
+    owed = database.owed()
+    gateway = database.number("select push.register_gateway('pgbench', 'benchmark')")
+    lanes = database.sql("select id from push.lane order by id").split()
+    expo = database.number("select id from push.lane where provider = 'expo'")
+    # Towards the end a claim finds less: what it may take of each lane is decided before it takes.
+    batches = math.ceil(owed / BATCH) + 2
+    variables = {
+        "gateway": gateway, "expo": expo, "batch": BATCH, "lanes": array(lanes), "limits": array([BATCH] * len(lanes)),
+        "floors": array(["-infinity"] * len(lanes))}
+    before = children_cpu_seconds()
+    output = run_program([
+        database.cluster.program_directory / "pgbench", "--no-vacuum", "--protocol=prepared", f"--file={SCRIPT}",
+        f"--transactions={batches}", *(f"--define={name}={value}" for name, value in variables.items()), database.url],
+        env={"PGOPTIONS": "-c synchronous_commit=off -c jit=off"})
+    used = children_cpu_seconds() - before
+    database.sql(f"select push.retire_gateway({gateway})")
+    rate = re.search(r"tps = ([\d.]+)", output)
+    if rate is None:
+        raise BenchError(f"pgbench did not say how long it took: {output[-1000:]}")
+    seconds = batches / float(rate.group(1))
+    settled = owed - database.owed()
+    return {"deliveries": settled, "per_second": settled / seconds, "cpu_seconds": used}
+
+
+def array(values: Sequence[object]) -> str:
+    """As Postgres writes an array in text."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    return [one / other for one, other in zip(ours, theirs, strict=True)]
 
 
 def tool(bench: Bench, name: str) -> pathlib.Path:

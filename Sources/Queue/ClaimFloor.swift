@@ -32,6 +32,8 @@ public struct ClaimFloor: Sendable {
   /// The newest deadlines claimed.
   private var newest: [Range: Int64] = [:]
   private var isDear = false
+  /// Whether the last sweep took so long that it may have stepped over much; true as long as there was none.
+  private var wasSlow = true
   private var isSweeping = false
   private var nextSweep = Instant(nanoseconds: .min)
   /// By the claim under way: the newest deadlines.
@@ -65,8 +67,9 @@ public struct ClaimFloor: Sendable {
     rows += 1
   }
 
-  /// Whether `didFinish` wants to know how many index entries the claim stepped over.
-  public func isWorthLooking(cost: Nanoseconds) -> Bool { isSweeping && cost > Self.quick }
+  /// Whether `didFinish` wants to know how many index entries the claim under way steps over: asked before it is over, so that
+  /// the question can travel with it. After a quick sweep it does not.
+  public var isWorthLooking: Bool { isSweeping && (isDear || wasSlow) }
 
   /// The claim is over.
   ///
@@ -75,7 +78,8 @@ public struct ClaimFloor: Sendable {
   ///   - walked: how many index entries it stepped over, dead or alive; nil if nobody looked.
   public mutating func didFinish(cost: Nanoseconds, walked: Int? = nil, _ now: Instant) {
     if isSweeping {
-      isDear = (walked ?? 0) > Self.deadMax.base + rows * (Self.deadMax.row + 1)
+      if let walked { isDear = walked > Self.deadMax.base + rows * (Self.deadMax.row + 1) }
+      wasSlow = cost > Self.quick
       nextSweep = now + cost * Self.sweepShare
     }
     for (range, deadline) in claimed {

@@ -111,7 +111,8 @@ public final class Delivery: Sendable {
     deadline - .microseconds(deadlineAtMicroseconds - createdAtMicroseconds)
   }
 
-  /// More than ten minutes before its deadline, as no ring is: it counts among a claim's background.
+  /// More than ten minutes before its deadline, as no ring is: it counts among a claim's background. `push.claim` counts with the
+  /// same ten minutes (`v_near`), which are the longest ring window (`push.apps.ring_seconds`).
   public func isBackground(_ now: Instant) -> Bool { deadline - now > .seconds(600) }
 
   public init(

@@ -206,7 +206,7 @@ struct APIAttackTests {
     try await APIHarness.with { api in
       #expect(try await api.send("POST", "/v1/calls", APIHarness.call).status == 202)
       try await api.database.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'push-gateway api'")
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'push-gateway api'")
       #expect(try await api.send("POST", "/v1/calls", APIHarness.call).status == 202)
       try await api.database.execute("alter schema push rename to elsewhere")
       let away = try await api.eventually {

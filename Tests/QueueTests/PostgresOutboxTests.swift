@@ -164,6 +164,52 @@ struct PostgresOutboxTests {
     }
   }
 
+  @Test("dead entries that a transaction holds on to are noticed, and claims start behind them")
+  func deadEntries() async throws {
+    let calls = 600, devices = 100, claims = 50
+    try await withOutbox { database, outbox, _, lane in
+      let allowance = [LaneAllowance(lane: lane, limit: 10)]
+      // The first plans; after a quick one it is not asked at once what the next steps over.
+      for _ in 0..<3 { #expect(try await outbox.claim(allowance).isEmpty) }
+      try await database.execute(
+        """
+        insert into push.outbox (app, payload, recipients, ring_seconds)
+        select 'porteiro', jsonb_build_object('callId', 'dead-' || call, 'from', 'doorman'), jsonb_agg(
+          jsonb_build_object('userId', 'u' || device, 'voipPushToken', lpad(to_hex(device), 64, '0'))), 300
+        from generate_series(1, \(calls)) call, generate_series(1, \(devices)) device
+        group by call;
+        """)
+      let reader = try await database.connect()
+      for sql in ["begin isolation level repeatable read", "select count(*) from push.delivery"] {
+        _ = try await reader.query(PostgresStatement(name: sql, text: sql))
+      }
+      try await database.execute(
+        """
+        delete from push.delivery;
+        insert into push.outbox (app, payload, recipients, ring_seconds)
+        values ('porteiro', '{"callId": "alive", "from": "doorman"}',
+          '[{"userId": "u", "voipPushToken": "\(Self.token)"}]', 600);
+        """)
+      var found = 0
+      for _ in 0..<claims { found += try await outbox.claim(allowance).count }
+      #expect(found == 1)
+      await reader.close()
+      await outbox.close()
+
+      // A session's statistics are complete when it has ended.
+      let sessions = """
+        select count(*) from pg_stat_activity
+        where datname = current_database() and application_name = 'push-gateway claims'
+        """
+      while try await database.value(sessions) != "0" {}
+      let walked = try await database.value(
+        "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'delivery_ready'")
+      let steps = try #require(Int(walked))
+      #expect(steps >= calls * devices)
+      #expect(steps < claims * calls * devices / 2)
+    }
+  }
+
   @Test("what passes its deadline unclaimed ends as expired, by the leader's hand")
   func expiry() async throws {
     try await withOutbox { database, outbox, events, lane in

@@ -1,23 +1,26 @@
 // From the rows of a claim to deliveries.
 
-internal import Runtime
+public import Runtime
 
-/// The answer to `OutboxStatements.claim`.
-struct ClaimedRows {
+/// The answer to a claim: a row for each delivery, with the columns of `OutboxStatements.claim`.
+public struct ClaimedRows {
   private typealias Column = OutboxStatements.ClaimColumn
 
   private let result: PostgresResult
   /// When the question left: deadlines are counted from here, so that they are early by the way there, and never late.
   private let asked: Instant
 
-  init(_ result: PostgresResult, asked: Instant) {
+  /// - Parameters:
+  ///   - result: the rows.
+  ///   - asked: when the question left.
+  public init(_ result: PostgresResult, asked: Instant) {
     self.result = result
     self.asked = asked
   }
 
   /// What was claimed, but for kinds that this version does not know.
   /// - Parameter note: is told of each, with the microseconds that were left until its deadline.
-  func deliveries(_ note: (Delivery, _ remaining: Int64) -> Void) -> [Delivery] {
+  public func deliveries(_ note: (Delivery, _ remaining: Int64) -> Void) -> [Delivery] {
     var deliveries: [Delivery] = []
     deliveries.reserveCapacity(result.rowCount)
     for row in 0..<result.rowCount {

@@ -70,13 +70,38 @@ final class OutboxLink {
     _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
     isolation: isolated any Actor
   ) async throws(PostgresError) -> PostgresResult {
-    guard isUp, let channel else {
-      throw PostgresError(.connectionLost, "the database cannot be reached at the moment")
-    }
+    let channel = try usableChannel()
     let asked = loop.now
     let result = try await channel.query(statement, parameters, isolation: isolation)
     onRoundTrip?(statement, loop.now - asked)
     return result
+  }
+
+  /// As `query`, with a statement without parameters behind it in the same round trip; nil when only that one failed.
+  func query(
+    _ statement: PostgresStatement, _ parameters: PostgresParameters, then next: PostgresStatement,
+    isolation: isolated any Actor
+  ) async throws(PostgresError) -> (PostgresResult, next: PostgresResult?) {
+    let channel = try usableChannel()
+    let asked = loop.now
+    let (first, second): (Result<PostgresResult, PostgresError>?, PostgresResult?) =
+      await withCheckedContinuation { continuation in
+        var first: Result<PostgresResult, PostgresError>?
+        channel.submit(statement, parameters) { [loop, onRoundTrip] in
+          first = $0
+          if case .success = $0 { onRoundTrip?(statement, loop.now - asked) }
+        }
+        channel.submit(next, PostgresParameters()) { continuation.resume(returning: (first, try? $0.get())) }
+      }
+    guard let first else { preconditionFailure("a channel answers in order") }
+    return (try first.get(), second)
+  }
+
+  private func usableChannel() throws(PostgresError) -> PostgresChannel {
+    guard isUp, let channel else {
+      throw PostgresError(.connectionLost, "the database cannot be reached at the moment")
+    }
+    return channel
   }
 
   private func runSetUp() {

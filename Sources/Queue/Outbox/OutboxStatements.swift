@@ -33,7 +33,7 @@ enum OutboxStatements {
       from push.claim($1, $2, $3, $4, p_total => $5, p_background => $6, p_later_floor => $7, p_later_max => $8)
       """)
 
-  /// How many index entries the session's last claim stepped over.
+  /// How many index entries the session's last claim stepped over; sent right behind it.
   static let walked = PostgresStatement(
     name: "walked", sql: "select coalesce(nullif(current_setting('push.walked', true), ''), '0')::int8")
 

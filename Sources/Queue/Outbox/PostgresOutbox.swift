@@ -272,7 +272,7 @@ public actor PostgresOutbox: OutboxStore {
     parameters.append(limits.background)
     parameters.append(timestamps: allowances) { floor.laterFloor(of: $0.lane) }
     parameters.append(allowances.map(\.background))
-    let result = try await perform(claims, OutboxStatements.claim, parameters)
+    let (result, walked) = try await perform(claim: parameters)
     let answered = loop.now
     let rows = ClaimedRows(result, asked: asked)
     let deliveries = rows.deliveries {
@@ -281,10 +281,7 @@ public actor PostgresOutbox: OutboxStore {
         lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds, isBackground: $0.isBackground(answered))
     }
     // The floors are for the next claim, which is asked for when this one is done: nothing comes between.
-    let cost = answered - asked
-    let walked =
-      floor.isWorthLooking(cost: cost) ? try? await claims.query(OutboxStatements.walked, isolation: self) : nil
-    floor.didFinish(cost: cost, walked: walked.map { Int($0.int64(0, 0)) }, answered)
+    floor.didFinish(cost: answered - asked, walked: walked, answered)
     if deliveries.count < result.rowCount {
       logger.error(
         "The database holds a kind of delivery this version does not know; is the gateway older than the schema?")
@@ -386,14 +383,34 @@ public actor PostgresOutbox: OutboxStore {
     return gatewayID
   }
 
+  /// Asks for deliveries and, where the floor wants to know, how many index entries that steps over: in one round trip.
+  private func perform(
+    claim parameters: PostgresParameters
+  ) async throws(OutboxError) -> (PostgresResult, walked: Int?) {
+    guard floor.isWorthLooking else { return (try await perform(claims, OutboxStatements.claim, parameters), nil) }
+    do throws(PostgresError) {
+      let (result, walked) = try await claims.query(
+        OutboxStatements.claim, parameters, then: OutboxStatements.walked, isolation: self)
+      return (result, walked.map { Int($0.int64(0, 0)) })
+    } catch {
+      throw OutboxError(error)
+    }
+  }
+
   private func perform(
     _ link: OutboxLink, _ statement: PostgresStatement, _ parameters: PostgresParameters
   ) async throws(OutboxError) -> PostgresResult {
     do throws(PostgresError) {
       return try await link.query(statement, parameters, isolation: self)
     } catch {
-      throw OutboxError(isTransient: error.isTransient, description: error.description)
+      throw OutboxError(error)
     }
+  }
+}
+
+extension OutboxError {
+  fileprivate init(_ error: PostgresError) {
+    self.init(isTransient: error.isTransient, description: error.description)
   }
 }
 

@@ -13,7 +13,10 @@ internal import CLibPQ
   public let rowCount: Int
   public let columnCount: Int
 
-  init(owning handle: OpaquePointer) {
+  /// Takes over what libpq, or whoever makes such results, has given out.
+  ///
+  /// - Parameter handle: a `PGresult *` with its columns in binary format. Nobody else clears or changes it.
+  public init(owning handle: OpaquePointer) {
     unsafe self.handle = unsafe handle
     rowCount = Int(unsafe PQntuples(handle))
     columnCount = Int(unsafe PQnfields(handle))

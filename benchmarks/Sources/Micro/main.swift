@@ -8,7 +8,7 @@
 import Runtime
 
 let budget = CommandLine.arguments.dropFirst().first.flatMap { Int64($0) } ?? 500
-let steps = PayloadSteps.all + HTTP2Steps.all + QueueSteps.all
+let steps = PayloadSteps.all + HTTP2Steps.all + RowSteps.all + QueueSteps.all
 var json = JSONWriter()
 json.beginObject()
 for step in steps {
