@@ -32,6 +32,7 @@ let package = Package(
     .library(name: "Providers", targets: ["Providers"]),
     .library(name: "Dialects", targets: ["Dialects"]),
     .library(name: "Simulators", targets: ["Simulators"]),
+    .library(name: "CAllocator", targets: ["CAllocator"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),

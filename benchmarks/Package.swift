@@ -41,7 +41,7 @@ let package = Package(
     .executableTarget(
       name: "HTTP2Load",
       dependencies: [
-        ours("Runtime"), ours("Queue"), ours("Dialects"), ours("Providers"),
+        ours("Runtime"), ours("Queue"), ours("Dialects"), ours("Providers"), ours("CAllocator"),
         .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),
@@ -49,7 +49,9 @@ let package = Package(
     // queue.py, pipeline.py
     .executableTarget(
       name: "QueueLoad",
-      dependencies: [ours("Runtime"), ours("Queue"), .product(name: "Logging", package: "swift-log")],
+      dependencies: [
+        ours("Runtime"), ours("Queue"), ours("CAllocator"), .product(name: "Logging", package: "swift-log"),
+      ],
       swiftSettings: strict),
     .executableTarget(name: "SQLFloor", dependencies: ["LibPQ"], cSettings: strictC),
     // micro.py

@@ -16,14 +16,14 @@ protocol HTTP2PushFormat {
   /// Where requests go. The first is connected to at the start, another when its first request comes.
   var endpoints: [HTTP2Endpoint] { get }
   /// The index of the endpoint a request goes to.
-  func endpoint(of request: borrowing PushRequest) -> Int
+  func endpoint(of request: PushRequest) -> Int
   /// Why a request is not sent at all; nil for no reason.
-  func objection(to request: borrowing PushRequest) -> String?
+  func objection(to request: PushRequest) -> String?
   /// Writes the head and returns the body.
   ///
   /// - Parameter loop: has the time, for whoever needs it.
   func write(
-    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
+    _ request: PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
   ) -> [UInt8]
   /// Reads an answer: what to do, and what it says about the connection it came on.
   func read(

@@ -14,7 +14,6 @@ internal import Runtime
 final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   /// A request that has no outcome yet.
   private final class Flight {
-    /// Constant, so that it is lent where it lies; copying it would count references four times over.
     let request: PushRequest
     /// Whose connections it is on.
     var channel: HTTP2Channel

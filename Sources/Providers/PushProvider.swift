@@ -16,8 +16,10 @@ public enum PushEnvironment: UInt8, Sendable {
   case sandbox = 1
 }
 
-/// One push to one device, ready to be sent but for the provider's own envelope.
-public struct PushRequest: Sendable {
+/// One push to one device, ready to be sent but for the provider's own envelope. An object, as it is handed on several times
+/// and holds several buffers.
+// @unchecked: whoever makes it may change it until it is handed to a provider; nobody does afterwards.
+public final class PushRequest: @unchecked Sendable {
   /// The caller's handle; comes back in the `PushResult`. Unique among requests in flight.
   public var tag: UInt64
   /// The delivery's UUID (16 bytes), the same at every attempt: `apns-id`.
@@ -57,7 +59,7 @@ public struct PushRequest: Sendable {
   }
 
   /// A request whose texts come by themselves.
-  public init(
+  public convenience init(
     tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: [UInt8], body: [UInt8],
     collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64
   ) {

@@ -249,7 +249,7 @@ actor Dispatcher {
   private func send(_ slot: Int, _ now: Instant) {
     guard let entry = held[slot] else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(slot)) {
-    case .success(var request):
+    case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
       request.environment = PushEnvironment(rawValue: entry.environment) ?? .production
       if entry.suspicion != nil { request.deadline = min(request.deadline, now + policy.environmentProbe) }

@@ -21,14 +21,14 @@ struct APNsFormat: HTTP2PushFormat {
     sandbox = APNsRequestWriter(authority: configuration.sandbox.authority, topic: configuration.topic)
   }
 
-  func endpoint(of request: borrowing PushRequest) -> Int { request.environment == .sandbox ? 1 : 0 }
+  func endpoint(of request: PushRequest) -> Int { request.environment == .sandbox ? 1 : 0 }
 
-  func objection(to request: borrowing PushRequest) -> String? {
+  func objection(to request: PushRequest) -> String? {
     APNsRequestWriter.objection(to: request)?.rawValue
   }
 
   func write(
-    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
+    _ request: PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
   ) -> [UInt8] {
     let writer = request.environment == .sandbox ? sandbox : production
     writer.write(request, bearer: authorization, into: &head)

@@ -3,7 +3,7 @@
 internal import Runtime
 
 /// Writes requests for one topic at one endpoint.
-struct APNsRequestWriter {
+final class APNsRequestWriter: Sendable {
   /// Why a request is not sent at all; Apple would refuse it, or a rule for calls forbids it.
   enum Objection: String {
     /// A token is hexadecimal.
@@ -43,7 +43,7 @@ struct APNsRequestWriter {
   }
 
   /// What speaks against sending the request; nil for nothing.
-  static func objection(to request: borrowing PushRequest) -> Objection? {
+  static func objection(to request: PushRequest) -> Objection? {
     if request.kind == .cancel { return .cancelNotAllowed }
     guard (1...tokenBytesMax).contains(request.token.count), request.token.allSatisfy(isHexadecimal) else {
       return .malformedDeviceToken
@@ -55,15 +55,15 @@ struct APNsRequestWriter {
   /// Writes the head.
   ///
   /// - Parameter bearer: "bearer " and the JWT.
-  func write(_ request: borrowing PushRequest, bearer: [UInt8], into head: inout HTTP2RequestHead) {
+  func write(_ request: PushRequest, bearer: [UInt8], into head: inout HTTP2RequestHead) {
     let isVoIP = request.kind == .invite
     head.begin(with: isVoIP ? voip : alert)
-    head.add(.path, count: Self.pathPrefix.count + request.token.count) { [token = request.token] value in
+    head.add(.path, count: Self.pathPrefix.count + request.token.count) { value in
       value.append(contentsOf: Self.pathPrefix)
-      value.append(contentsOf: token)
+      value.append(contentsOf: request.token)
     }
     head.add(.authorization, bearer)
-    head.add(id, count: DeliveryID.uuidByteCount) { [id = request.deliveryID] value in id.appendUUID(to: &value) }
+    head.add(id, count: DeliveryID.uuidByteCount) { request.deliveryID.appendUUID(to: &$0) }
     if isVoIP { return }
     head.add(expiration, String(request.expiresAtMilliseconds / 1000))
     if let collapseID = request.collapseID, !collapseID.isEmpty {

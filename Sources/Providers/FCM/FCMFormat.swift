@@ -17,13 +17,13 @@ struct FCMFormat: HTTP2PushFormat {
     writer = FCMRequestWriter(authority: configuration.endpoint.authority, projectID: configuration.projectID)
   }
 
-  func endpoint(of request: borrowing PushRequest) -> Int { 0 }
+  func endpoint(of request: PushRequest) -> Int { 0 }
 
   /// FCM itself says what is wrong with a message, and which field.
-  func objection(to request: borrowing PushRequest) -> String? { nil }
+  func objection(to request: PushRequest) -> String? { nil }
 
   func write(
-    _ request: borrowing PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
+    _ request: PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
   ) -> [UInt8] {
     writer.write(bearer: authorization, into: &head)
     return FCMRequestWriter.body(request, now: loop.now)

@@ -28,7 +28,7 @@ struct FCMRequestWriter {
 
   /// The body: data only, so that the app itself decides what the phone shows; and never older than what is left of the
   /// deadline, where FCM's own default is four weeks.
-  static func body(_ request: borrowing PushRequest, now: Instant) -> [UInt8] {
+  static func body(_ request: PushRequest, now: Instant) -> [UInt8] {
     var json = JSONWriter(reservingCapacity: request.body.count + request.token.count + 192)
     json.beginObject()
     json.key("message")
