@@ -10,8 +10,9 @@ public import Runtime
 public struct LaneScheduler: Sendable {
   /// Limits of the scheduler itself.
   public struct Limits: Sendable {
-    /// Most rows of one lane in one claim.
-    public var claimPerLane: Int = 500
+    /// Rows of one lane in one claim: those that have more share what all together may bring. Fewer are not worth a write to
+    /// the provider.
+    public var claimPerLane: ClosedRange<Int> = 200...500
     /// Most rows of all lanes in one claim.
     public var claimInAll: Int = 1000
     /// Rows a second whose deadline is more than ten minutes away, as no ring's is: a flood of notifications shares the
@@ -32,6 +33,10 @@ public struct LaneScheduler: Sendable {
     var throttledUntil = Instant(nanoseconds: .min)
     /// Requests since the last report of its condition.
     var sent = 0
+    /// How many the claim under way asks for and has brought, and of these the background.
+    var asked = 0, claimed = 0, background = 0
+    /// Its last claim brought all that was asked for.
+    var hasMore = false
 
     /// How many may be claimed now.
     mutating func allowance(_ now: Instant) -> Int {
@@ -55,6 +60,7 @@ public struct LaneScheduler: Sendable {
   private var indexByID: [Int16: Int] = [:]
   private var reportedAt: Instant?
   private var first = 0  // who comes first in the next claim, so that a full claim starves nobody
+  private var busyCount = 0  // lanes that have more
   private var background: RateLimit
   private let limits: Limits
 
@@ -107,11 +113,15 @@ public struct LaneScheduler: Sendable {
     withLane(lane) { $0.sent += count }
   }
 
-  /// Deliveries of the lane entered the gateway.
-  public mutating func didClaim(_ count: Int, of lane: Int16) {
+  /// A claim has brought deliveries of the lane; `didFinishClaim` when that was all.
+  ///
+  /// - Parameter background: how many of them have more than ten minutes.
+  public mutating func didClaim(_ count: Int, of lane: Int16, background: Int = 0) {
     withLane(lane) { lane in
       lane.inFlight += count
       lane.rate?.spend(count)
+      lane.claimed += count
+      lane.background += background
     }
   }
 
@@ -152,11 +162,14 @@ public struct LaneScheduler: Sendable {
 
   /// What may be claimed now, for the lanes with room worth a claim, the one whose turn it is first.
   public mutating func allowances(_ now: Instant) -> [LaneAllowance] {
+    let share = limits.claimInAll / max(1, busyCount)
+    let most = min(max(limits.claimPerLane.lowerBound, share), limits.claimPerLane.upperBound)
     var allowances: [LaneAllowance] = []
     allowances.reserveCapacity(lanes.count)
     for offset in lanes.indices {
       let index = (first + offset) % lanes.count
-      let limit = min(lanes[index].allowance(now), limits.claimPerLane)
+      let limit = min(lanes[index].allowance(now), most)
+      lanes[index].asked = limit
       guard limit > 0 else { continue }
       let background = min(limit, lanes[index].rate?.availableToBackground(now) ?? limit)
       allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit), background: Int32(background)))
@@ -171,11 +184,24 @@ public struct LaneScheduler: Sendable {
       inAll: Int32(limits.claimInAll), background: most < limits.backgroundInClaim.lowerBound ? 0 : Int32(most))
   }
 
-  /// A claim has brought deliveries: whoever came last has had its turn.
-  public mutating func didClaim(upTo lane: Int16, background count: Int) {
-    guard let index = indexByID[lane] else { preconditionFailure("lane \(lane) was never added") }
-    first = (index + 1) % lanes.count
-    background.spend(count)
+  /// The claim with the last allowances is over: whoever came last in it has had its turn.
+  public mutating func didFinishClaim() {
+    let order = lanes.indices.map { (first + $0) % lanes.count }
+    let count = order.reduce(0) { $0 + lanes[$1].claimed }
+    let backgroundCount = order.reduce(0) { $0 + lanes[$1].background }
+    background.spend(backgroundCount)
+    // The background goes last, so where there was any, nobody's rings were left out.
+    let last = order.lastIndex { backgroundCount > 0 ? lanes[$0].background > 0 : lanes[$0].claimed > 0 }
+    if let last { first = (order[last] + 1) % lanes.count }
+    // A full claim looked no further than its last lane, which may have more.
+    let isFull = count >= limits.claimInAll
+    for (position, index) in order.enumerated() {
+      if lanes[index].asked > 0, !isFull || position <= last ?? 0 {
+        lanes[index].hasMore = lanes[index].claimed >= lanes[index].asked || isFull && position == last
+      }
+      (lanes[index].asked, lanes[index].claimed, lanes[index].background) = (0, 0, 0)
+    }
+    busyCount = lanes.count { $0.hasMore }
   }
 
   private mutating func withLane(_ id: Int16, _ change: (inout Lane) -> Void) {

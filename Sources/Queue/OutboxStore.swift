@@ -21,7 +21,7 @@ public struct LaneAllowance: Sendable, Equatable {
 
 /// How much one claim may bring.
 public struct ClaimLimits: Sendable, Equatable {
-  /// Rows of all lanes together, shared among those that have any.
+  /// Rows of all lanes together, which are looked into in the order of their allowances until that many are found.
   public var inAll: Int32
   /// Those among them whose deadline is more than ten minutes away, as no ring's is.
   public var background: Int32

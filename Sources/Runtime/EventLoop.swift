@@ -1,4 +1,4 @@
-// One thread, one poll(2), and everything that has to happen on it: actor jobs, descriptors, timers.
+// One thread, one wait, and everything that has to happen on it: actor jobs, descriptors, timers.
 //
 // libpq and libcurl own their sockets and only want to be told when one is ready, so the gateway has a loop of its own
 // (docs/adr/0002). An actor whose `unownedExecutor` is a loop runs on the loop's thread; two actors on the same loop call each
@@ -36,12 +36,13 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
   public final class Watch {
     public let descriptor: Int32
     public fileprivate(set) var interest: Readiness
-    fileprivate var slot: Int
+    /// Tells it from an earlier watch of the same number.
+    fileprivate let tag: UInt32
     fileprivate let handler: (Readiness) -> Void
-    fileprivate init(descriptor: Int32, interest: Readiness, slot: Int, handler: @escaping (Readiness) -> Void) {
+    fileprivate init(descriptor: Int32, interest: Readiness, tag: UInt32, handler: @escaping (Readiness) -> Void) {
       self.descriptor = descriptor
       self.interest = interest
-      self.slot = slot
+      self.tag = tag
       self.handler = handler
     }
   }
@@ -74,11 +75,12 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
 
   // Touched by the loop's thread only.
   private var batch: [Work] = []
-  private var watches: [Watch] = []
-  private var polled: [pollfd] = []
+  private var watches: [Int32: Watch] = [:]
+  private var watchCount: UInt32 = 0
+  private var poller = SystemPoller()
+  private var ready: [ReadyDescriptor] = []
   private var timers = DeadlineHeap<Timer>()
   private var endOfTurn: [() -> Void] = []
-  private var hasClosedSlots = false
 
   /// Starts a loop on a new thread.
   public init(name: String, clock: any GatewayClock = SystemClock()) {
@@ -88,7 +90,6 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
       preconditionFailure("no descriptor left for an event loop's wake-up pipe: raise the limit (ulimit -n)")
     }
     wakeUp = pipe
-    polled.append(pollfd(fd: wakeUp.read.rawValue, events: Int16(POLLIN), revents: 0))
     startThread()
   }
 
@@ -129,31 +130,35 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
   public var now: Instant { clock.now() }
 
   /// Watches a descriptor until `unwatch`. The handler is called in every turn that finds it ready (level-triggered).
+  ///
+  /// A number has one watch: who is watched under it already must have been closed, and is not heard of again.
   public func watch(
     _ descriptor: Int32, for interest: Readiness, _ handler: @escaping (Readiness) -> Void
   ) -> Watch {
     checkIsolated()
-    let watch = Watch(descriptor: descriptor, interest: interest, slot: watches.count + 1, handler: handler)
-    watches.append(watch)
-    polled.append(pollfd(fd: descriptor, events: Self.events(interest), revents: 0))
+    if let former = watches[descriptor] { unwatch(former) }
+    watchCount &+= 1
+    let watch = Watch(descriptor: descriptor, interest: interest, tag: watchCount, handler: handler)
+    watches[descriptor] = watch
+    poller.add(descriptor, for: interest, tag: watch.tag)
     return watch
   }
 
   /// Changes what a watch waits for; an empty set waits for a hang-up only.
   public func update(_ watch: Watch, for interest: Readiness) {
     checkIsolated()
-    guard watch.interest != interest, watch.slot > 0 else { return }
+    guard watch.interest != interest, watches[watch.descriptor] === watch else { return }
     watch.interest = interest
-    polled[watch.slot].events = Self.events(interest)
+    poller.update(watch.descriptor, for: interest, tag: watch.tag)
   }
 
-  /// Ends a watch; its handler is not called again. Call it before the descriptor is closed.
+  /// Ends a watch; its handler is not called again, even if its descriptor was found ready in this turn. Call it before the
+  /// descriptor is closed, or at once afterwards: nothing may be heard of a closed one.
   public func unwatch(_ watch: Watch) {
     checkIsolated()
-    guard watch.slot > 0 else { return }
-    polled[watch.slot].fd = -1  // poll(2) passes over negative descriptors; the slot goes at the end of the turn
-    watch.slot = 0
-    hasClosedSlots = true
+    guard watches[watch.descriptor] === watch else { return }
+    watches[watch.descriptor] = nil
+    poller.remove(watch.descriptor)
   }
 
   /// Calls `handler` once, at `instant` or soon after it.
@@ -224,6 +229,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
   private func run() {
     threadID.store(Self.currentThreadID, ordering: .relaxed)
     unsafe shim_set_thread_name(name)
+    _ = watch(wakeUp.read.rawValue, for: .readable) { [wakeUp] _ in wakeUp.read.drain() }
     while turn() {}
     threadID.store(0, ordering: .relaxed)
   }
@@ -270,17 +276,6 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
       endOfTurn.removeAll(keepingCapacity: true)
       for handler in handlers { handler() }
     }
-    if hasClosedSlots { removeClosedSlots() }
-  }
-
-  private func removeClosedSlots() {
-    hasClosedSlots = false
-    watches.removeAll { $0.slot == 0 }
-    polled.removeLast(polled.count - 1)
-    for (index, watch) in watches.enumerated() {
-      watch.slot = index + 1
-      polled.append(pollfd(fd: watch.descriptor, events: Self.events(watch.interest), revents: 0))
-    }
   }
 
   private func poll() {
@@ -288,22 +283,12 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
       inbox.isAwake = !inbox.work.isEmpty || inbox.isStopping
       return !inbox.isAwake
     }
-    let count = unsafe polled.withUnsafeMutableBufferPointer { buffer in
-      #if canImport(Glibc)
-      unsafe Glibc.poll(buffer.baseAddress, nfds_t(buffer.count), mayBlock ? timeout() : 0)
-      #else
-      unsafe Darwin.poll(buffer.baseAddress, nfds_t(buffer.count), mayBlock ? timeout() : 0)
-      #endif
-    }
+    poller.wait(milliseconds: mayBlock ? timeout() : 0, into: &ready)
     inbox.withLock { $0.isAwake = true }
-    guard count > 0 else { return }
-    if polled[0].revents != 0 { wakeUp.read.drain() }
-    for index in watches.indices {
-      let watch = watches[index]
-      guard watch.slot > 0 else { continue }
-      let found = polled[watch.slot].revents
-      guard found != 0 else { continue }
-      watch.handler(Self.readiness(found))
+    for found in ready {
+      // A handler before may have ended this watch, and another descriptor may have its number.
+      guard let watch = watches[found.descriptor], watch.tag == found.tag else { continue }
+      watch.handler(found.readiness)
     }
   }
 
@@ -312,17 +297,5 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     guard let earliest = timers.earliest else { return -1 }
     let wait = (earliest - clock.now()).count
     return wait <= 0 ? 0 : Int32(clamping: (wait + 999_999) / 1_000_000)
-  }
-
-  private static func events(_ interest: Readiness) -> Int16 {
-    (interest.contains(.readable) ? Int16(POLLIN) : 0) | (interest.contains(.writable) ? Int16(POLLOUT) : 0)
-  }
-
-  private static func readiness(_ found: Int16) -> Readiness {
-    var readiness: Readiness = []
-    if found & Int16(POLLIN) != 0 { readiness.insert(.readable) }
-    if found & Int16(POLLOUT) != 0 { readiness.insert(.writable) }
-    if found & Int16(POLLHUP | POLLERR | POLLNVAL) != 0 { readiness.insert(.hangup) }
-    return readiness
   }
 }

@@ -14,17 +14,24 @@ import Testing
     func set(_ readiness: Readiness) { self.readiness = readiness }
   }
 
-  /// Status and body of one GET.
-  private func get(_ path: String, _ port: Int) throws -> (status: String, body: String) {
-    let curl = Process()
-    curl.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-    curl.arguments = ["curl", "-s", "-m", "10", "-w", "%{http_code}", "http://127.0.0.1:\(port)\(path)"]
-    let output = Pipe()
-    curl.standardOutput = output
-    try curl.run()
-    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    curl.waitUntilExit()
-    return (String(text.suffix(3)), String(text.dropLast(3)))
+  /// Status and body of one GET, on a thread that may wait: the answer needs those of the concurrency pool.
+  private func get(_ path: String, _ port: Int) async throws -> (status: String, body: String) {
+    try await withCheckedThrowingContinuation { continuation in
+      DispatchQueue.global().async {
+        continuation.resume(
+          with: Result {
+            let curl = Process()
+            curl.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+            curl.arguments = ["curl", "-s", "-m", "10", "-w", "%{http_code}", "http://127.0.0.1:\(port)\(path)"]
+            let output = Pipe()
+            curl.standardOutput = output
+            try curl.run()
+            let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+            curl.waitUntilExit()
+            return (String(text.suffix(3)), String(text.dropLast(3)))
+          })
+      }
+    }
   }
 
   @Test func `it is alive while it runs, and ready when it is told so`() async throws {
@@ -40,15 +47,15 @@ import Testing
     try await withThrowingTaskGroup(of: Void.self) { tasks in
       tasks.addTask { try await group.run() }
       let port = try #require(await ports.first { _ in true })
-      #expect(try get("/livez", port) == ("200", "alive\n"))
-      #expect(try get("/readyz", port) == ("503", "the database cannot be reached\nno lane has a connection\n"))
+      #expect(try await get("/livez", port) == ("200", "alive\n"))
+      #expect(try await get("/readyz", port) == ("503", "the database cannot be reached\nno lane has a connection\n"))
       await state.set(.ready)
-      #expect(try get("/readyz", port) == ("200", "ready\n"))
-      #expect(try get("/", port).status == "404")
-      #expect(try get("/livez?x=1", port).status == "200")
+      #expect(try await get("/readyz", port) == ("200", "ready\n"))
+      #expect(try await get("/", port).status == "404")
+      #expect(try await get("/livez?x=1", port).status == "200")
       await group.triggerGracefulShutdown()
       try await tasks.waitForAll()
-      #expect(try get("/livez", port).status == "000")
+      #expect(try await get("/livez", port).status == "000")
     }
   }
 }

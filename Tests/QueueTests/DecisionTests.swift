@@ -46,10 +46,62 @@ struct LaneSchedulerTests {
       scheduler.setCapacity(100, of: Int16(lane))
     }
     #expect(scheduler.allowances(at(0)).map(\.lane) == [1, 2, 3])
-    scheduler.didClaim(upTo: 1, background: 0)
+    scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(0)).map(\.lane) == [2, 3, 1])
-    scheduler.didClaim(upTo: 3, background: 0)
+    scheduler.didClaim(1, of: 3)
+    scheduler.didClaim(1, of: 2)
+    scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(0)).map(\.lane) == [1, 2, 3])
+    scheduler.didFinishClaim()
+    #expect(scheduler.allowances(at(0)).map(\.lane) == [1, 2, 3])
+  }
+
+  @Test("where there was background, its lanes take turns, whoever rings beside them")
+  func backgroundTurns() {
+    var scheduler = LaneScheduler()
+    for lane in 1...4 {
+      scheduler.add(lane: Int16(lane), window: 1000)
+      scheduler.setCapacity(1000, of: Int16(lane))
+    }
+    var turns: [Int16] = []
+    for _ in 0..<4 {
+      // As the claim does: lane 4 rings, and the background is the first's that has any.
+      let lane = scheduler.allowances(at(0)).first { $0.lane < 4 }!.lane
+      turns.append(lane)
+      scheduler.didClaim(1, of: 4)
+      scheduler.didClaim(100, of: lane, background: 100)
+      scheduler.didFinishClaim()
+      for _ in 0..<100 { scheduler.didFinish(lane) }
+    }
+    #expect(turns == [1, 2, 3, 1])
+  }
+
+  @Test("lanes that have more share what a claim may bring, in portions worth a write")
+  func share() {
+    var scheduler = LaneScheduler()
+    for lane in 1...8 {
+      scheduler.add(lane: Int16(lane), window: 10_000)
+      scheduler.setCapacity(5_000, of: Int16(lane))
+    }
+    // Lanes up to `count` have as many rows as anybody asks for.
+    func claim(from count: Int16) -> Int32 {
+      let allowances = scheduler.allowances(at(0))
+      var left: Int32 = 1000
+      for allowance in allowances where allowance.lane <= count && left > 0 {
+        let claimed = min(left, allowance.limit)
+        scheduler.didClaim(Int(claimed), of: allowance.lane)
+        for _ in 0..<claimed { scheduler.didFinish(allowance.lane) }
+        left -= claimed
+      }
+      scheduler.didFinishClaim()
+      #expect(Set(allowances.map(\.limit)).count == 1)
+      return allowances[0].limit
+    }
+    #expect((0..<3).map { _ in claim(from: 1) } == [500, 500, 500])
+    #expect((0..<6).map { _ in claim(from: 3) }.suffix(3) == [333, 333, 333])
+    #expect((0..<6).map { _ in claim(from: 8) }.suffix(3) == [200, 200, 200])
+    #expect((0..<6).map { _ in claim(from: 1) }.last == 500)
   }
 
   @Test("what has more than ten minutes leaves at its own rate, in portions that are worth a claim and delay no ring")
@@ -62,7 +114,8 @@ struct LaneSchedulerTests {
       #expect(limits.inAll == 1000)
       #expect(limits.background == 0 || (50...100).contains(limits.background))
       claimed += Int(limits.background)
-      scheduler.didClaim(upTo: 1, background: Int(limits.background))
+      scheduler.didClaim(Int(limits.background), of: 1, background: Int(limits.background))
+      scheduler.didFinishClaim()
     }
     #expect((50_000...51_000).contains(claimed))
   }
@@ -255,7 +308,7 @@ struct ClaimFloorTests {
     floor.begin(now)
     let start = floor.floor(of: 1)
     for deadline in deadlines { floor.didClaim(lane: 1, deadlineAtMicroseconds: deadline) }
-    let walked = floor.isWorthLooking(cost: cost) ? dead + deadlines.count : nil
+    let walked = floor.isWorthLooking ? dead + deadlines.count : nil
     floor.didFinish(cost: cost, walked: walked, now + cost)
     return start
   }
@@ -292,6 +345,27 @@ struct ClaimFloorTests {
     #expect(claim(&floor, [60_000_000], dead: 99_999, cost: .milliseconds(30), at: at(330)) == .min)
     #expect(claim(&floor, [61_000_000], at: at(361)) == 59_950_000)
     #expect(claim(&floor, [], at: at(370)) == 60_950_000)
+  }
+
+  @Test("whether a claim steps over much is asked of the first sweep, and of those after a slow one")
+  func looking() {
+    var floor = ClaimFloor()
+    func looks(_ cost: Nanoseconds, walked: Int?, at now: Instant) -> Bool {
+      floor.begin(now)
+      let looks = floor.isWorthLooking
+      floor.didFinish(cost: cost, walked: looks ? walked : nil, now + cost)
+      return looks
+    }
+    #expect(looks(.milliseconds(1), walked: 0, at: at(0)))
+    #expect(!looks(.milliseconds(1), walked: 0, at: at(2)))
+    #expect(!looks(.milliseconds(9), walked: 0, at: at(4)))
+    #expect(looks(.milliseconds(9), walked: 99_999, at: at(14)))
+    #expect(!looks(.milliseconds(9), walked: 0, at: at(24)))  // no sweep
+    #expect(looks(.milliseconds(1), walked: 99_999, at: at(200)))
+    // As long as there are many, every sweep, and it stays so where nobody answers.
+    #expect(looks(.milliseconds(1), walked: nil, at: at(300)))
+    #expect(looks(.milliseconds(1), walked: 0, at: at(400)))
+    #expect(!looks(.milliseconds(1), walked: 0, at: at(402)))
   }
 
   @Test("what has hours moves a floor of its own, and none above a ring")

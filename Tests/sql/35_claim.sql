@@ -1,31 +1,30 @@
--- Claims over several lanes: whose turn it is, how a claim is shared, and what goes last.
+-- Claims over several lanes: who comes first, how far a claim goes, and what goes last.
 select push.register_gateway('claims', 'test') as g1 \gset
 
 -- The lanes of five apps; each has a call with so many devices.
 create function test.lanes() returns smallint[] language sql as $$
   select array_agg(id order by app) from push.lane where app like 'fair-%' and provider = 'fcm'
 $$;
-create function test.claimed(p_gateway int, p_lanes smallint[], p_total int default null, p_background int default null)
-returns text language sql as $$
-  select string_agg(app || ':' || count, ' ' order by i)
+create function test.claimed(
+  p_gateway int, p_lanes smallint[], p_total int default null, p_background int default null, p_max int default 1000
+) returns text language sql as $$
+  select string_agg(app || ':' || count, ' ' order by app)
   from (
-    select l.app, count(*) as count, min(c.i) as i
-    from (
-      select lane, row_number() over () as i
-      from push.claim(p_gateway, p_lanes, array_fill(1000, array[cardinality(p_lanes)]),
-        array_fill('-infinity'::timestamptz, array[cardinality(p_lanes)]), p_total => p_total, p_background => p_background)
-    ) c
+    select l.app, count(*) as count
+    from push.claim(p_gateway, p_lanes, array_fill(p_max, array[cardinality(p_lanes)]),
+      array_fill('-infinity'::timestamptz, array[cardinality(p_lanes)]), p_total => p_total, p_background => p_background) c
     join push.lane l on l.id = c.lane
     group by l.app
   ) per_app
 $$;
 select test.call('fair-' || a, n, 'fair-' || a, p_ring => 60) from (values ('a', 900), ('b', 900), ('c', 20), ('d', 1), ('e', 1)) v(a, n);
 
-select test.equal('a claim is shared among the lanes that have any', test.claimed(:g1, test.lanes(), 1500), 'fair-a:300 fair-b:300 fair-c:20 fair-d:1 fair-e:1');
-select test.equal('lanes without rows take no share', test.claimed(:g1, test.lanes(), 800), 'fair-a:400 fair-b:400');
-select test.equal('the lanes come in the order in which they were asked for, a share is worth a statement, and the total is kept',
-  test.claimed(:g1, array(select l from unnest(test.lanes()) with ordinality u(l, i) order by i desc), 210), 'fair-b:200 fair-a:10');
-select test.equal('without a total each lane gives what it may', test.claimed(:g1, test.lanes()), 'fair-a:190');
+select test.equal('lanes give what they may in the order in which they were asked for, until the total is reached',
+  test.claimed(:g1, test.lanes(), 700, p_max => 300), 'fair-a:300 fair-b:300 fair-c:20 fair-d:1 fair-e:1');
+select test.equal('the last may be cut', test.claimed(:g1, test.lanes(), 700, p_max => 400), 'fair-a:400 fair-b:300');
+select test.equal('what is not reached is not taken',
+  test.claimed(:g1, array(select l from unnest(test.lanes()) with ordinality u(l, i) order by i desc), 210), 'fair-b:210');
+select test.equal('without a total each lane gives what it may', test.claimed(:g1, test.lanes()), 'fair-a:200 fair-b:90');
 
 -- A missed call has hours: it goes after what rings, and has its own bound.
 select test.call('fair-a2', 3, 'fair-a', p_ring => 60) as ringing \gset
@@ -33,7 +32,9 @@ update push.delivery d set deadline_at = now() + interval '4 hours' where outbox
 select test.call('fair-b2', 2, 'fair-b', p_ring => 600);
 select test.equal('no background, no missed calls', test.claimed(:g1, test.lanes(), 100, 0), 'fair-b:2');
 select test.call('fair-c2', 1, 'fair-c', p_ring => 600);
-select test.equal('what rings goes first, and the background has its bound', test.claimed(:g1, test.lanes(), 100, 2), 'fair-c:1 fair-a:2');
+select test.equal('what rings goes first, and the background has its bound', test.claimed(:g1, test.lanes(), 100, 2), 'fair-a:2 fair-c:1');
+select test.call('fair-b3', 3, 'fair-b', p_ring => 600);
+select test.equal('when rings reach the total, no background is taken', test.claimed(:g1, test.lanes(), 3, 2), 'fair-b:3');
 select test.call('fair-a3', 2, 'fair-a', p_ring => 600);
 select test.equal('in a lane with rings only these are taken', test.claimed(:g1, test.lanes()), 'fair-a:2');
 select test.equal('the rest of the background comes next', test.claimed(:g1, test.lanes()), 'fair-a:1');

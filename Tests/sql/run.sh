@@ -163,7 +163,7 @@ gateway=$(sql -c "select push.register_gateway('walk', 'test')")
 walk="select count(*) from push.claim($gateway, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[]);
   select current_setting('push.walked');"
 one "begin isolation level repeatable read; select count(*) from push.outbox;" >"$work/out"
-equal "a claim counts the entries it steps over: one to look, and each it takes" "$(two "$walk")" "300 301"
+equal "a claim counts the entries it steps over: each it takes" "$(two "$walk")" "300 300"
 equal "while a transaction is open, the next steps over the dead" "$(two "$walk $walk")" "0 300 0 300"
 one "commit;" >"$work/out"
 
@@ -332,11 +332,11 @@ set client_min_messages = log; load 'auto_explain';
 set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
 select count(*) from push.claim((select max(id) from push.gateways), array[$lane]::smallint[], array[10], array['-infinity']::timestamptz[]);
 SQL
-  equal "the claim walks the partial index, to find the lanes (rings, then the rest) and to take from each" \
-    "$(grep -Ec 'Index (Only )?Scan using delivery_ready on delivery' "$work/plan")" 3
+  equal "the claim walks the partial index, for rings and for the rest" \
+    "$(grep -Ec 'Index (Only )?Scan using delivery_ready on delivery' "$work/plan")" 2
   equal "the deadline is part of both index conditions" \
-    "$(grep -Ec 'Index Cond: \(\(lane = .*\) AND \(deadline_at >=? ' "$work/plan")" 3
-  equal "the claim sorts lanes and nothing else" "$(grep 'Sort Key' "$work/plan" | grep -vc 'u.i')" 0
+    "$(grep -Ec 'Index Cond: \(\(lane = .*\) AND \(deadline_at >=? ' "$work/plan")" 2
+  equal "the claim sorts nothing" "$(grep -c 'Sort Key' "$work/plan")" 0
   equal "the claim scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
 
   # Tiny tables, freshly analyzed: without pinned plans the session would keep scanning them as they grow.

@@ -229,12 +229,9 @@ actor Dispatcher {
   private func take(_ deliveries: [Delivery]) {
     counters.claimed += deliveries.count
     let now = loop.now
-    if let last = deliveries.last {
-      scheduler.didClaim(upTo: last.lane, background: deliveries.count { $0.isBackground(now) })
-    }
     for delivery in deliveries {
       guard let lane = laneIndexByID[delivery.lane] else { preconditionFailure("claimed from a lane nobody asked for") }
-      scheduler.didClaim(1, of: delivery.lane)
+      scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
       let slot = held.insert(HeldDelivery(delivery, lane: lane))
       if isDraining || (delivery.kind == .invite && ended.contains(delivery.lease.outboxID)) {
         release(slot, now)
@@ -242,6 +239,7 @@ actor Dispatcher {
         send(slot, now)
       }
     }
+    scheduler.didFinishClaim()
   }
 
   // MARK: - Sending

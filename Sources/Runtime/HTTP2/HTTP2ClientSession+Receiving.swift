@@ -79,7 +79,6 @@ extension HTTP2ClientSession {
       if head.length != 5 { throw broken(.frameSizeError, "PRIORITY of \(head.length) bytes") }
     default: break  // frames that are not known are passed over (RFC 9113 §4.1)
     }
-    if output.count > Self.outputBytesMax { throw broken(.enhanceYourCalm, "the peer asks and does not read") }
   }
 
   private mutating func handleData(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
@@ -197,6 +196,7 @@ extension HTTP2ClientSession {
       default: break
       }
     }
+    try countAcknowledgement()
     output.appendFrameHead(length: 0, HTTP2FrameType.settings, flags: HTTP2FrameFlags.acknowledges)
     hasPeerSettings = true
     events.append(.settings)
@@ -209,8 +209,14 @@ extension HTTP2ClientSession {
     if head.has(HTTP2FrameFlags.acknowledges) {
       events.append(.pong(number))
     } else {
+      try countAcknowledgement()
       output.appendPing(number, acknowledges: true)
     }
+  }
+
+  private mutating func countAcknowledgement() throws(HTTP2Error) {
+    acknowledgements += 1
+    if acknowledgements > Self.acknowledgementsMax { throw broken(.enhanceYourCalm, "the peer asks and does not read") }
   }
 
   private mutating func handleGoAway(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
@@ -298,7 +304,12 @@ extension HTTP2Message {
   /// Whether the body is as long as its head says, if it does (RFC 9113 §8.1.1).
   fileprivate func hasBody(of count: Int) -> Bool {
     guard let promised = headers["content-length"] else { return true }
-    return promised.elementsEqual(String(count).utf8)
+    var number = 0
+    for digit in promised {
+      guard 0x30...0x39 ~= digit, number <= count else { return false }
+      number = number * 10 + Int(digit - 0x30)
+    }
+    return !promised.isEmpty && number == count
   }
 
   /// Appends to the body, which is cut at the limit.

@@ -44,6 +44,8 @@ public struct HTTP2ClientSession: ~Copyable {
   // What is sent.
   /// What is to be sent; whoever sends it takes it out.
   var output: [UInt8] = []
+  /// Answers to PING and SETTINGS in `output`.
+  var acknowledgements = 0
   /// Bytes that were taken out of `output`.
   private var outputTaken: UInt64 = 0
   /// Requests whose heads were put out, in order; whoever reads them takes them out.
@@ -55,8 +57,9 @@ public struct HTTP2ClientSession: ~Copyable {
   private var waiting: [Waiting] = []
   /// Slots of streams with something unsent, in order.
   private var blocked: [Int] = []
-  /// False while what was put out already is not taken: requests then wait here, where they still can be taken back.
-  public var mayOpenStreams = true
+  /// Streams are opened while fewer bytes than this are to be sent; requests wait here meanwhile, where they still can be
+  /// taken back.
+  public var outputLimit = Int.max
 
   // Streams.
   var streams = SlotTable<Stream>()
@@ -88,8 +91,8 @@ public struct HTTP2ClientSession: ~Copyable {
   /// What every window is before anybody says anything (RFC 9113 §6.9.2).
   static let windowBytes = 65_535
   static let windowBytesMax = Int(Int32.max)
-  /// More than this of answers to PING and SETTINGS waits for nobody who only asks and never reads.
-  static let outputBytesMax = 1 << 22
+  /// So many answers to PING and SETTINGS are kept for a peer that does not read them.
+  static let acknowledgementsMax = 10_000
 
   /// Makes a session and puts out its preface.
   public init(settings: HTTP2SessionSettings = HTTP2SessionSettings()) {
@@ -112,6 +115,7 @@ public struct HTTP2ClientSession: ~Copyable {
   /// Moves what is to be sent behind what `destination` holds.
   public mutating func takeOutput(into destination: inout [UInt8]) {
     outputTaken += UInt64(output.count)
+    acknowledgements = 0
     if destination.isEmpty { return swap(&output, &destination) }
     destination.append(contentsOf: output)
     output.removeAll(keepingCapacity: true)
@@ -203,7 +207,7 @@ public struct HTTP2ClientSession: ~Copyable {
   }
 
   private var mayOpenNow: Bool {
-    !isGoingAway && !isBroken && mayOpenStreams && openCount < peerStreamsMax
+    !isGoingAway && !isBroken && openCount < peerStreamsMax && output.count < outputLimit
   }
 
   private mutating func open(_ slot: Int, _ head: borrowing HTTP2RequestHead, _ body: [UInt8]) {

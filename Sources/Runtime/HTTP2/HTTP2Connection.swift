@@ -169,11 +169,12 @@ public final class HTTP2Connection {
     guard let stream, stream.isOpen else { return }
     if state == .draining, exchanges.isEmpty { return close("drained") }
     repeat {
-      session.mayOpenStreams = stream.bytesPending < settings.outputBytesMax
+      session.outputLimit = settings.outputBytesMax - stream.bytesPending
+      guard session.outputLimit > 0 else { break }
       session.openWaiting()
       session.takeOutput(into: &stream.output)
       stream.flush()
-    } while stream.bytesPending == 0 && session.mayOpenStreams && session.hasWaiting && stream.isOpen
+    } while stream.bytesPending == 0 && session.hasWaiting && stream.isOpen
     stampDepartures()
     processEvents()  // sending ends requests, too: when there are no ids left
   }

@@ -7,6 +7,10 @@
 #include <openssl/ssl.h>
 #include <zlib.h>
 
+#ifdef __linux__
+#include <sys/epoll.h>  // not part of Swift's Glibc
+#endif
+
 static inline CURLcode shim_curl_easy_setopt_long(CURL *handle, CURLoption option, long value) {
   return curl_easy_setopt(handle, option, value);
 }
