@@ -77,7 +77,8 @@ public final class TLSContext: @unchecked Sendable {
     wireProtocols = protocols.flatMap { [UInt8(clamping: $0.utf8.count)] + Array($0.utf8) }
     _ = unsafe shim_SSL_CTX_set_min_proto_version(handle, TLS1_2_VERSION)
     // Before SSL_new: a connection copies its mode when it is made.
-    let mode = SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
+    // An idle connection keeps no buffers: thousands of them, used in turn, would each have cold ones of their own.
+    let mode = SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS
     _ = unsafe shim_SSL_CTX_set_mode(handle, Int(mode))
     // One read(2) takes all that is there instead of a record's header and then its body.
     unsafe SSL_CTX_set_default_read_buffer_len(handle, 64 * 1024)

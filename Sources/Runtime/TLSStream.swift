@@ -47,6 +47,10 @@ public final class TLSStream {
   /// How many bytes of `output` were handed to the socket, since the stream began.
   public private(set) var bytesWritten: UInt64 = 0
 
+  private static let recordBytesMax = 16 * 1024
+  /// Bytes of an empty `output` that are kept; a busy connection needs no more often.
+  private static let capacityKept = 32 * 1024
+
   private let context: TLSContext
   private let socket: FileDescriptor
   private let ssl: OpaquePointer
@@ -55,7 +59,6 @@ public final class TLSStream {
   private var outputStart = 0
   private var writeIsBlocked = false
   private var readWantsWrite = false
-  private let input: UnsafeMutableRawBufferPointer
 
   /// Takes a connected, non-blocking socket over. The handshake begins with `start()`.
   ///
@@ -73,7 +76,6 @@ public final class TLSStream {
     self.socket = socket
     unsafe self.ssl = unsafe ssl
     peerName = host ?? "client"
-    unsafe input = UnsafeMutableRawBufferPointer.allocate(byteCount: 16 * 1024, alignment: 16)
     unsafe SSL_set_fd(ssl, socket.rawValue)
     Self.disableNagle(socket.rawValue)
     switch context.side {
@@ -89,7 +91,6 @@ public final class TLSStream {
 
   deinit {
     unsafe SSL_free(ssl)
-    unsafe input.deallocate()
   }
 
   public var isOpen: Bool { state == .open }
@@ -175,7 +176,7 @@ public final class TLSStream {
       bytesWritten += UInt64(written)
     }
     if outputStart == output.count {
-      output.removeAll(keepingCapacity: output.capacity <= 1 << 20)
+      output.removeAll(keepingCapacity: output.capacity <= Self.capacityKept)
       outputStart = 0
     } else if outputStart > 1 << 18 {
       output.removeFirst(outputStart)
@@ -184,6 +185,12 @@ public final class TLSStream {
   }
 
   private func read() {
+    unsafe withUnsafeTemporaryAllocation(byteCount: Self.recordBytesMax, alignment: 16) { input in
+      unsafe read(into: input)
+    }
+  }
+
+  private func read(into input: UnsafeMutableRawBufferPointer) {
     readWantsWrite = false
     while state == .open {
       ERR_clear_error()

@@ -34,6 +34,7 @@ struct ProviderFactory {
   private let logger: Logger
   private let outbox: PostgresOutbox
   private var tokenSources: [String: SharedTokenSource] = [:]
+  private var tls: TLSContext?
 
   init(caFile: String?, outbox: PostgresOutbox, logger: Logger) {
     self.caFile = caFile
@@ -81,11 +82,19 @@ struct ProviderFactory {
     }
   }
 
+  /// One for all: it holds the system's roots, half a megabyte.
+  private mutating func sharedTLS() throws(TLSError) -> TLSContext {
+    if let tls { return tls }
+    let made = try TLSContext.client(caFile: caFile)
+    tls = made
+    return made
+  }
+
   // MARK: - APNs
 
   private mutating func apns(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> LaneProvider {
     guard let settings = app.apns else { preconditionFailure("\(app.name) has no apns section") }
-    let tls = try TLSContext.client(caFile: caFile)
+    let tls = try sharedTLS()
     let credentials = try credentials(of: app)
     var pool = APNsConfiguration.defaultPool
     pool.connectionsMax = settings.connections
@@ -121,7 +130,7 @@ struct ProviderFactory {
     var pool = FCMConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
-    let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: try TLSContext.client(caFile: caFile))
+    let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: sharedTLS())
     let provider = FCMProvider(
       FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool), tokens: tokens(account),
       loop: loop, logger: logger)
