@@ -39,8 +39,27 @@ class Phases:
         return self.warm + self.before + self.pinned + self.after
 
 
+@dataclasses.dataclass
+class Turn:
+    """One measurement, on a database of its own; `dead` is how many dead rows there were at the end of the pinned time."""
+
+    before: Phase
+    pinned: Phase
+    after: Phase
+    dead: int
+
+
 def run(bench: Bench) -> None:
     phases = Phases(3, 4, 5, 4) if bench.small else Phases(10, 30, 60, 20)
+    turns = []
+    for number in range(bench.runs):
+        turns.append(measure(bench, phases))
+        bench.progress(f"xmin: run {number + 1}: {turns[-1].before.per_second:,.0f}, {turns[-1].pinned.per_second:,.0f} and "
+                       f"{turns[-1].after.per_second:,.0f} deliveries/s before, with and after {turns[-1].dead:,} dead rows")
+    report(bench, turns)
+
+
+def measure(bench: Bench, phases: Phases) -> Turn:
     program = tool(bench, "QueueLoad")
     with bench.database("xmin") as database:
         load = loader(bench, database, phases.total)
@@ -53,7 +72,6 @@ def run(bench: Bench) -> None:
             pin(bench, database, phases.pinned)
             marks.append(mark(database))
             dead = database.number("select n_dead_tup from pg_stat_user_tables where relid = 'push.delivery'::regclass")
-            bench.progress(f"xmin: {dead:,} dead rows in push.delivery when released")
             time.sleep(phases.after)
             marks.append(mark(database))
             for process in (load, drain):
@@ -65,8 +83,7 @@ def run(bench: Bench) -> None:
         if settled != made:
             raise BenchError(f"{settled} deliveries of {made} were settled; {database.owed()} are owed")
         check_history(database, made)
-        before, pinned, after = (Phase(database, *span) for span in itertools.pairwise(marks))
-        report(bench, before, pinned, after, dead)
+        return Turn(*(Phase(database, *span) for span in itertools.pairwise(marks)), dead)
 
 
 def loader(bench: Bench, database: Database, seconds: float) -> Process:
@@ -118,14 +135,17 @@ class Phase:
         self.microseconds = (end[1] - begin[1]) * 1e6 / settled
 
 
-def report(bench: Bench, before: Phase, pinned: Phase, after: Phase, dead: int) -> None:
-    for name, phase in (("before", before), ("pinned", pinned), ("after", after)):
-        bench.result(
-            f"xmin.{name}", phase.per_second, "deliveries/s",
-            note=f"{phase.microseconds:.1f} µs of CPU of Postgres each, enqueueing included")
-    bench.result(
-        "xmin.throughput_ratio", pinned.per_second / before.per_second, "×", target=(">=", 0.9),
-        note=f"pinned for {pinned.seconds:.0f} s, to before; {dead:,} dead rows at the end of it")
-    bench.result(
-        "xmin.last_ratio", pinned.last_per_second / before.per_second, "×",
+def report(bench: Bench, turns: list[Turn]) -> None:
+    for name in ("before", "pinned", "after"):
+        phases = [getattr(turn, name) for turn in turns]
+        cpu = bench.median([phase.microseconds for phase in phases])
+        bench.result_median(
+            f"xmin.{name}", [phase.per_second for phase in phases], "deliveries/s",
+            note=f"{cpu:.1f} µs of CPU of Postgres each, enqueueing included")
+    bench.result_median(
+        "xmin.throughput_ratio", [turn.pinned.per_second / turn.before.per_second for turn in turns], "×",
+        target=(">=", 0.9),
+        note=f"pinned for {turns[0].pinned.seconds:.0f} s, to before; {max(turn.dead for turn in turns):,} dead rows at the end")
+    bench.result_median(
+        "xmin.last_ratio", [turn.pinned.last_per_second / turn.before.per_second for turn in turns], "×",
         note=f"the last {SLICE} s of the pinned time, to before")

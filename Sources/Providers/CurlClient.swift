@@ -1,9 +1,8 @@
 // HTTP/1.1 over libcurl's multi interface, driven by an event loop: for what is batched or rare (Expo, OAuth,
 // webhooks).
 //
-// libcurl owns its sockets. It tells which readiness and which timer it wants, the loop tells it when either is there,
-// and finished transfers are picked up after each step. No callback of libcurl calls back into it: completions run
-// afterwards.
+// Each multi handle, and so each connection, carries a limited number of requests (`CurlConfiguration.requestsBeforeRenewal`):
+// then the next one takes over, and it is closed when what it has under way is done. Completions run outside libcurl.
 
 internal import CCurl
 internal import CShims
@@ -26,49 +25,32 @@ public final class CurlClient {
   private let loop: EventLoop
   private let configuration: CurlConfiguration
   private let roots: CurlRoots
-  private var multi: UnsafeMutableRawPointer?
-  private var watches: [curl_socket_t: EventLoop.Watch] = [:]
-  private var timer: EventLoop.Timer?
-  /// By `CurlTransfer.id`.
-  private var running: [UInt: CurlTransfer] = [:]
+  /// Takes requests; nil when the client is closed.
+  private var current: CurlMulti?
+  /// Those that have had their requests and wait for the last answers.
+  private var retired: [CurlMulti] = []
   private var idle: [CurlTransfer] = []
-  private var requestCount = 0
 
   /// Transfers handed over and not finished.
-  public var runningCount: Int { running.count }
+  public var runningCount: Int { retired.reduce(current?.runningCount ?? 0) { $0 + $1.runningCount } }
 
   public init(loop: EventLoop, configuration: CurlConfiguration) {
     self.loop = loop
     self.configuration = configuration
     roots = CurlRoots.with(file: configuration.caFile)
     precondition(Self.isLibraryReady, "libcurl could not be set up")
-    guard let multi = unsafe curl_multi_init() else { preconditionFailure("libcurl has no memory") }
-    unsafe self.multi = multi
-    let context = unsafe Unmanaged.passUnretained(self).toOpaque()
-    _ = unsafe shim_curl_multi_setopt_long(multi, CURLMOPT_MAX_HOST_CONNECTIONS, configuration.connectionsPerHostMax)
-    _ = unsafe shim_curl_multi_setopt_pointer(multi, CURLMOPT_SOCKETDATA, context)
-    _ = unsafe shim_curl_multi_setopt_pointer(multi, CURLMOPT_TIMERDATA, context)
-    _ = unsafe shim_curl_multi_setopt_socket_callback(multi) { _, socket, what, context, _ in
-      guard let context = unsafe context else { return 0 }
-      unsafe Unmanaged<CurlClient>.fromOpaque(context).takeUnretainedValue().watch(socket, for: what)
-      return 0
-    }
-    _ = unsafe shim_curl_multi_setopt_timer_callback(multi) { _, milliseconds, context in
-      guard let context = unsafe context else { return 0 }
-      unsafe Unmanaged<CurlClient>.fromOpaque(context).takeUnretainedValue().wake(after: milliseconds)
-      return 0
-    }
+    current = makeMulti()
   }
 
   deinit {
-    precondition(unsafe multi == nil, "close() a CurlClient before letting go of it")
+    precondition(current == nil, "close() a CurlClient before letting go of it")
   }
 
   /// Sends a request. `completion` is called exactly once, on the loop, never inside this call.
   public func perform(_ request: CurlRequest, completion: @escaping Completion) {
     loop.checkIsolated()
     let left = min(request.deadline - loop.now, configuration.totalTimeout)
-    guard unsafe multi != nil else { return fail(.closed, completion) }
+    guard current != nil else { return fail(.closed, completion) }
     let connectTimeout = min(configuration.connectTimeout, request.connectDeadline - loop.now)
     guard left > .zero, connectTimeout > .zero else { return fail(.deadlinePassed, completion) }
     guard let scheme = CurlAddress.allowedScheme(of: request.url) else { return fail(.addressNotAllowed, completion) }
@@ -80,10 +62,7 @@ public final class CurlClient {
     }
     transfer.prepare(
       request, scheme: scheme, timeout: left, connectTimeout: connectTimeout, completion: completion)
-    requestCount += 1
-    transfer.isLastOfConnection = requestCount % configuration.requestsBeforeRenewal == 0
-    running[transfer.id] = transfer
-    unsafe curl_multi_add_handle(multi, transfer.handle)  // libcurl sets a timer of 0 and begins when it fires
+    multiForNextRequest()?.start(transfer)
   }
 
   /// Sends a request and waits for its result; for callers that live on the client's loop.
@@ -98,21 +77,15 @@ public final class CurlClient {
   /// Closes every connection. What is under way fails with `closed`.
   public func close() {
     loop.checkIsolated()
-    guard let multi = unsafe multi else { return }
     let now = loop.now
-    for transfer in running.values {
-      unsafe curl_multi_remove_handle(multi, transfer.handle)
+    let multis = retired + (current.map { [$0] } ?? [])
+    (retired, current) = ([], nil)
+    for transfer in multis.flatMap({ $0.close() }) {
       let sentAt = transfer.result(of: CURLE_ABORTED_BY_CALLBACK, now: now).failure?.sentAt
       let completion = transfer.finish()
       loop.atEndOfTurn { completion?(.failure(CurlFailure(.closed, sentAt: sentAt))) }
     }
-    running.removeAll()
     idle.removeAll()
-    unsafe curl_multi_cleanup(multi)
-    unsafe self.multi = nil
-    timer?.cancel()
-    for watch in watches.values { loop.unwatch(watch) }
-    watches.removeAll()
   }
 
   private func fail(_ reason: CurlFailure.Reason, _ completion: @escaping Completion) {
@@ -124,62 +97,36 @@ public final class CurlClient {
     text.utf8.allSatisfy { ($0 >= 0x20 && $0 != 0x7F) || $0 == 0x09 }
   }
 
-  // MARK: - Called by libcurl
+  // MARK: - Multi handles
 
-  private func watch(_ socket: curl_socket_t, for what: Int32) {
-    guard what != CURL_POLL_REMOVE else {
-      if let watch = watches.removeValue(forKey: socket) { loop.unwatch(watch) }
-      return
-    }
-    var interest: EventLoop.Readiness = []
-    if what == CURL_POLL_IN || what == CURL_POLL_INOUT { interest.insert(.readable) }
-    if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { interest.insert(.writable) }
-    if let watch = watches[socket] {
-      loop.update(watch, for: interest)
-    } else {
-      watches[socket] = loop.watch(socket, for: interest) { [unowned self] readiness in
-        var events: Int32 = 0
-        if readiness.contains(.readable) { events |= CURL_CSELECT_IN }
-        if readiness.contains(.writable) { events |= CURL_CSELECT_OUT }
-        if readiness.contains(.hangup) { events |= CURL_CSELECT_ERR }
-        step(socket, events)
-      }
+  private func makeMulti() -> CurlMulti {
+    CurlMulti(connectionsPerHostMax: configuration.connectionsPerHostMax, loop: loop) {
+      [unowned self] (transfer: CurlTransfer, code: CURLcode, multi: CurlMulti) in
+      didFinish(transfer, code, multi)
     }
   }
 
-  private func wake(after milliseconds: Int) {
-    timer?.cancel()
-    timer = nil
-    guard milliseconds >= 0 else { return }
-    timer = loop.schedule(at: loop.now + .milliseconds(Int64(milliseconds))) { [unowned self] in
-      timer = nil
-      step(CURL_SOCKET_TIMEOUT, 0)
-    }
+  private func multiForNextRequest() -> CurlMulti? {
+    guard let multi = current, multi.requestCount >= configuration.requestsBeforeRenewal else { return current }
+    retired.append(multi)
+    closeIfDone(multi)
+    let next = makeMulti()
+    current = next
+    return next
   }
 
-  // MARK: - Driving libcurl
-
-  private func step(_ socket: curl_socket_t, _ events: Int32) {
-    guard let multi = unsafe multi else { return }
-    var stillRunning: Int32 = 0
-    unsafe curl_multi_socket_action(multi, socket, events, &stillRunning)
-    collectFinished()
+  private func didFinish(_ transfer: CurlTransfer, _ code: CURLcode, _ multi: CurlMulti) {
+    let result = transfer.result(of: code, now: loop.now)
+    let completion = transfer.finish()
+    idle.append(transfer)
+    closeIfDone(multi)
+    completion?(result)
   }
 
-  private func collectFinished() {
-    var left: Int32 = 0
-    // A completion may close the client, so the handle is looked up each time.
-    while let multi = unsafe multi, let message = unsafe curl_multi_info_read(multi, &left) {
-      guard unsafe message.pointee.msg == CURLMSG_DONE, let handle = unsafe message.pointee.easy_handle,
-        let transfer = running.removeValue(forKey: UInt(bitPattern: handle))
-      else { continue }
-      let code = unsafe message.pointee.data.result  // the message goes away with the next call
-      unsafe curl_multi_remove_handle(multi, handle)
-      let result = transfer.result(of: code, now: loop.now)
-      let completion = transfer.finish()
-      idle.append(transfer)
-      completion?(result)
-    }
+  private func closeIfDone(_ multi: CurlMulti) {
+    guard multi.runningCount == 0, let index = retired.firstIndex(where: { $0 === multi }) else { return }
+    retired.remove(at: index)
+    _ = multi.close()
   }
 
   /// libcurl is set up once, before the first handle. Writing to a connection whose peer has gone must be an error

@@ -115,10 +115,10 @@ public struct CurlConfiguration: Sendable {
   /// From handing a request over to its answer.
   public var totalTimeout = Nanoseconds.seconds(15)
   public var responseSizeMax = 1 << 20
-  /// After so many requests the connection of the last one takes no more. libcurl 7.88 resets every HTTP/2 stream once
-  /// its answer is whole, and servers that defend themselves against rapid resets (CVE-2023-44487) hang up on a client
-  /// after a thousand of them, with requests in flight.
-  public var requestsBeforeRenewal = 200
+  /// After so many requests the connections they went over take no more. libcurl 7.88 resets every HTTP/2 stream once its
+  /// answer is whole, and servers that defend themselves against rapid resets (CVE-2023-44487) hang up on a client after
+  /// a thousand of them, with requests in flight.
+  public var requestsBeforeRenewal = 500
 
   public init(caFile: String? = nil) {
     self.caFile = caFile

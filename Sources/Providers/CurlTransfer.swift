@@ -55,11 +55,6 @@ final class CurlTransfer {
     unsafe curl_slist_free_all(requestHeaders)
   }
 
-  /// Whether the connection takes no more requests once this one is under way; those it has are answered.
-  var isLastOfConnection = false {
-    didSet { set(CURLOPT_FORBID_REUSE, isLastOfConnection ? 1 : 0) }
-  }
-
   /// Makes the handle carry `request`.
   func prepare(
     _ request: CurlRequest, scheme: CurlAddress.Scheme, timeout: Nanoseconds, connectTimeout: Nanoseconds,

@@ -21,7 +21,7 @@ public struct ClaimFloor: Sendable {
   /// that comes by leaves fewer.
   private static let deadMax = (base: 20_000, row: 4)
   /// While there are more, sweeps take at most one part in so many of the time.
-  private static let sweepShare: Int64 = 10
+  private static let sweepShare: Int64 = 20
 
   /// A lane's rings, or its background.
   private struct Range: Hashable {

@@ -84,6 +84,29 @@ private struct Echo: Decodable {
     caller.loop.stop()
   }
 
+  @Test func noConnectionTakesMoreRequestsThanAllowedHoweverManyOverlap() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note("\(exchange.connection.number)")
+      exchange.respond(200, body: "{}")
+    }
+    var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
+    configuration.requestsBeforeRenewal = 10
+    let caller = Caller(configuration)
+    let url = "https://localhost:\(server.port)/"
+    try await withThrowingTaskGroup(of: UInt16.self) { group in
+      for number in 0..<300 {
+        if number >= 6 { #expect(try await group.next() == 200) }
+        group.addTask { try await caller.send(CurlRequest(url: url, body: Array("{}".utf8))).get().status }
+      }
+      for try await status in group { #expect(status == 200) }
+    }
+    let counts = await server.perform { Array($0.notes.values) }
+    #expect(counts.reduce(0, +) == 300)
+    #expect(counts.allSatisfy { $0 <= 10 })
+    await caller.close()
+    caller.loop.stop()
+  }
+
   @Test func aRequestArrivesAsItWasWritten() async throws {
     let server = try CurlTestServer.shared.get()
     try await Self.with(server) { caller, loop in

@@ -325,16 +325,16 @@ struct ClaimFloorTests {
     #expect(claim(&floor, [], at: at(3141)) == .min)
   }
 
-  @Test("where many are dead, claims start just below the newest deadline claimed; sweeps are a tenth of the time")
+  @Test("where many are dead, claims start just below the newest deadline claimed; sweeps are a twentieth of the time")
   func dear() {
     var floor = ClaimFloor()
     #expect(claim(&floor, [5_000_000, 4_000_000], dead: 100_000, cost: .milliseconds(30), at: at(0)) == .min)
     #expect(claim(&floor, [6_000_000], at: at(31)) == 4_950_000)
-    #expect(claim(&floor, [], at: at(329)) == 5_950_000)
-    #expect(claim(&floor, [], dead: 100_000, cost: .milliseconds(30), at: at(330)) == .min)
-    #expect(claim(&floor, [], at: at(361)) == 5_950_000)
-    #expect(claim(&floor, [], cost: .milliseconds(1), at: at(660)) == .min)
-    #expect(claim(&floor, [], at: at(662)) == .min)
+    #expect(claim(&floor, [], at: at(629)) == 5_950_000)
+    #expect(claim(&floor, [], dead: 100_000, cost: .milliseconds(30), at: at(630)) == .min)
+    #expect(claim(&floor, [], at: at(661)) == 5_950_000)
+    #expect(claim(&floor, [], cost: .milliseconds(1), at: at(1260)) == .min)
+    #expect(claim(&floor, [], at: at(1262)) == .min)
   }
 
   @Test("after a dear sweep the next claim goes on where it ended, so that short rings are found one after the other")
@@ -342,9 +342,9 @@ struct ClaimFloorTests {
     var floor = ClaimFloor()
     #expect(claim(&floor, [600_000_000], dead: 99_999, cost: .milliseconds(30), at: at(0)) == .min)
     #expect(claim(&floor, [601_000_000], at: at(31)) == 599_950_000)
-    #expect(claim(&floor, [60_000_000], dead: 99_999, cost: .milliseconds(30), at: at(330)) == .min)
-    #expect(claim(&floor, [61_000_000], at: at(361)) == 59_950_000)
-    #expect(claim(&floor, [], at: at(370)) == 60_950_000)
+    #expect(claim(&floor, [60_000_000], dead: 99_999, cost: .milliseconds(30), at: at(630)) == .min)
+    #expect(claim(&floor, [61_000_000], at: at(661)) == 59_950_000)
+    #expect(claim(&floor, [], at: at(670)) == 60_950_000)
   }
 
   @Test("whether a claim steps over much is asked of the first sweep, and of those after a slow one")
@@ -361,7 +361,7 @@ struct ClaimFloorTests {
     #expect(!looks(.milliseconds(9), walked: 0, at: at(4)))
     #expect(looks(.milliseconds(9), walked: 99_999, at: at(14)))
     #expect(!looks(.milliseconds(9), walked: 0, at: at(24)))  // no sweep
-    #expect(looks(.milliseconds(1), walked: 99_999, at: at(200)))
+    #expect(looks(.milliseconds(1), walked: 99_999, at: at(220)))
     // As long as there are many, every sweep, and it stays so where nobody answers.
     #expect(looks(.milliseconds(1), walked: nil, at: at(300)))
     #expect(looks(.milliseconds(1), walked: 0, at: at(400)))

@@ -1,0 +1,130 @@
+// One multi handle of libcurl: a set of connections, and the transfers that run over them.
+//
+// libcurl owns its sockets. It tells which readiness and which timer it wants, the loop tells it when either is there,
+// and finished transfers are picked up after each step. No callback of libcurl calls back into it.
+
+internal import CCurl
+internal import CShims
+internal import Runtime
+
+/// A multi handle driven by an event loop. `close()` it before letting go of it.
+@safe
+final class CurlMulti {
+  /// A transfer has ended; it may be used for another request. Called outside libcurl, which may be called.
+  private let didFinish: (CurlTransfer, CURLcode, CurlMulti) -> Void
+  private let loop: EventLoop
+  private var handle: UnsafeMutableRawPointer?
+  private var watches: [curl_socket_t: EventLoop.Watch] = [:]
+  private var timer: EventLoop.Timer?
+  /// By `CurlTransfer.id`.
+  private var running: [UInt: CurlTransfer] = [:]
+  /// How many transfers were begun.
+  private(set) var requestCount = 0
+
+  init(
+    connectionsPerHostMax: Int, loop: EventLoop, didFinish: @escaping (CurlTransfer, CURLcode, CurlMulti) -> Void
+  ) {
+    self.loop = loop
+    self.didFinish = didFinish
+    guard let handle = unsafe curl_multi_init() else { preconditionFailure("libcurl has no memory") }
+    unsafe self.handle = handle
+    let context = unsafe Unmanaged.passUnretained(self).toOpaque()
+    _ = unsafe shim_curl_multi_setopt_long(handle, CURLMOPT_MAX_HOST_CONNECTIONS, connectionsPerHostMax)
+    _ = unsafe shim_curl_multi_setopt_pointer(handle, CURLMOPT_SOCKETDATA, context)
+    _ = unsafe shim_curl_multi_setopt_pointer(handle, CURLMOPT_TIMERDATA, context)
+    _ = unsafe shim_curl_multi_setopt_socket_callback(handle) { _, socket, what, context, _ in
+      guard let context = unsafe context else { return 0 }
+      unsafe Unmanaged<CurlMulti>.fromOpaque(context).takeUnretainedValue().watch(socket, for: what)
+      return 0
+    }
+    _ = unsafe shim_curl_multi_setopt_timer_callback(handle) { _, milliseconds, context in
+      guard let context = unsafe context else { return 0 }
+      unsafe Unmanaged<CurlMulti>.fromOpaque(context).takeUnretainedValue().wake(after: milliseconds)
+      return 0
+    }
+  }
+
+  deinit {
+    precondition(unsafe handle == nil, "close() a CurlMulti before letting go of it")
+  }
+
+  /// Transfers that have not finished.
+  var runningCount: Int { running.count }
+
+  /// Begins a transfer, at the earliest in the loop's next turn.
+  func start(_ transfer: CurlTransfer) {
+    guard let handle = unsafe handle else { preconditionFailure("a transfer for a multi handle that is closed") }
+    requestCount += 1
+    running[transfer.id] = transfer
+    unsafe curl_multi_add_handle(handle, transfer.handle)  // libcurl sets a timer of 0 and begins when it fires
+  }
+
+  /// Closes every connection. Returns what was under way, taken off the handle.
+  func close() -> [CurlTransfer] {
+    guard let handle = unsafe handle else { return [] }
+    let transfers = Array(running.values)
+    for transfer in transfers { unsafe curl_multi_remove_handle(handle, transfer.handle) }
+    running.removeAll()
+    unsafe curl_multi_cleanup(handle)
+    unsafe self.handle = nil
+    timer?.cancel()
+    for watch in watches.values { loop.unwatch(watch) }
+    watches.removeAll()
+    return transfers
+  }
+
+  // MARK: - Called by libcurl
+
+  private func watch(_ socket: curl_socket_t, for what: Int32) {
+    guard what != CURL_POLL_REMOVE else {
+      if let watch = watches.removeValue(forKey: socket) { loop.unwatch(watch) }
+      return
+    }
+    var interest: EventLoop.Readiness = []
+    if what == CURL_POLL_IN || what == CURL_POLL_INOUT { interest.insert(.readable) }
+    if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { interest.insert(.writable) }
+    if let watch = watches[socket] {
+      loop.update(watch, for: interest)
+    } else {
+      watches[socket] = loop.watch(socket, for: interest) { [unowned self] readiness in
+        var events: Int32 = 0
+        if readiness.contains(.readable) { events |= CURL_CSELECT_IN }
+        if readiness.contains(.writable) { events |= CURL_CSELECT_OUT }
+        if readiness.contains(.hangup) { events |= CURL_CSELECT_ERR }
+        step(socket, events)
+      }
+    }
+  }
+
+  private func wake(after milliseconds: Int) {
+    timer?.cancel()
+    timer = nil
+    guard milliseconds >= 0 else { return }
+    timer = loop.schedule(at: loop.now + .milliseconds(Int64(milliseconds))) { [unowned self] in
+      timer = nil
+      step(CURL_SOCKET_TIMEOUT, 0)
+    }
+  }
+
+  // MARK: - Driving libcurl
+
+  private func step(_ socket: curl_socket_t, _ events: Int32) {
+    guard let handle = unsafe handle else { return }
+    var stillRunning: Int32 = 0
+    unsafe curl_multi_socket_action(handle, socket, events, &stillRunning)
+    collectFinished()
+  }
+
+  private func collectFinished() {
+    var left: Int32 = 0
+    // Whoever hears of the end may close this, so the handle is looked up each time.
+    while let handle = unsafe handle, let message = unsafe curl_multi_info_read(handle, &left) {
+      guard unsafe message.pointee.msg == CURLMSG_DONE, let easy = unsafe message.pointee.easy_handle,
+        let transfer = running.removeValue(forKey: UInt(bitPattern: easy))
+      else { continue }
+      let code = unsafe message.pointee.data.result  // the message goes away with the next call
+      unsafe curl_multi_remove_handle(handle, easy)
+      didFinish(transfer, code, self)
+    }
+  }
+}
