@@ -140,9 +140,9 @@ for began, work in did.items():
     for name, plans in work.items():
         check(f"{name} {when} shows its plans", bool(plans), True)
         check(f"{name} {when} reads no table and no index as a whole", sorted({f for p in plans for f in faults(p)}), [])
-    claim = "\n".join(p for p in work["claim"] if "with pick" in p)
-    check(f"claim {when} walks the partial index", len(re.findall(r"Index Scan using delivery_ready on delivery", claim)), 3)
-    check(f"claim {when} has the deadline in its condition", len(re.findall(r"Index Cond: \(\(lane = .*\) AND \(deadline_at >=? ", claim)), 3)
+    claim = "\n".join(work["claim"])  # one look for rings, one for the background
+    check(f"claim {when} walks the partial index", len(re.findall(r"Index Scan using delivery_ready on delivery", claim)), 2)
+    check(f"claim {when} has the deadline in its condition", len(re.findall(r"Index Cond: \(\(lane = .*\) AND \(deadline_at >=? ", claim)), 2)
 
 
 def shape(plans):
