@@ -83,8 +83,11 @@ final class SimulatorConnection: TLSStreamDelegate {
   func streamDidProgress(_ stream: TLSStream) {
     session.takeRequests(into: &requests)
     var hasAnswered = false
-    for request in requests {
-      answer(request.stream, request.message)
+    for index in requests.indices {
+      var message = HTTP2Message()
+      swap(&message, &requests[index].message)  // nobody else's, so that its memory is used again
+      answer(requests[index].stream, message)
+      session.recycle(message)
       hasAnswered = true
       if stream.isClosed { break }
     }

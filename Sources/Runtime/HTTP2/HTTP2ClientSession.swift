@@ -107,11 +107,6 @@ public struct HTTP2ClientSession: ~Copyable {
 
   // MARK: - Output
 
-  /// Whether there is something to be sent.
-  public var hasOutput: Bool { !output.isEmpty }
-  /// How many bytes are to be sent.
-  public var outputCount: Int { output.count }
-
   /// Moves what is to be sent behind what `destination` holds.
   public mutating func takeOutput(into destination: inout [UInt8]) {
     outputTaken += UInt64(output.count)

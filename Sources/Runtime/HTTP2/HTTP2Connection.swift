@@ -70,8 +70,6 @@ public final class HTTP2Connection {
 
   /// Whether requests are taken.
   public var isReady: Bool { state == .ready }
-  /// Requests whose streams are open.
-  public var streamsOpen: Int { exchanges.count }
 
   // MARK: - API
 

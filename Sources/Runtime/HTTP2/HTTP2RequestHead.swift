@@ -95,13 +95,11 @@ public struct HTTP2RequestHead: Sendable {
   /// Begins a literal; returns where its value has to end.
   @usableFromInline
   mutating func begin(_ name: HTTP2FieldName, _ count: Int) -> Int {
+    precondition(!name.isPseudo || literals.count == sharedPlace, "a pseudo-header field behind another field")
     literals.append(contentsOf: name.literal)
     literals.appendHPACK(count, prefixBits: 7)
     let end = literals.count + count
-    if name.isPseudo {
-      precondition(sharedPlace == 0 || literals.count > sharedPlace)
-      sharedPlace = end
-    }
+    if name.isPseudo { sharedPlace = end }
     return end
   }
 }

@@ -65,7 +65,7 @@ public final class HTTP2ServerSession {
     unsafe nghttp2_session_del(handle)
   }
 
-  // MARK: - Bytes and events
+  // MARK: - Bytes and requests
 
   /// Takes bytes from the peer in.
   ///
@@ -89,9 +89,6 @@ public final class HTTP2ServerSession {
     }
   }
 
-  /// Whether `send` would give bytes.
-  public var hasOutput: Bool { unsafe nghttp2_session_want_write(handle) != 0 }
-
   /// Whether the session is over: nothing to read and nothing to send any more.
   public var isFinished: Bool {
     unsafe nghttp2_session_want_write(handle) == 0 && nghttp2_session_want_read(handle) == 0
@@ -103,7 +100,7 @@ public final class HTTP2ServerSession {
     swap(&batch, &requests)
   }
 
-  /// Takes the memory of a message back that came in an event and has been read.
+  /// Takes the memory of a message back that came in a request and has been read.
   public func recycle(_ message: consuming HTTP2Message) {
     guard spareMessages.count < Self.sparesMax else { return }
     message.removeAll()
@@ -140,12 +137,6 @@ public final class HTTP2ServerSession {
   /// Queues RST_STREAM.
   public func reset(_ stream: Int32, _ code: HTTP2ErrorCode) {
     unsafe nghttp2_submit_rst_stream(handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, code.rawValue)
-  }
-
-  /// Queues PING; the answer is the event `pong` with the same number.
-  public func ping(_ number: UInt64) {
-    let payload = unsafe withUnsafeBytes(of: number) { unsafe [UInt8]($0) }
-    unsafe nghttp2_submit_ping(handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), payload)
   }
 
   /// Queues GOAWAY: the peer may finish streams up to `lastStream` (by default the last one received) and open no more.

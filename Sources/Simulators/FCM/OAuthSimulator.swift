@@ -46,12 +46,6 @@ public struct OAuthSimulator: Sendable {
     return now < expiry
   }
 
-  /// Makes every token issued so far invalid, as when an account's key is withdrawn.
-  mutating func revokeAll() {
-    expiries.removeAll()
-    latest = nil
-  }
-
   /// What is wrong with a token request.
   struct Refusal: Error {
     let error: String
