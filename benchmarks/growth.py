@@ -1,23 +1,24 @@
 """Whether throughput depends on what has been (20 million rows of history), or on how many there are (10 and 200 apps).
 
-The rivals take turns, in the same cluster, with gateways of their own. Connections are open before the clock starts:
-200 apps have thousands, and a gateway that runs has opened them once. Then, of the one app and of one among many, what
-a call waits on an idle system.
+The rivals take turns, in the same cluster, with gateways of their own that stay: a host that is fast in one minute and slow in
+the next is so for all of them, and the median of the turns' ratios counts. Connections are open before the clock starts: 200 apps
+have thousands, and a gateway that runs has opened them once. Then, of the one app and of one among many, what a call waits on an
+idle system.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 
 from benchmarks.drain import Drain, drain
-from benchmarks.harness import ROOT, Bench, BenchError, Database, write_calls
+from benchmarks.harness import ROOT, Bench, BenchError, Database, Gateway, Simulators, write_calls
 from benchmarks.loadtest import load_test
 
 HISTORY_ROWS, SMALL_HISTORY_ROWS = 20_000_000, 200_000
 CALLS, SMALL_CALLS = 33_334, 2_000
+TURNS, SMALL_TURNS = 9, 1
 WARM_DRAINS = 2
 """As large as what is measured: a pool opens a connection more each time three quarters of its streams are in use."""
 WARM_CALLS_AN_APP = 10
@@ -80,10 +81,21 @@ def fill(bench: Bench, database: Database) -> int:
 def compare(bench: Bench, calls: int, small: Rival, others: Sequence[Rival]) -> None:
     """Measures them in turn; each one's throughput as a part of the small case's, turn by turn."""
     rivals = [small, *others]
-    for turn in range(bench.runs):
-        # The order turns round, so that nobody always comes first.
-        for rival in rivals if turn % 2 == 0 else reversed(rivals):
-            rival.drains.append(measure(bench, rival, calls, turn))
+    turns = SMALL_TURNS if bench.small else TURNS
+    drained = 0
+    with bench.simulators(log=False) as simulators:
+        with contextlib.ExitStack() as stack:
+            gateways = [stack.enter_context(bench.gateway(rival.database, simulators, apps=rival.apps)) for rival in rivals]
+            served = list(zip(rivals, gateways, strict=True))
+            for turn in range(-WARM_DRAINS, turns):
+                # The order turns round, so that nobody always comes first.
+                for rival, gateway in served if turn % 2 == 0 else reversed(served):
+                    result = measure(bench, rival, gateway, simulators, calls, turn)
+                    drained += result.deliveries
+                    if turn >= 0:
+                        rival.drains.append(result)
+        if (accepted := simulators.accepted()) != drained:
+            raise BenchError(f"the simulators accepted {accepted} pushes of {drained}")
     bench.result_median(f"growth.{small.name}", small.rates(), "deliveries/s")
     for rival in others:
         bench.result_median(f"growth.{rival.name}", rival.rates(), "deliveries/s")
@@ -91,22 +103,16 @@ def compare(bench: Bench, calls: int, small: Rival, others: Sequence[Rival]) -> 
         bench.result_median(f"growth.{rival.name}: to {small.name}", ratios, "×", target=(">=", 0.95))
 
 
-def measure(bench: Bench, rival: Rival, calls: int, turn: int) -> Drain:
-    """One drain with a gateway of its own."""
+def measure(
+    bench: Bench, rival: Rival, gateway: Gateway, simulators: Simulators, calls: int, turn: int
+) -> Drain:
+    """One drain; turns below 0 warm up."""
     path = bench.directory / "growth.tsv"
-    with bench.simulators(log=False) as simulators:
-        with bench.gateway(rival.database, simulators, apps=rival.apps) as gateway:
-            warmed = 0
-            for warming in range(WARM_DRAINS):
-                warm_deliveries = write_calls(path, calls, apps=rival.apps, prefix=f"warm-{turn}-{warming}")
-                drain(rival.database, gateway, simulators, path, warm_deliveries)
-                warmed += warm_deliveries
-            deliveries = write_calls(path, calls, apps=rival.apps, prefix=f"turn-{turn}")
-            rival.database.sql("checkpoint")
-            result = drain(rival.database, gateway, simulators, path, deliveries)
-        if (accepted := simulators.accepted()) != warmed + deliveries:
-            raise BenchError(f"the simulators accepted {accepted} pushes of {warmed + deliveries}")
-    bench.progress(f"growth: run {turn + 1}, {rival.name}: {result.text()}")
+    deliveries = write_calls(path, calls, apps=rival.apps, prefix=f"turn-{turn}")
+    rival.database.sql("checkpoint")
+    result = drain(rival.database, gateway, simulators, path, deliveries)
+    what = f"run {turn + 1}" if turn >= 0 else "warming"
+    bench.progress(f"growth: {what}, {rival.name}: {result.text()}")
     return result
 
 

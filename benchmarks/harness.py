@@ -190,13 +190,14 @@ class Gateway(Process):
         self, bench: Bench, database: Database, simulators: Simulators, env: Mapping[str, str], apps: Sequence[str],
         rates_raised: bool,
     ) -> None:
-        config = bench.directory / "gateway.yaml"
+        name = f"gateway-{database.name}"
+        config = bench.directory / f"{name}.yaml"
         config.write_text(configuration(simulators.config.read_text(), apps, rates_raised))
         port = free_port()
         self.http = f"http://127.0.0.1:{port}"
         """Where /metrics and the health checks are."""
         newest = database.number("select coalesce(max(id), 0) from push.gateways")
-        super().__init__("gateway", [bench.gateway_binary, "serve", "--config", config], bench.directory, env={
+        super().__init__(name, [bench.gateway_binary, "serve", "--config", config], bench.directory, env={
             "DATABASE_URL": database.url, "PUSH_GATEWAY_HTTP_LISTEN": f"127.0.0.1:{port}",
             "PUSH_GATEWAY_LOG_LEVEL": "warning", "PUSH_GATEWAY_SHUTDOWN_DRAIN_SECONDS": "2", **env})
         with _stopped_if_it_fails(self):

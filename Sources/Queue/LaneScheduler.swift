@@ -13,8 +13,8 @@ public struct LaneScheduler: Sendable {
     /// Rows of one lane in one claim: those that have more share what all together may bring. Fewer are not worth a write to
     /// the provider.
     public var claimPerLane: ClosedRange<Int> = 200...500
-    /// Most rows of all lanes in one claim.
-    public var claimInAll: Int = 1000
+    /// Rows of all lanes in one claim: more than the least only where so many lanes have more that their shares ask for it.
+    public var claimInAll: ClosedRange<Int> = 1000...2000
     /// Rows a second whose deadline is more than ten minutes away, as no ring's is: a flood of notifications shares the
     /// processor with calls that ring now, and leaves it to them.
     public var backgroundPerSecond: Int = 5_000
@@ -162,7 +162,7 @@ public struct LaneScheduler: Sendable {
 
   /// What may be claimed now, for the lanes with room worth a claim, the one whose turn it is first.
   public mutating func allowances(_ now: Instant) -> [LaneAllowance] {
-    let share = limits.claimInAll / max(1, busyCount)
+    let share = claimInAll / max(1, busyCount)
     let most = min(max(limits.claimPerLane.lowerBound, share), limits.claimPerLane.upperBound)
     var allowances: [LaneAllowance] = []
     allowances.reserveCapacity(lanes.count)
@@ -177,11 +177,15 @@ public struct LaneScheduler: Sendable {
     return allowances
   }
 
+  private var claimInAll: Int {
+    min(max(limits.claimInAll.lowerBound, busyCount * limits.claimPerLane.lowerBound), limits.claimInAll.upperBound)
+  }
+
   /// How much the claim with these allowances may bring.
   public mutating func claimLimits(_ now: Instant) -> ClaimLimits {
     let most = min(background.available(now), limits.backgroundInClaim.upperBound)
     return ClaimLimits(
-      inAll: Int32(limits.claimInAll), background: most < limits.backgroundInClaim.lowerBound ? 0 : Int32(most))
+      inAll: Int32(claimInAll), background: most < limits.backgroundInClaim.lowerBound ? 0 : Int32(most))
   }
 
   /// The claim with the last allowances is over: whoever came last in it has had its turn.
@@ -194,7 +198,7 @@ public struct LaneScheduler: Sendable {
     let last = order.lastIndex { backgroundCount > 0 ? lanes[$0].background > 0 : lanes[$0].claimed > 0 }
     if let last { first = (order[last] + 1) % lanes.count }
     // A full claim looked no further than its last lane, which may have more.
-    let isFull = count >= limits.claimInAll
+    let isFull = count >= claimInAll
     for (position, index) in order.enumerated() {
       if lanes[index].asked > 0, !isFull || position <= last ?? 0 {
         lanes[index].hasMore = lanes[index].claimed >= lanes[index].asked || isFull && position == last

@@ -87,7 +87,7 @@ struct LaneSchedulerTests {
     // Lanes up to `count` have as many rows as anybody asks for.
     func claim(from count: Int16) -> Int32 {
       let allowances = scheduler.allowances(at(0))
-      var left: Int32 = 1000
+      var left = scheduler.claimLimits(at(0)).inAll
       for allowance in allowances where allowance.lane <= count && left > 0 {
         let claimed = min(left, allowance.limit)
         scheduler.didClaim(Int(claimed), of: allowance.lane)
@@ -102,6 +102,32 @@ struct LaneSchedulerTests {
     #expect((0..<6).map { _ in claim(from: 3) }.suffix(3) == [333, 333, 333])
     #expect((0..<6).map { _ in claim(from: 8) }.suffix(3) == [200, 200, 200])
     #expect((0..<6).map { _ in claim(from: 1) }.last == 500)
+  }
+
+  @Test("where many lanes have more, a claim brings more")
+  func manyLanes() {
+    var scheduler = LaneScheduler()
+    for lane in 1...30 {
+      scheduler.add(lane: Int16(lane), window: 10_000)
+      scheduler.setCapacity(5_000, of: Int16(lane))
+    }
+    // The first `count` lanes have as many rows as anybody asks for.
+    func claim(from count: Int16) -> Int32 {
+      let limits = scheduler.claimLimits(at(0))
+      var left = limits.inAll
+      for allowance in scheduler.allowances(at(0)) where allowance.lane <= count && left > 0 {
+        let claimed = min(left, allowance.limit)
+        scheduler.didClaim(Int(claimed), of: allowance.lane)
+        for _ in 0..<claimed { scheduler.didFinish(allowance.lane) }
+        left -= claimed
+      }
+      scheduler.didFinishClaim()
+      return limits.inAll
+    }
+    #expect((0..<8).map { _ in claim(from: 3) }.suffix(3) == [1000, 1000, 1000])
+    #expect((0..<8).map { _ in claim(from: 7) }.last == 1400)
+    #expect((0..<8).map { _ in claim(from: 30) }.suffix(3) == [2000, 2000, 2000])
+    #expect((0..<8).map { _ in claim(from: 1) }.last == 1000)
   }
 
   @Test("what has more than ten minutes leaves at its own rate, in portions that are worth a claim and delay no ring")
