@@ -77,57 +77,49 @@ struct LaneSchedulerTests {
     #expect(turns == [1, 2, 3, 1])
   }
 
+  /// So many lanes with room for all that anybody asks.
+  private func roomyLanes(_ count: Int16) -> LaneScheduler {
+    var scheduler = LaneScheduler()
+    for lane in 1...count {
+      scheduler.add(lane: lane, window: 10_000)
+      scheduler.setCapacity(5_000, of: lane)
+    }
+    return scheduler
+  }
+
+  /// A claim from an outbox in which the first `count` lanes have as many rows as anybody asks for: what it asked for, of a
+  /// lane and in all.
+  private func claim(_ scheduler: inout LaneScheduler, from count: Int16) -> (ofLane: Int32, inAll: Int32) {
+    let allowances = scheduler.allowances(at(0))
+    let inAll = scheduler.claimLimits(at(0)).inAll
+    var left = inAll
+    for allowance in allowances where allowance.lane <= count && left > 0 {
+      let claimed = min(left, allowance.limit)
+      scheduler.didClaim(Int(claimed), of: allowance.lane)
+      for _ in 0..<claimed { scheduler.didFinish(allowance.lane) }
+      left -= claimed
+    }
+    scheduler.didFinishClaim()
+    #expect(Set(allowances.map(\.limit)).count == 1)
+    return (allowances[0].limit, inAll)
+  }
+
   @Test("lanes that have more share what a claim may bring, in portions worth a write")
   func share() {
-    var scheduler = LaneScheduler()
-    for lane in 1...8 {
-      scheduler.add(lane: Int16(lane), window: 10_000)
-      scheduler.setCapacity(5_000, of: Int16(lane))
-    }
-    // Lanes up to `count` have as many rows as anybody asks for.
-    func claim(from count: Int16) -> Int32 {
-      let allowances = scheduler.allowances(at(0))
-      var left = scheduler.claimLimits(at(0)).inAll
-      for allowance in allowances where allowance.lane <= count && left > 0 {
-        let claimed = min(left, allowance.limit)
-        scheduler.didClaim(Int(claimed), of: allowance.lane)
-        for _ in 0..<claimed { scheduler.didFinish(allowance.lane) }
-        left -= claimed
-      }
-      scheduler.didFinishClaim()
-      #expect(Set(allowances.map(\.limit)).count == 1)
-      return allowances[0].limit
-    }
-    #expect((0..<3).map { _ in claim(from: 1) } == [500, 500, 500])
-    #expect((0..<6).map { _ in claim(from: 3) }.suffix(3) == [333, 333, 333])
-    #expect((0..<6).map { _ in claim(from: 8) }.suffix(3) == [200, 200, 200])
-    #expect((0..<6).map { _ in claim(from: 1) }.last == 500)
+    var scheduler = roomyLanes(8)
+    #expect((0..<3).map { _ in claim(&scheduler, from: 1).ofLane } == [500, 500, 500])
+    #expect((0..<6).map { _ in claim(&scheduler, from: 3).ofLane }.suffix(3) == [333, 333, 333])
+    #expect((0..<6).map { _ in claim(&scheduler, from: 8).ofLane }.suffix(3) == [200, 200, 200])
+    #expect((0..<6).map { _ in claim(&scheduler, from: 1).ofLane }.last == 500)
   }
 
   @Test("where many lanes have more, a claim brings more")
   func manyLanes() {
-    var scheduler = LaneScheduler()
-    for lane in 1...30 {
-      scheduler.add(lane: Int16(lane), window: 10_000)
-      scheduler.setCapacity(5_000, of: Int16(lane))
-    }
-    // The first `count` lanes have as many rows as anybody asks for.
-    func claim(from count: Int16) -> Int32 {
-      let limits = scheduler.claimLimits(at(0))
-      var left = limits.inAll
-      for allowance in scheduler.allowances(at(0)) where allowance.lane <= count && left > 0 {
-        let claimed = min(left, allowance.limit)
-        scheduler.didClaim(Int(claimed), of: allowance.lane)
-        for _ in 0..<claimed { scheduler.didFinish(allowance.lane) }
-        left -= claimed
-      }
-      scheduler.didFinishClaim()
-      return limits.inAll
-    }
-    #expect((0..<8).map { _ in claim(from: 3) }.suffix(3) == [1000, 1000, 1000])
-    #expect((0..<8).map { _ in claim(from: 7) }.last == 1400)
-    #expect((0..<8).map { _ in claim(from: 30) }.suffix(3) == [2000, 2000, 2000])
-    #expect((0..<8).map { _ in claim(from: 1) }.last == 1000)
+    var scheduler = roomyLanes(30)
+    #expect((0..<8).map { _ in claim(&scheduler, from: 3).inAll }.suffix(3) == [1000, 1000, 1000])
+    #expect((0..<8).map { _ in claim(&scheduler, from: 7).inAll }.last == 1400)
+    #expect((0..<8).map { _ in claim(&scheduler, from: 30).inAll }.suffix(3) == [2000, 2000, 2000])
+    #expect((0..<8).map { _ in claim(&scheduler, from: 1).inAll }.last == 1000)
   }
 
   @Test("what has more than ten minutes leaves at its own rate, in portions that are worth a claim and delay no ring")
