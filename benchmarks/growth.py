@@ -1,9 +1,9 @@
 """Whether throughput depends on what has been (20 million rows of history), or on how many there are (10 and 200 apps).
 
-The rivals take turns, in the same cluster, with gateways of their own that stay: a host that is fast in one minute and slow in
-the next is so for all of them, and the median of the turns' ratios counts. Connections are open before the clock starts: 200 apps
-have thousands, and a gateway that runs has opened them once. Then, of the one app and of one among many, what a call waits on an
-idle system.
+The rivals take turns, in the same cluster, with gateways of their own that stay: a host that is fast in one minute and
+slow in the next is so for all of them, and the median of the turns' ratios counts. Connections are open before the
+clock starts: 200 apps have thousands, and a gateway that runs has opened them once. Then, of the one app and of one
+among many, what a call waits on an idle system.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def compare(bench: Bench, calls: int, small: Rival, others: Sequence[Rival]) -> 
     drained = 0
     with bench.simulators(log=False) as simulators:
         with contextlib.ExitStack() as stack:
-            gateways = [stack.enter_context(bench.gateway(rival.database, simulators, apps=rival.apps)) for rival in rivals]
-            served = list(zip(rivals, gateways, strict=True))
+            served = [(rival, stack.enter_context(bench.gateway(rival.database, simulators, apps=rival.apps)))
+                      for rival in rivals]
             for turn in range(-WARM_DRAINS, turns):
                 # The order turns round, so that nobody always comes first.
                 for rival, gateway in served if turn % 2 == 0 else reversed(served):
