@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak lint format migrations clean
+.PHONY: help setup build release test test-swift test-sql sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format migrations schema clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,12 @@ test-swift: setup ## the Swift tests alone: make test-swift FILTER=JSON
 test-sql: setup ## the schema, backends (psql, psycopg, pgbouncer), and what the pages show
 	@scripts/test.sh --sql
 
+sim: setup ## replicas that freeze, a Postgres that crashes: make sim SEEDS=5000, or SEED=17 for one and its story
+	@scripts/sim.sh $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),500) $(if $(FIRST),--first $(FIRST)))
+
+sim-mutants: setup ## which seed of the simulation finds out which broken rule: about ten minutes
+	@scripts/sim-mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(MUTANTS)
+
 test-api: setup ## the HTTP API against schemathesis, then against attackers: three minutes
 	@scripts/test-api.sh
 
@@ -39,7 +45,7 @@ demo: setup ## ring three simulated phones and print the timeline
 
 bench: release ## every benchmark, into docs/performance.md; ONLY="pipeline latency" for some, SMALL=1 for a look
 	$(SWIFT) build -c release --package-path benchmarks --static-swift-stdlib
-	@benchmarks/bench $(if $(SMALL),--small,--update-docs) $(ONLY)
+	@SWIFT="$(SWIFT)" benchmarks/bench $(if $(SMALL),--small,--update-docs) $(ONLY)
 
 bench-ops: setup ## every ops view over 20 million rows of history: about eight minutes
 	@scripts/bench-ops.sh
@@ -47,8 +53,11 @@ bench-ops: setup ## every ops view over 20 million rows of history: about eight 
 bench-scrape: release ## what a scrape costs while 100,000 deliveries are owed
 	@PUSH_GATEWAY=.build/release/push-gateway scripts/bench-scrape.sh
 
-soak: setup ## stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a small run
-	@scripts/soak.sh $(if $(SMALL),--small) $(FILTER)
+soak: release ## a cut, a crash, a freeze or a promotion every 5 s for ten minutes (docs/soak.md); SMALL=1, SEED=N
+	@PUSH_GATEWAY=.build/release/push-gateway scripts/soak.sh $(if $(SMALL),--small) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak-providers: setup ## stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a small run
+	@scripts/soak-providers.sh $(if $(SMALL),--small) $(FILTER)
 
 lint: ## format and stale generated files, without changing anything
 	@scripts/embed-migrations.sh --check
@@ -58,8 +67,11 @@ lint: ## format and stale generated files, without changing anything
 format: ## format the sources
 	$(SWIFT) format --in-place --recursive Package.swift Sources Tests
 
-migrations: ## put migrations/ into the binary's source
+migrations: ## put migrations/ with its functions into the binary's source
 	@scripts/embed-migrations.sh
+
+schema: setup ## docs/schema.sql, the schema in one piece, from migrations/
+	@scripts/dump-schema.sh --write
 
 clean: ## remove build and .local/ (stops the private Postgres)
 	@for cluster in .local/*/data; do [ ! -d "$$cluster" ] || scripts/postgres.sh stop "$${cluster%/data}"; done

@@ -31,8 +31,11 @@ let package = Package(
     .library(name: "Queue", targets: ["Queue"]),
     .library(name: "Providers", targets: ["Providers"]),
     .library(name: "Dialects", targets: ["Dialects"]),
+    .library(name: "Dispatching", targets: ["Dispatching"]),
     .library(name: "Simulators", targets: ["Simulators"]),
     .library(name: "CAllocator", targets: ["CAllocator"]),
+    // `make sim`.
+    .executable(name: "push-gateway-sim", targets: ["Simulation"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
@@ -86,13 +89,17 @@ let package = Package(
       dependencies: ["Runtime", "Queue", "Providers"],
       swiftSettings: strict),
     .target(
+      name: "Dispatching",
+      dependencies: ["Runtime", "Queue", "Providers", "Dialects", logging],
+      swiftSettings: strict),
+    .target(
       name: "Simulators",
       dependencies: ["Runtime", "COpenSSL", "CZlib", "CShims", logging],
       swiftSettings: strict),
     .executableTarget(
       name: "Gateway",
       dependencies: [
-        "Runtime", "Queue", "Providers", "Dialects", "Simulators", "CAllocator", logging,
+        "Runtime", "Queue", "Providers", "Dialects", "Dispatching", "Simulators", "CAllocator", logging,
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Histogram", package: "hdrhistogram-swift"),
@@ -112,6 +119,15 @@ let package = Package(
       name: "TestSupport", dependencies: ["Queue", "Runtime"], path: "Tests/TestSupport",
       swiftSettings: strictTests),
     .target(
+      name: "MemoryOutbox", dependencies: ["Queue", "Runtime"], path: "Tests/MemoryOutbox", swiftSettings: strict),
+    .executableTarget(
+      name: "Simulation",
+      dependencies: ["Dialects", "Dispatching", "MemoryOutbox", "Providers", "Queue", "Runtime", logging],
+      path: "Tests/Simulation", exclude: ["mutants"], swiftSettings: strict),
+    .testTarget(
+      name: "MemoryOutboxTests", dependencies: ["MemoryOutbox", "Queue", "Runtime", "TestSupport"],
+      swiftSettings: strictTests),
+    .target(
       name: "HTTP2TestSupport", dependencies: ["Runtime"], path: "Tests/HTTP2TestSupport", swiftSettings: strictTests),
     .target(
       name: "DialectsTestSupport", dependencies: ["Dialects", "Providers", "Queue", "Runtime"],
@@ -127,11 +143,16 @@ let package = Package(
       name: "DialectsTests", dependencies: ["Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime"],
       swiftSettings: strictTests),
     .testTarget(
+      name: "DispatchingTests",
+      dependencies: ["Dispatching", "Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime", logging],
+      swiftSettings: strictTests),
+    .testTarget(
       name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Dialects", "DialectsTestSupport", "Queue", "Providers", "Simulators", "Runtime", "TestSupport",
+        "Gateway", "Dialects", "DialectsTestSupport", "Dispatching", "Queue", "Providers", "Simulators", "Runtime",
+        "TestSupport",
         logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],

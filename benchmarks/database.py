@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -61,6 +62,14 @@ def psql(url: str, *statements: str) -> str:
     return run(arguments).strip()
 
 
+@dataclasses.dataclass
+class Copied:
+    """What a COPY took, and the cluster's write-ahead log when it was committed."""
+
+    seconds: float
+    wal_bytes: int
+
+
 class Database:
     """A migrated database of its own, made anew. Leaving its `with` block drops it."""
 
@@ -68,6 +77,8 @@ class Database:
         self.cluster = cluster
         self.name = f"bench_{name}"
         self.url = cluster.url_of(self.name)
+        self.gateway_binary = gateway_binary
+        """Whose schema it has, and who serves it."""
         self._directory = directory
         psql(cluster.url, f"drop database if exists {self.name} with (force)", f"create database {self.name}")
         run([gateway_binary, "migrate"], env={"DATABASE_URL": self.url})
@@ -96,11 +107,11 @@ class Database:
             arguments += ["-v", f"{name}={value}"]
         return run([*arguments, "-f", path]).strip()
 
-    def copy_calls(self, path: pathlib.Path) -> float:
-        """Commits the calls of `write_calls` by one COPY; seconds it took."""
+    def copy_calls(self, path: pathlib.Path) -> Copied:
+        """Commits the calls of `write_calls` by one COPY."""
         start = time.monotonic()
-        self.sql(copy_statement(path))
-        return time.monotonic() - start
+        wal = self.sql(copy_statement(path), WAL)
+        return Copied(time.monotonic() - start, int(wal))
 
     def cpu_seconds(self) -> float:
         """User and system time of the whole cluster so far: the postmaster's, and its children's, alive or not."""
@@ -111,6 +122,10 @@ class Database:
             # A backend that ends meanwhile would be counted twice or never.
             if children(self.postmaster_pid) == backends:
                 return ended + running
+
+    def wal_bytes(self) -> int:
+        """Write-ahead log of the whole cluster so far."""
+        return self.number(WAL)
 
     # --- Deliveries ---
 
@@ -153,6 +168,8 @@ def copy_statement(path: pathlib.Path) -> str:
     """psql's \\copy of a file of `write_calls`."""
     return f"\\copy push.outbox (app, kind, payload, recipients, ring_seconds) from '{path}'"
 
+
+WAL = "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
 
 WAIT = """
 do $$

@@ -110,7 +110,7 @@ def measure(
     path = bench.directory / "growth.tsv"
     deliveries = write_calls(path, calls, apps=rival.apps, prefix=f"turn-{turn}")
     rival.database.sql("checkpoint")
-    result = drain(rival.database, gateway, simulators, path, deliveries)
+    result = drain(rival.database, [gateway], simulators, path, deliveries)
     what = f"run {turn + 1}" if turn >= 0 else "warming"
     bench.progress(f"growth: {what}, {rival.name}: {result.text()}")
     return result
@@ -121,7 +121,7 @@ def wait_of_a_call(bench: Bench, rival: Rival) -> None:
     path = bench.directory / "growth.tsv"
     with bench.simulators() as simulators, bench.gateway(rival.database, simulators, apps=rival.apps) as gateway:
         warmed = write_calls(path, WARM_CALLS_AN_APP * max(len(rival.apps), 20), apps=rival.apps, prefix="warm-idle")
-        drain(rival.database, gateway, simulators, path, warmed)
+        drain(rival.database, [gateway], simulators, path, warmed)
         latency = load_test(
             bench, rival.database, gateway, simulators, rate=20, seconds=3 if bench.small else 20, seed=1,
             app=rival.apps[len(rival.apps) // 2])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -20,12 +21,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from benchmarks import baseline
 from benchmarks.calls import write_calls
 from benchmarks.database import Cluster, Database, psql, psql_program
 from benchmarks.processes import BenchError, Process, environment, run
 
 __all__ = [
-    "ROOT", "Bench", "BenchError", "Cluster", "Database", "Gateway", "Process", "Simulators", "environment", "psql", "psql_program", "run", "write_calls",
+    "ROOT", "Bench", "BenchError", "Build", "Cluster", "Database", "Gateway", "Process", "Simulators", "environment", "psql", "psql_program", "run",
+    "write_calls",
 ]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -37,7 +40,8 @@ class Row:
     """One row of the results' table."""
 
     name: str
-    value: float
+    value: float | None
+    """None: not measured."""
     unit: str
     target: tuple[str, float] | None
     note: str
@@ -45,14 +49,16 @@ class Row:
 
     @property
     def is_reached(self) -> bool | None:
-        """None without a target."""
-        if self.target is None:
+        """None without a target, or a measurement."""
+        if self.target is None or self.value is None:
             return None
         comparison, bound = self.target
         return self.value >= bound if comparison == ">=" else self.value <= bound
 
     def text(self) -> str:
         """A line for a terminal."""
+        if self.value is None:
+            return f"{self.name:<44} not measured: {self.note}"
         words = [f"{self.name:<44} {number(self.value):>10} {self.unit}"]
         if self.target is not None:
             verdict = "reached" if self.is_reached else "MISSED"
@@ -62,6 +68,15 @@ class Row:
         if self.note:
             words.append(f"  {self.note}")
         return "".join(words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Build:
+    """A version of the gateway."""
+
+    name: str
+    """new: what is measured; old: what it is compared with."""
+    program: pathlib.Path
 
 
 class Bench:
@@ -77,6 +92,7 @@ class Bench:
         """The programs of the nested package."""
         self.runs = 1 if small else 3
         """How often a rival is measured; the median counts."""
+        self.new = Build("new", self.gateway_binary)
         self.rows: list[Row] = []
         """Of the benchmark that runs."""
         self.cluster = Cluster(ROOT, self.directory / "postgres")
@@ -120,11 +136,43 @@ class Bench:
         """The median of `samples` as a row."""
         self.result(name, self.median(samples), unit, target=target, note=note, samples=samples)
 
+    def compare(
+        self, name: str, new: Sequence[float], old: Sequence[float] | None, *, target: tuple[str, float] | None = None,
+        note: str = "",
+    ) -> None:
+        """The median of the turns' ratios, new to old, as a row; `old` is None where there was nothing to compare with."""
+        if old is None:
+            self.rows.append(Row(name, None, "×", target, self._old[1], []))
+            print(self.rows[-1].text(), flush=True)
+        else:
+            ratios = [one / other for one, other in zip(new, old, strict=True)]
+            self.result_median(name, ratios, "×", target=target, note=note)
+
     # --- What is measured ---
 
-    def database(self, name: str) -> Database:
-        """A fresh database of the schema of now, for a `with`."""
-        return Database(self.cluster, name, self.gateway_binary, self.directory)
+    def in_turn(self, turn: int) -> list[Build]:
+        """The new version and the old one, if it can be had; the order turns round, so that nobody always comes first."""
+        builds = [self.new] if self.old is None else [self.new, self.old]
+        return builds if turn % 2 == 0 else builds[::-1]
+
+    @property
+    def old(self) -> Build | None:
+        """The version to compare with, built when first asked for; None when it cannot be had."""
+        return self._old[0]
+
+    @functools.cached_property
+    def _old(self) -> tuple[Build | None, str]:
+        """And why not."""
+        try:
+            return Build("old", baseline.program(ROOT, self.progress)), ""
+        except baseline.NoBaseline as reason:
+            print(f"bench: nothing is compared with the old version: {reason}", file=sys.stderr, flush=True)
+            return None, str(reason)
+
+    def database(self, name: str, build: Build | None = None) -> Database:
+        """A fresh database of a version's schema, for a `with`; its gateways are of that version, too. Default: the new one."""
+        build = build or self.new
+        return Database(self.cluster, name if build is self.new else f"{name}_{build.name}", build.program, self.directory)
 
     def simulators(self, faults: Sequence[Rule] | None = None, log: bool = True) -> Simulators:
         """All providers, for a `with`; `faults` are the rules of `push-gateway simulate --faults`."""
@@ -132,14 +180,15 @@ class Bench:
 
     def gateway(
         self, database: Database, simulators: Simulators, env: Mapping[str, str] | None = None, *,
-        apps: Sequence[str] = ("porteiro",), rates_raised: bool = True,
+        apps: Sequence[str] = ("porteiro",), rates_raised: bool = True, replica: int = 1,
     ) -> Gateway:
-        """A gateway that serves `database`, for a `with`: alive when this returns.
+        """A gateway of the version of `database`, which it serves, for a `with`: alive when this returns.
 
         `apps` all have the simulators' credentials. The providers' own limits (600 pushes/s at Expo, 10,000 at FCM) are
-        raised unless `rates_raised` is false: they would be what is measured. `env` goes before the rest.
+        raised unless `rates_raised` is false: they would be what is measured. `env` goes before the rest. `replica` tells
+        several of one database apart.
         """
-        return Gateway(self, database, simulators, env or {}, apps, rates_raised)
+        return Gateway(self, database, simulators, env or {}, apps, rates_raised, replica)
 
     def tool(self, name: str) -> pathlib.Path | None:
         """A program of the nested package; None when it is not built."""
@@ -188,16 +237,16 @@ class Gateway(Process):
 
     def __init__(
         self, bench: Bench, database: Database, simulators: Simulators, env: Mapping[str, str], apps: Sequence[str],
-        rates_raised: bool,
+        rates_raised: bool, replica: int,
     ) -> None:
-        name = f"gateway-{database.name}"
+        name = f"gateway-{database.name}-{replica}"
         config = bench.directory / f"{name}.yaml"
         config.write_text(configuration(simulators.config.read_text(), apps, rates_raised))
         port = free_port()
         self.http = f"http://127.0.0.1:{port}"
         """Where /metrics and the health checks are."""
         newest = database.number("select coalesce(max(id), 0) from push.gateways")
-        super().__init__(name, [bench.gateway_binary, "serve", "--config", config], bench.directory, env={
+        super().__init__(name, [database.gateway_binary, "serve", "--config", config], bench.directory, env={
             "DATABASE_URL": database.url, "PUSH_GATEWAY_HTTP_LISTEN": f"127.0.0.1:{port}",
             "PUSH_GATEWAY_LOG_LEVEL": "warning", "PUSH_GATEWAY_SHUTDOWN_DRAIN_SECONDS": "2", **env})
         with _stopped_if_it_fails(self):

@@ -20,15 +20,18 @@ class Latency:
 
 def load_test(
     bench: Bench, database: Database, gateway: Gateway, simulators: Simulators, *, rate: float, seconds: float,
-    seed: int, app: str = "porteiro",
+    seed: int, app: str = "porteiro", devices: int = 3, mix: str | None = None,
 ) -> Latency:
-    """Calls of three devices at a rate; fails when one was lost, sent twice, late or refused.
+    """Calls of so many devices at a rate; fails when one was lost, sent twice, late or refused.
 
-    The same `seed` makes the same arrivals.
+    The same `seed` makes the same arrivals. `mix` says how devices are spread over the providers: evenly, else. The load
+    tester is always that of the new version: both versions are measured with the same.
     """
     arguments = [
         bench.gateway_binary, "loadtest", "--rate", str(rate), "--duration", str(seconds), "--seed", str(seed),
-        "--app", app, "--simulator-log", simulators.log, "--json"]
+        "--app", app, "--devices", str(devices), "--simulator-log", simulators.log, "--json"]
+    if mix is not None:
+        arguments += ["--mix", mix]
     with Process("loadtest", arguments, bench.directory, env={"DATABASE_URL": database.url}) as test:
         while test.exit_status is None:
             gateway.check()

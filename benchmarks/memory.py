@@ -43,7 +43,7 @@ def idle(bench: Bench, database: Database, gateway: Gateway, simulators: Simulat
     time.sleep(2)  # its first look at everything
     bench.result("memory.idle_after_start", gateway.rss_bytes() / MB, "MB", target=("<=", 60))
     path = bench.directory / "memory.tsv"
-    drain(database, gateway, simulators, path, write_calls(path, SETTLED_CALLS))
+    drain(database, [gateway], simulators, path, write_calls(path, SETTLED_CALLS))
     time.sleep(2)
     note = f"{SETTLED_CALLS:,} calls settled"
     bench.result("memory.idle_after_use", gateway.rss_bytes() / MB, "MB", target=("<=", 60), note=note)
@@ -53,7 +53,7 @@ def draining(bench: Bench, database: Database, gateway: Gateway, simulators: Sim
     """The peak from the commit of much to the end of its drain."""
     path = bench.directory / "memory.tsv"
     deliveries = write_calls(path, SMALL_PENDING_CALLS if bench.small else PENDING_CALLS, prefix="drained")
-    peak = drain(database, gateway, simulators, path, deliveries).gateway_peak_rss
+    peak = drain(database, [gateway], simulators, path, deliveries).gateway_peak_rss
     bench.result("memory.peak_while_draining", peak / MB, "MB", target=("<=", 150), note=f"{deliveries:,} deliveries")
 
 

@@ -1,24 +1,25 @@
 -- For queue.py, by pgbench: claims a batch and settles it, each in a transaction of its own, as the gateway does. Variables:
--- gateway, an id; lanes, limits, floors, arrays of one length; batch; expo, the lane whose pushes have receipts.
+-- gateway, an id; claim, 0; lanes, limits, floors, arrays of one length; batch; expo, the lane whose pushes have receipts.
 --
 -- pgbench keeps what one row says, and makes nothing of it. So the claim's rows come as arrays in text, in the order of the key;
--- what a client would write down about each push, an answer of 200 with the provider's id, the claim's query writes; and texts
--- which no settlement needs come along in one piece.
+-- what a client would write down about each push, an answer of 200 with the provider's id, the claim's query writes, and to which
+-- call's id, which may come with one row of the call only; and texts which no settlement needs come along in one piece.
 
-select count(*) as claimed, coalesce(string_agg(texts, ''), '') as texts, array_agg(outbox_id) as ids, array_agg(n) as numbers,
-  array_agg(lease) as leases, array_agg(attempt) as attempts, array_agg(0) as outcomes, array_agg(200) as statuses,
-  array_agg(null::text) as nothing, array_agg(message_id) as message_ids, array_agg(call_id) as call_ids,
+\set claim :claim + 1
+select count(*) as claimed, coalesce(string_agg(texts, ''), '') as texts, array_agg(place) as places, array_agg(outbox_id) as ids,
+  array_agg(n) as numbers, array_agg(lease) as leases, array_agg(attempt) as attempts, array_agg(0) as outcomes,
+  array_agg(200) as statuses, array_agg(null::text) as nothing, array_agg(message_id) as message_ids, array_agg(call_id) as call_ids,
   array_agg(clock_timestamp()) as times, array_agg(receipt_after_ms) as receipts
 from (
-  select outbox_id, n, lease, attempt, call_id,
+  select place, outbox_id, n, :claim::int as lease, attempt, max(call_id) over (partition by outbox_id) as call_id,
     lpad(to_hex(n), 8, '0') || '-0000-4000-8000-' || lpad(to_hex(outbox_id), 12, '0') as message_id,
     case when lane = :expo then 900000 end as receipt_after_ms,
     concat(user_id, token, locale, app_call_kind, end_reason, traceparent, payload) as texts
-  from push.claim(:gateway, :lanes, :limits, :floors, p_total => :batch)
+  from push.claim(:gateway, :claim, :lanes, :limits, :floors, p_total => :batch)
   order by outbox_id, n
 ) rows
 \gset
 \if :claimed > 0
-select push.settle(:gateway, :ids, :numbers, :leases, :attempts, :outcomes, :statuses, :nothing, :message_ids, :call_ids,
+select push.settle(:gateway, :places, :ids, :numbers, :leases, :attempts, :outcomes, :statuses, :nothing, :message_ids, :call_ids,
   :times, :times, :nothing, :receipts);
 \endif

@@ -51,7 +51,7 @@ def aside(of: Measured, newest: Measured) -> str:
 
 def line(row: Row) -> str:
     what = row.name.partition(".")[2].replace("_", " ") + (f" ({row.note})" if row.note else "")
-    measured = f"{number(row.value)} {row.unit}".strip()
+    measured = "not measured" if row.value is None else f"{number(row.value)} {row.unit}".strip()
     if len(row.samples) > 1:
         measured += f" ({number(min(row.samples))}–{number(max(row.samples))})"
     target = f"{'≥' if row.target[0] == '>=' else '≤'} {number(row.target[1])} {row.unit}".strip() if row.target else ""

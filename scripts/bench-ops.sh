@@ -49,7 +49,7 @@ sql() { psql -XAtq -v ON_ERROR_STOP=1 "$url" "$@"; }
 say() { echo "bench-ops: $*" >&2; }
 # The log of a load would need as much disk again as the load.
 sql -c "alter system set max_wal_size = '1GB'" -c "alter system set autovacuum = off" -c "select pg_reload_conf()" >"$work/out"
-for file in migrations/*.sql; do sql -1 -f "$file" >"$work/out"; done
+scripts/apply-schema.sh "$url"
 
 # What the hot path below takes is on top. It finds the same pages in memory, and the same ones not yet in the log.
 enqueue() {
@@ -75,12 +75,12 @@ declare
 begin
   for i in 1 .. 60 loop
     v_times[1] := clock_timestamp();
-    select array_agg(c.outbox_id) as outbox_id, array_agg(c.n) as n, array_agg(c.lease) as lease, array_agg(c.call_id) as call_id,
+    select array_agg(c.place) as place, array_agg(c.outbox_id) as outbox_id, array_agg(c.n) as n, array_agg(i) as lease, array_agg(c.call_id) as call_id,
         array_agg(1) as one, array_agg(0::smallint) as zero, array_agg(null::text) as nothing, array_agg(now()) as now
       into v_batch
-      from push.claim(v_gateway, v_lanes[1 + i % 24 : 1 + i % 24], '{100}', '{-infinity}') c;
+      from push.claim(v_gateway, i, v_lanes[1 + i % 24 : 1 + i % 24], '{100}', '{-infinity}') c;
     v_times[2] := clock_timestamp();
-    perform push.settle(v_gateway, v_batch.outbox_id, v_batch.n, v_batch.lease, v_batch.one, v_batch.zero, v_batch.zero,
+    perform push.settle(v_gateway, v_batch.place, v_batch.outbox_id, v_batch.n, v_batch.lease, v_batch.one, v_batch.zero, v_batch.zero,
       v_batch.nothing, v_batch.nothing, v_batch.call_id, v_batch.now, v_batch.now);
     v_times[3] := clock_timestamp();
     assert cardinality(v_batch.n) = 100, 'a claim found fewer than it asked for';
@@ -95,11 +95,11 @@ end
 \$\$;
 set client_min_messages = log; load 'auto_explain';
 set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on;
-select count(*) from push.claim($(cat "$work/gateway"), '{1}', '{1}', '{-infinity}');
+select count(*) from push.claim($(cat "$work/gateway"), 61, '{1}', '{1}', '{-infinity}');
 SQL
   sql -c "select push.retire_gateway($(cat "$work/gateway"))" >"$work/out"
   # The plan without its costs.
-  sed -n '/with pick as materialized/,$ s/ *(cost=[^)]*)//p; /Index Cond\|Filter/p' "$work/$1" | grep -v 'Query Text' >"$work/$1.plan"
+  sed -n '/array_agg(pick.tid)/,$ s/ *(cost=[^)]*)//p; /Index Cond\|Filter/p' "$work/$1" | grep -v 'Query Text' >"$work/$1.plan"
   sed -n 's/.*cost //p' "$work/$1" | head -n 1 >"$work/$1.cost"
 }
 sql -c "select push.register_lane('app-' || a, p), push.register_app('app-' || a, 60)
@@ -123,10 +123,10 @@ sql >"$work/out" <<SQL
 select push.register_gateway('replica-' || g, 'bench') from generate_series(2, 3) g;
 select push.report_lanes(g.id, array_agg(l.id), array_agg(100), array_agg(1000), array_agg(50), array_agg('closed'::text), array_agg(0), array_agg(900))
   from push.gateways g, push.lane l where g.alive group by g.id;
-select count(*) from push.claim($gateway, array(select id from push.lane), array_fill(200, array[24]), array_fill('-infinity'::timestamptz, array[24]));
+select count(*) from push.claim($gateway, 1, array(select id from push.lane), array_fill(200, array[24]), array_fill('-infinity'::timestamptz, array[24]));
 update push.delivery d set state = 1, owner = $gateway, lease = 1 from push.outbox o
   where o.call_id = any (array['pending-11', 'pending-21', 'pending-31', 'pending-41', 'pending-51']) and d.outbox_id = o.id and d.n = 2;
-select push.settle($gateway, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(4::smallint), array_agg(400::smallint),
+select push.settle($gateway, array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(4::smallint), array_agg(400::smallint),
   array_agg('Failed'::text), array_agg(null::text), array_agg(o.call_id), array_agg(now()), array_agg(now()))
   from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = any (array['pending-11', 'pending-21', 'pending-31', 'pending-41', 'pending-51']) and d.n = 2;

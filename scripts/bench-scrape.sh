@@ -38,8 +38,9 @@ until curl -sf "$url/readyz" >/dev/null; do kill -0 "${pids%% *}" && sleep 0.05;
 
 psql -Xqv ON_ERROR_STOP=1 "$DATABASE_URL" <<SQL
 update push.lanes set paused = true;
-insert into push.delivery (outbox_id, n, deadline_at, due_at, lane, kind, state, user_id, token)
-select i, 0, now() + interval '1 hour', now() + interval '1 hour', l.id, i % 4, case i % 10 when 0 then 2 else 0 end,
+insert into push.delivery (outbox_id, n, deadline_at, due_at, lane, ready_lane, kind, state, user_id, token)
+select i, 0, now() + interval '1 hour', now() + interval '1 hour', l.id, case when i % 10 <> 0 then l.id end, i % 4,
+  case i % 10 when 0 then 2 else 0 end,
   'user-' || i, repeat('ab', 32)
 from generate_series(1, $pending) i join (select id, row_number() over () - 1 as r from push.lane) l
   on l.r = i % (select count(*) from push.lane);
@@ -56,7 +57,9 @@ while [ $i -lt "$scrapes" ]; do
   i=$((i + 1))
 done
 seen=$(awk '/^push_gateway_pending[{]/ { sum += $2 } END { printf "%d", sum }' "$work/metrics")
-[ "$seen" = "$pending" ] || { echo "bench-scrape: $seen deliveries are seen, $pending are owed" >&2; exit 1; }
+# What is much is estimated (push.count_owed).
+awk -v seen="$seen" -v owed="$pending" 'BEGIN { exit seen < 0.8 * owed || seen > 1.2 * owed }' \
+  || { echo "bench-scrape: $seen deliveries are seen, $pending are owed" >&2; exit 1; }
 
 median() { sort -n "$1" | awk '{ v[NR] = $1 * 1000 } END { printf "%.1f", v[int((NR + 1) / 2)] }'; }
 fresh=$(median "$work/fresh") cached=$(median "$work/cached")

@@ -102,7 +102,7 @@ configure() {
 listen_addresses = '127.0.0.1'
 unix_socket_directories = '$(socket_directory)'
 port = $port
-max_connections = 100
+max_connections = 300
 shared_buffers = ${buffers}MB
 max_wal_size = ${wal}MB
 wal_compression = $compression

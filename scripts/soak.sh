@@ -1,32 +1,17 @@
 #!/bin/sh
-# The soak tests, against a private Postgres cluster, which is stopped at the end. They take about ten minutes in their full
-# size; each prints what it measured in lines that begin "soak:".
+# Ten minutes of the real thing with a cut, a crash, a freeze or a promotion every five seconds: docs/soak.md.
 #
-#   scripts/soak.sh                    everything
-#   scripts/soak.sh --small            the same in half a minute, to see that it works
-#   scripts/soak.sh [--small] FILTER   those whose name matches: StallSoakTests, GoAwaySoakTests, HangSoakTests
+#   scripts/soak.sh [--seconds 600] [--seed N] [--small] [--rate 25] [--every 5] [--faults cut,freeze=2]
+#   scripts/soak.sh --self-test   tests of the soak's own rules: seconds
 #
-# Sizes, with the full ones: PUSH_GATEWAY_SOAK_INVITES=10000, _RING_SECONDS=30, _STALL_SECONDS=120, _PUSHES=50000,
-# _GOAWAY_EVERY=500, _HANG_SECONDS=60, _SEED=1.
+# The program is what PUSH_GATEWAY names, else .build/release/push-gateway, else .build/debug/push-gateway.
 set -eu
 cd "$(dirname "$0")/.."
-
-if [ "${1:-}" = --small ]; then
-  shift
-  : "${PUSH_GATEWAY_SOAK_INVITES:=900}" "${PUSH_GATEWAY_SOAK_RING_SECONDS:=4}" "${PUSH_GATEWAY_SOAK_STALL_SECONDS:=8}"
-  : "${PUSH_GATEWAY_SOAK_PUSHES:=5000}" "${PUSH_GATEWAY_SOAK_HANG_SECONDS:=3}"
-  export PUSH_GATEWAY_SOAK_INVITES PUSH_GATEWAY_SOAK_RING_SECONDS PUSH_GATEWAY_SOAK_STALL_SECONDS
-  export PUSH_GATEWAY_SOAK_PUSHES PUSH_GATEWAY_SOAK_HANG_SECONDS
-fi
-
-cluster=.local/soak
-stop() { scripts/postgres.sh stop "$cluster" >/dev/null 2>&1 || true; }
-trap stop EXIT
-trap 'exit 130' INT TERM
-
-PUSH_GATEWAY_TEST_DATABASE_URL=$(scripts/postgres.sh start "$cluster")
-export PUSH_GATEWAY_TEST_DATABASE_URL
-export PUSH_GATEWAY_SOAK=1
 unset DATABASE_URL PUSH_GATEWAY_CONFIG
 
-swift test --filter "${1:-SoakTests}"
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+  || { echo "soak.sh: needs Python 3.11 or later as python3" >&2; exit 69; }
+case ${1:-} in
+  --self-test) exec python3 -B -m unittest Tests.soak.test_account Tests.soak.test_proxy ;;
+  *) exec python3 -B -m Tests.soak "$@" ;;
+esac

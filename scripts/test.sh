@@ -48,11 +48,13 @@ case $part in
     Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
     Tests/backends/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
     Tests/docs/run.py "$PUSH_GATEWAY_TEST_DATABASE_URL"
+    scripts/soak.sh --self-test
     ;;
 esac
 case $part in
   "")
     swift_tests
+    scripts/sim.sh --seeds 500
     PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway
     export PUSH_GATEWAY
     Tests/deploy/run.sh

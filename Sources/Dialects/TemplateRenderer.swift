@@ -23,12 +23,12 @@ struct TemplateRenderer {
     self.delivery = delivery
     self.sentAtMilliseconds = sentAtMilliseconds
     self.appLanguage = appLanguage
-    payload = JSONScanner(trusting: delivery.bytes, in: delivery.texts.payload)  // from a jsonb column
+    payload = JSONScanner(trusting: delivery.call.bytes, in: delivery.call.texts.payload)  // from a jsonb column
     fields = BaseCallData(payload)
   }
 
   func render(_ template: PushTemplate) throws(MissingField) -> [UInt8] {
-    var writer = JSONWriter(reservingCapacity: template.literals.count + delivery.bytes.count)
+    var writer = JSONWriter(reservingCapacity: template.literals.count + delivery.call.bytes.count)
     var nestedFrom = 0
     for instruction in template.instructions {
       switch instruction {
@@ -76,17 +76,17 @@ struct TemplateRenderer {
 
   private func append(_ others: PushTemplate.OtherMembers, to writer: inout JSONWriter) {
     for member in payload.members(of: payload.root) {
-      let key = delivery.bytes[member.key]
+      let key = delivery.call.bytes[member.key]
       if others.named.contains(where: { $0.elementsEqual(key) }) { continue }
       if others.asText {
         if FCMDataKey.isReserved(key) || member.value.kind == .null { continue }
-        writer.rawKey(delivery.bytes, member.key)
+        writer.rawKey(delivery.call.bytes, member.key)
         writer.beginString()
         appendText(member.value, to: &writer)
         writer.endString()
       } else {
-        writer.rawKey(delivery.bytes, member.key)
-        writer.raw(delivery.bytes, member.value.range)
+        writer.rawKey(delivery.call.bytes, member.key)
+        writer.raw(delivery.call.bytes, member.value.range)
       }
     }
   }
@@ -111,7 +111,7 @@ struct TemplateRenderer {
 
   private func appendText(of name: TemplateName, to writer: inout JSONWriter) {
     switch name {
-    case .callID: writer.escape(delivery.bytes, delivery.texts.callID)
+    case .callID: writer.escape(delivery.call.bytes, delivery.call.texts.callID)
     case .timestamp: writer.appendDecimal(sentAtMilliseconds)
     case .expiresAt: writer.appendDecimal(delivery.deadlineAtMicroseconds / 1000)
     case .sequence: writer.appendDecimal(Int64(delivery.lease.number))
@@ -119,7 +119,7 @@ struct TemplateRenderer {
     case .locale: if let locale = delivery.texts.locale { writer.escape(delivery.bytes, locale) }
     case .isVideo: writer.bytes.append(contentsOf: isVideo ? Self.true : Self.false)
     case .callType: writer.bytes.append(contentsOf: isVideo ? Self.videoCall : Self.call)
-    case .endReason: if let reason = delivery.texts.endReason { writer.escape(delivery.bytes, reason) }
+    case .endReason: if let reason = delivery.call.texts.endReason { writer.escape(delivery.call.bytes, reason) }
     case .missedCallText: append(isVideo ? .missedVideoCall : .missedCall, to: &writer)
     case .newMessageText: append(.newMessage, to: &writer)
     case .newGroupMessageText: append(.newGroupMessage, to: &writer)
@@ -135,7 +135,7 @@ struct TemplateRenderer {
   /// Appends a name as a JSON value; false when there is none.
   private func appendJSON(_ name: TemplateName, to writer: inout JSONWriter) -> Bool {
     if let value = value(of: name) {
-      writer.raw(delivery.bytes, value.range)
+      writer.raw(delivery.call.bytes, value.range)
     } else if name == .isVideo {
       writer.boolean(isVideo)
     } else {
@@ -173,9 +173,9 @@ struct TemplateRenderer {
   /// A value's text as the contents of a string: a string's own, a number or a boolean as written, anything else as JSON.
   private func appendText(_ value: JSONScanner.Value, to writer: inout JSONWriter) {
     switch value.kind {
-    case .string: writer.append(delivery.bytes, value.contents)
-    case .number, .boolean: writer.append(delivery.bytes, value.range)
-    case .object, .array: writer.escape(delivery.bytes, value.range)
+    case .string: writer.append(delivery.call.bytes, value.contents)
+    case .number, .boolean: writer.append(delivery.call.bytes, value.range)
+    case .object, .array: writer.escape(delivery.call.bytes, value.range)
     case .null: break
     }
   }

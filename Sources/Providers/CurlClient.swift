@@ -3,6 +3,11 @@
 //
 // Each multi handle, and so each connection, carries a limited number of requests (`CurlConfiguration.requestsBeforeRenewal`):
 // then the next one takes over, and it is closed when what it has under way is done. Completions run outside libcurl.
+//
+// A connection that a NAT has forgotten cannot be found out by PING through libcurl. So one that was idle for long is not
+// used again (`idleConnectionTimeMax`), and on one that is used again after a pause the first byte has to come soon
+// (`firstByteTimeout`): otherwise the request fails, and those that follow go over new connections. On a new connection,
+// whose handshake showed that it works, a slow answer is waited for.
 
 internal import CCurl
 internal import CShims
@@ -62,7 +67,9 @@ public final class CurlClient {
     }
     transfer.prepare(
       request, scheme: scheme, timeout: left, connectTimeout: connectTimeout, completion: completion)
-    multiForNextRequest()?.start(transfer)
+    guard let multi = multiForNextRequest() else { return }
+    multi.start(transfer)
+    watchFirstByte(of: transfer, on: multi)
   }
 
   /// Sends a request and waits for its result; for callers that live on the client's loop.
@@ -108,12 +115,35 @@ public final class CurlClient {
 
   private func multiForNextRequest() -> CurlMulti? {
     guard let multi = current, multi.requestCount >= configuration.requestsBeforeRenewal else { return current }
+    renew()
+    return current
+  }
+
+  /// Sends what follows over new connections.
+  private func renew() {
+    guard let multi = current else { return }
+    current = makeMulti()
     retired.append(multi)
     closeIfDone(multi)
-    let next = makeMulti()
-    current = next
-    return next
   }
+
+  // MARK: - The first byte
+
+  private func watchFirstByte(of transfer: CurlTransfer, on multi: CurlMulti) {
+    let begin = loop.now
+    guard multi.lastReceivedAt + configuration.trustTime <= begin else { return }
+    transfer.firstByteTimer = loop.schedule(at: begin + configuration.firstByteTimeout) { [unowned self] in
+      // After a stall of the loop the timers that are due come before the bytes that have arrived meanwhile.
+      transfer.firstByteTimer = loop.schedule(at: loop.now + .milliseconds(1)) { [unowned self] in
+        guard !transfer.isOnNewConnection, multi.lastReceivedAt < begin else { return }
+        if multi === current { renew() }
+        multi.abandon(transfer)
+        didFinish(transfer, CURLE_OPERATION_TIMEDOUT, multi)
+      }
+    }
+  }
+
+  // MARK: - Ends
 
   private func didFinish(_ transfer: CurlTransfer, _ code: CURLcode, _ multi: CurlMulti) {
     let result = transfer.result(of: code, now: loop.now)

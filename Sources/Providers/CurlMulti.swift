@@ -20,6 +20,8 @@ final class CurlMulti {
   private var running: [UInt: CurlTransfer] = [:]
   /// How many transfers were begun.
   private(set) var requestCount = 0
+  /// When something was last received, over any of the connections.
+  private(set) var lastReceivedAt = Instant(nanoseconds: .min)
 
   init(
     connectionsPerHostMax: Int, loop: EventLoop, didFinish: @escaping (CurlTransfer, CURLcode, CurlMulti) -> Void
@@ -56,7 +58,14 @@ final class CurlMulti {
     guard let handle = unsafe handle else { preconditionFailure("a transfer for a multi handle that is closed") }
     requestCount += 1
     running[transfer.id] = transfer
+    transfer.didReceive = { [unowned self] in lastReceivedAt = loop.now }
     unsafe curl_multi_add_handle(handle, transfer.handle)  // libcurl sets a timer of 0 and begins when it fires
+  }
+
+  /// Takes a transfer off that is not waited for any longer. Its connection is closed, or, if others use it too, its stream.
+  func abandon(_ transfer: CurlTransfer) {
+    guard let handle = unsafe handle, running.removeValue(forKey: transfer.id) != nil else { return }
+    unsafe curl_multi_remove_handle(handle, transfer.handle)
   }
 
   /// Closes every connection. Returns what was under way, taken off the handle.

@@ -22,6 +22,8 @@ public struct CurlRequest: Sendable {
   public var deadline: Instant
   /// Nothing leaves that has no connection by then.
   public var connectDeadline = Instant.distantFuture
+  /// Asked on the loop when there is a connection, just before the request is written; nil: it may leave.
+  public var mayLeave: (@Sendable () -> Bool)?
 
   public init(
     method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
@@ -65,6 +67,8 @@ public struct CurlFailure: Error, Sendable, Equatable, CustomStringConvertible {
     case addressNotAllowed = "AddressNotAllowed"
     /// A header has a line end or another control character in it.
     case malformedRequest = "MalformedRequest"
+    /// The request might not leave when there was a connection for it.
+    case withheld = "LeaseUnconfirmed"
     /// The deadline had passed before the request could leave.
     case deadlinePassed = "DeadlinePassed"
     /// The host's name could not be resolved.
@@ -115,6 +119,19 @@ public struct CurlConfiguration: Sendable {
   /// From handing a request over to its answer.
   public var totalTimeout = Nanoseconds.seconds(15)
   public var responseSizeMax = 1 << 20
+  /// A connection that was idle for longer is not used again; whole seconds, 0 for no limit.
+  public var idleConnectionTimeMax = Nanoseconds.seconds(10)
+  /// How long the first byte of an answer is waited for on a connection that is used again after a pause, unless something
+  /// else is received meanwhile. Its end is a time-out.
+  public var firstByteTimeout = Nanoseconds.seconds(2)
+  /// So long after the last byte of any answer connections are believed to work.
+  public var trustTime = Nanoseconds.seconds(1)
+  /// Of the sockets. What the peer does not acknowledge for `unacknowledgedMax` is lost, however long an answer may take.
+  public var keepalive: TCPKeepalive = {
+    var keepalive = TCPKeepalive()
+    keepalive.unacknowledgedMax = .seconds(5)
+    return keepalive
+  }()
   /// After so many requests the connections they went over take no more. libcurl 7.88 resets every HTTP/2 stream once its
   /// answer is whole, and servers that defend themselves against rapid resets (CVE-2023-44487) hang up on a client after
   /// a thousand of them, with requests in flight.

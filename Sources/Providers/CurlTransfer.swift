@@ -1,5 +1,9 @@
 // One libcurl easy handle and the request it is carrying. Handles are used again: they keep what all requests have in
 // common.
+//
+// libcurl sends a request again by itself when a connection that it used again ends before the answer: a push would
+// arrive twice and be counted as one try. So bodies are read from a callback that cannot go back: a request of which
+// anything but its head has left is never sent again, and its loss is told.
 
 internal import CCurl
 internal import CShims
@@ -12,11 +16,23 @@ final class CurlTransfer {
   /// Names the transfer among those of its client.
   var id: UInt { unsafe UInt(bitPattern: handle) }
   private let responseSizeMax: Int
+  private let keepalive: TCPKeepalive
+  /// What is sent, and how much of it libcurl has taken.
+  private var upload: [UInt8] = []
+  private var uploadedCount = 0
+  /// A connection was made for this request; false on one that was there before.
+  private(set) var isOnNewConnection = false
+  /// Told of everything that is received.
+  var didReceive: (() -> Void)?
+  /// Limits the wait for the first byte; cancelled with the end of the request.
+  var firstByteTimer: EventLoop.Timer?
   private var requestHeaders: UnsafeMutablePointer<curl_slist>?
   private var body: [UInt8] = []
   private var retryAfter: [UInt8]?
   private var date: [UInt8]?
   private var isTooLarge = false
+  private var mayLeave: (@Sendable () -> Bool)?
+  private var isWithheld = false
   private(set) var completion: ((Result<CurlResponse, CurlFailure>) -> Void)?
 
   /// Nil when libcurl has no memory.
@@ -24,6 +40,7 @@ final class CurlTransfer {
     guard let handle = unsafe curl_easy_init() else { return nil }
     unsafe self.handle = handle
     responseSizeMax = configuration.responseSizeMax
+    keepalive = configuration.keepalive
     let context = unsafe Unmanaged.passUnretained(self).toOpaque()
     unsafe set(CURLOPT_PRIVATE, context)
     unsafe set(CURLOPT_WRITEDATA, context)
@@ -39,11 +56,32 @@ final class CurlTransfer {
       unsafe transfer.receive(header: UnsafeRawBufferPointer(start: data, count: size * count))
       return size * count
     }
+    unsafe set(CURLOPT_PREREQDATA, context)
+    _ = unsafe shim_curl_easy_setopt_prereq_callback(handle) { context, _, _, _, _ in
+      guard let context = unsafe context else { return CURL_PREREQFUNC_OK }
+      let transfer = unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue()
+      return transfer.isAllowedToLeave() ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
+    }
+    unsafe set(CURLOPT_READDATA, context)
+    _ = unsafe shim_curl_easy_setopt_data_callback(handle, CURLOPT_READFUNCTION) { space, size, count, context in
+      guard let space = unsafe space, let context = unsafe context else { return 0 }
+      let transfer = unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue()
+      return unsafe transfer.copyUpload(to: UnsafeMutableRawBufferPointer(start: space, count: size * count))
+    }
+    _ = unsafe shim_curl_easy_setopt_seek_callback(handle) { _, _, _ in CURL_SEEKFUNC_FAIL }
+    unsafe set(CURLOPT_SOCKOPTDATA, context)
+    _ = unsafe shim_curl_easy_setopt_sockopt_callback(handle) { context, socket, _ in
+      guard let context = unsafe context else { return CURL_SOCKOPT_ERROR }
+      let transfer = unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue()
+      transfer.isOnNewConnection = true
+      transfer.keepalive.apply(to: socket)
+      return CURL_SOCKOPT_OK
+    }
     set(CURLOPT_NOSIGNAL, 1)
     set(CURLOPT_FOLLOWLOCATION, 0)
     set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
     set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))  // or later
-    set(CURLOPT_TCP_KEEPALIVE, 1)
+    set(CURLOPT_MAXAGE_CONN, Int(clamping: configuration.idleConnectionTimeMax.milliseconds / 1000))
     set(CURLOPT_PROXY, "")  // a proxy would be a matter of our configuration, not of the environment
     set(CURLOPT_ACCEPT_ENCODING, "gzip, deflate")
     set(CURLOPT_USERAGENT, "push-gateway")
@@ -61,6 +99,7 @@ final class CurlTransfer {
     completion: @escaping (Result<CurlResponse, CurlFailure>) -> Void
   ) {
     self.completion = completion
+    mayLeave = request.mayLeave
     set(CURLOPT_URL, request.url)
     set(CURLOPT_PROTOCOLS_STR, scheme.rawValue)
     set(CURLOPT_TIMEOUT_MS, Int(clamping: max(1, timeout.milliseconds)))
@@ -69,16 +108,13 @@ final class CurlTransfer {
     switch request.method {
     case .get: set(CURLOPT_HTTPGET, 1)
     case .post:
-      var content = request.body
-      if request.isCompressible, content.count > Gzip.threshold, let compressed = Gzip.compress(content) {
-        content = compressed
+      upload = request.body
+      if request.isCompressible, upload.count > Gzip.threshold, let compressed = Gzip.compress(upload) {
+        upload = compressed
         encoding = "Content-Encoding: gzip"
       }
       set(CURLOPT_POST, 1)
-      _ = unsafe shim_curl_easy_setopt_offset(handle, CURLOPT_POSTFIELDSIZE_LARGE, curl_off_t(content.count))
-      // Without any data libcurl would read the body from standard input: an empty one must be said.
-      if content.isEmpty { content = [0] }
-      unsafe content.withUnsafeMutableBytes { unsafe set(CURLOPT_COPYPOSTFIELDS, $0.baseAddress) }
+      _ = unsafe shim_curl_easy_setopt_offset(handle, CURLOPT_POSTFIELDSIZE_LARGE, curl_off_t(upload.count))
     }
     append(header: "Expect:")  // no waiting for "100 Continue"
     if let encoding { append(header: encoding) }
@@ -90,6 +126,7 @@ final class CurlTransfer {
   func result(of code: CURLcode, now: Instant) -> Result<CurlResponse, CurlFailure> {
     let sentAt = sentAt(now: now)
     guard code == CURLE_OK else {
+      if isWithheld { return .failure(CurlFailure(.withheld)) }
       let reason = isTooLarge ? .responseTooLarge : CurlFailure.Reason(code)
       return .failure(CurlFailure(reason, detail: detail(of: code), sentAt: sentAt))
     }
@@ -105,16 +142,36 @@ final class CurlTransfer {
     unsafe set(CURLOPT_HTTPHEADER, nil)
     unsafe curl_slist_free_all(requestHeaders)
     unsafe requestHeaders = nil
-    unsafe set(CURLOPT_COPYPOSTFIELDS, nil)
+    firstByteTimer?.cancel()
+    firstByteTimer = nil
+    didReceive = nil
+    (upload, uploadedCount, isOnNewConnection) = ([], 0, false)
     body = []
     (retryAfter, date, isTooLarge) = (nil, nil, false)
+    (mayLeave, isWithheld) = (nil, false)
     defer { completion = nil }
     return completion
+  }
+
+  /// There is a connection: whether the request may be written to it.
+  private func isAllowedToLeave() -> Bool {
+    isWithheld = mayLeave.map { !$0() } ?? false
+    return !isWithheld
+  }
+
+  // MARK: - What is sent
+
+  private func copyUpload(to space: UnsafeMutableRawBufferPointer) -> Int {
+    let part = upload[uploadedCount...].prefix(space.count)
+    unsafe space.copyBytes(from: part)
+    uploadedCount += part.count
+    return part.count
   }
 
   // MARK: - What arrives
 
   private func receive(_ data: UnsafeRawBufferPointer) -> Bool {
+    didReceive?()
     guard body.count + data.count <= responseSizeMax else {
       isTooLarge = true
       return false
@@ -124,6 +181,7 @@ final class CurlTransfer {
   }
 
   private func receive(header line: UnsafeRawBufferPointer) {
+    didReceive?()
     if unsafe line.starts(with: "HTTP/".utf8) {
       (retryAfter, date) = (nil, nil)  // an interim answer's headers are not the answer's
     } else if let value = unsafe Self.value(of: "retry-after", in: line) {
@@ -196,7 +254,8 @@ extension CurlFailure.Reason {
     case CURLE_PEER_FAILED_VERIFICATION: self = .untrusted
     case CURLE_SSL_CACERT_BADFILE: self = .rootsUnusable
     case CURLE_OPERATION_TIMEDOUT: self = .timedOut
-    case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE, CURLE_HTTP2, CURLE_HTTP2_STREAM:
+    case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE, CURLE_HTTP2, CURLE_HTTP2_STREAM,
+      CURLE_SEND_FAIL_REWIND:  // it would have been sent again
       self = .connectionLost
     case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL, CURLE_BAD_CONTENT_ENCODING: self = .malformedResponse
     default: self = .other

@@ -74,6 +74,8 @@ public final class HTTP2ConnectionPool {
 
   private let settings: HTTP2ConnectionPoolSettings
   private let logger: Logger
+  /// Nil: requests may always be written.
+  private let permit: SendPermit?
   private let nextNumber: () -> Int
   private var machine: HTTP2ConnectionPoolMachine
   private var members: [Member] = []
@@ -88,16 +90,18 @@ public final class HTTP2ConnectionPool {
   private var isFinished = false
 
   /// - Parameters:
+  ///   - permit: whether requests may be written; nil: always.
   ///   - nextNumber: numbers the next connection; greater at each call.
   ///   - seed: where the jitter of reconnecting starts.
   public init(
     _ endpoint: HTTP2Endpoint, settings: HTTP2ConnectionPoolSettings, loop: EventLoop, logger: Logger,
-    nextNumber: @escaping () -> Int, seed: UInt64 = .random(in: .min ... .max)
+    permit: SendPermit? = nil, nextNumber: @escaping () -> Int, seed: UInt64 = .random(in: .min ... .max)
   ) {
     self.endpoint = endpoint
     self.settings = settings
     self.loop = loop
     self.logger = logger
+    self.permit = permit
     self.nextNumber = nextNumber
     machine = HTTP2ConnectionPoolMachine(settings: settings, seed: seed)
   }
@@ -170,6 +174,7 @@ public final class HTTP2ConnectionPool {
     case .refuse(let request, let reason): end(request, .refused(reason))
     case .expire(let request): end(request, .timedOut)
     case .drain(let id): connection(id)?.drain()
+    case .abandon(let id): abandon(id)
     case .close(let id): connection(id)?.close("shut down before the answer came")
     case .wake(let instant):
       wakeTimer?.cancel()
@@ -184,14 +189,27 @@ public final class HTTP2ConnectionPool {
   private func open(_ id: Int) {
     let connection = HTTP2Connection(endpoint, settings: settings.connection, loop: loop)
     connection.delegate = self
+    if let permit { connection.mayWriteRequests = permit.allows }
     members.append(Member(id: id, number: nextNumber(), connection: connection))
     connection.connect()
+  }
+
+  private func abandon(_ id: Int) {
+    guard let member = members.first(where: { $0.id == id }) else { return }
+    logger.warning(
+      "http2 connection answers pings but no requests and is replaced",
+      metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)"])
+    member.connection.close("requests were left unanswered")
   }
 
   private func dispatch(_ request: Int, _ id: Int, _ now: Instant) {
     guard let connection = connection(id), connection.isReady, let delegate else {
       handle(.goingAway(id))
       return handle(.refused(request, id))
+    }
+    guard permit?.allows(now) ?? true else {
+      end(request, .refused(SendPermit.lapsedReason))
+      return handle(.failed(request, id))
     }
     let body = delegate.pool(self, write: request, into: &head)
     let deadline = machine.deadline(of: request)
@@ -264,12 +282,20 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     }
   }
 
+  public func connection(_ connection: HTTP2Connection, didBecome health: HTTP2ConnectionHealth) {
+    guard let member = member(connection) else { return }
+    logger.info(
+      "http2 connection health",
+      metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "health": "\(health)"])
+    handle(.judged(member.id, health))
+  }
+
   public func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String) {
     guard let member = member(connection) else { return }
     logger.info(
       "http2 connection going away",
       metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "reason": "\(reason)"])
-    delegate?.pool(self, isLeftBecause: reason)
+    if reason.hasPrefix("GOAWAY") { delegate?.pool(self, isLeftBecause: reason) }
     handle(.goingAway(member.id))
   }
 

@@ -3,8 +3,13 @@
 // A request is waiting or in flight. It waits while no connection has room, goes to the connection with the most room,
 // and comes back to the front of the queue when the server certainly did not process it; that costs nothing but time,
 // of which every request has until `giveUpAt`. A connection is connecting, ready or draining. A new one is opened when
-// none is left, and when three quarters of the streams there are would be in use; after a failure not before the
-// backoff allows; and when a request would rather not have the only one there is.
+// none is left, and when three quarters of the streams there are would be in use; not before `ReconnectLimiter` allows;
+// and when a request would rather not have the only one there is.
+//
+// A connection whose health is in doubt takes nothing new while there is or may be another. If no sound one is left,
+// another is opened at once, also beyond the configured count: requests that the doubtful one loses find it ready. One
+// that answers PINGs but no requests is given up when there is a sound one to take its requests: once, and again only
+// after an answer or `abandonInterval`, for if nothing answers it is the provider that is slow, not a connection.
 
 internal import Runtime
 
@@ -18,10 +23,12 @@ struct HTTP2ConnectionPoolMachine {
     case started
     /// A request came, which would rather not have this connection.
     case submitted(RequestID, deadline: Instant, avoiding: ConnectionID?)
-    /// A connection became ready, or the server changed its limit.
-    /// Those of them that wait are not to be sent any more.
+    /// Those of these requests that wait are not to be sent any more.
     case withdrawn(Set<RequestID>)
+    /// A connection became ready, or the server changed its limit.
     case limited(ConnectionID, streamsMax: Int)
+    /// What is known of a connection's health has changed.
+    case judged(ConnectionID, HTTP2ConnectionHealth)
     /// A request got its answer, which says this about the connection.
     case answered(RequestID, ConnectionID, HTTP2ConnectionPool.Verdict)
     /// A request was certainly not processed.
@@ -49,37 +56,13 @@ struct HTTP2ConnectionPoolMachine {
     /// Ends a request that was certainly not processed and whose deadline has passed.
     case expire(RequestID)
     case drain(ConnectionID)
+    /// Closes a connection that left its requests unanswered.
+    case abandon(ConnectionID)
     case close(ConnectionID)
     case wake(Instant)
     case reportCapacity(Int)
     /// Shut down; nothing is left.
     case finish
-  }
-
-  private enum State {
-    case connecting
-    case ready
-    case draining
-  }
-
-  private struct Connection {
-    let id: ConnectionID
-    var state = State.connecting
-    var openedAt: Instant
-    var streamsMax = 0
-    var inFlight = 0
-    var isProven = false
-    var pausedUntil: Instant?
-
-    /// How many more requests the connection takes.
-    func room(probes: Bool) -> Int {
-      guard state == .ready, pausedUntil == nil else { return 0 }
-      return limit(probes: probes) - inFlight
-    }
-
-    func limit(probes: Bool) -> Int {
-      probes && !isProven ? min(streamsMax, 1) : streamsMax
-    }
   }
 
   private struct Request {
@@ -89,17 +72,19 @@ struct HTTP2ConnectionPoolMachine {
   }
 
   private let settings: HTTP2ConnectionPoolSettings
-  private var random: SplitMix64
-  private var connections: [Connection] = []
+  private var roster: HTTP2ConnectionPoolRoster
+  private var limiter: ReconnectLimiter
   private var nextConnection = 0
   private var requests: [Request] = []
   private var waiting = HTTP2ConnectionPoolWaitingLine()
   /// No waiting request gives up earlier.
   private var earliestGiveUp = Instant.distantFuture
-  private var failures = 0
-  private var mayOpenAt = Instant(nanoseconds: .min)
   private var wakeAt = Instant.distantFuture
   private var reportedCapacity = 0
+  /// When a connection was last in doubt.
+  private var lastDoubtAt = Instant(nanoseconds: .min)
+  /// When the next unresponsive connection may be given up although no request was answered since the last.
+  private var mayAbandonAt = Instant(nanoseconds: .min)
   /// A request had to take the connection it would rather not have had.
   private var lacksAlternative = false
   private var isStarted = false
@@ -109,16 +94,17 @@ struct HTTP2ConnectionPoolMachine {
   /// - Parameter seed: where the jitter starts.
   init(settings: HTTP2ConnectionPoolSettings, seed: UInt64) {
     self.settings = settings
-    random = SplitMix64(state: seed)
+    roster = HTTP2ConnectionPoolRoster(settings: settings)
+    limiter = ReconnectLimiter(settings: settings, seed: seed)
   }
 
   /// How many requests wait for a stream.
   var waitingCount: Int { waiting.count }
 
   /// How many connections are being made.
-  var connectingCount: Int { connections.count { $0.state == .connecting } }
+  var connectingCount: Int { roster.connections.count { $0.state == .connecting } }
   /// How many connections there are beside those.
-  var openCount: Int { connections.count - connectingCount }
+  var openCount: Int { roster.connections.count - connectingCount }
 
   /// The deadline of a request that is in the pool.
   func deadline(of request: RequestID) -> Instant { requests[request].deadline }
@@ -130,20 +116,29 @@ struct HTTP2ConnectionPoolMachine {
     case .submitted(let request, let deadline, let avoided): submit(request, deadline, avoided, now, &actions)
     case .withdrawn(let requests): withdraw(requests, &actions)
     case .limited(let id, let streamsMax):
-      update(id) {
+      roster.update(id) {
         if $0.state == .connecting { $0.state = .ready }
         $0.streamsMax = streamsMax
       }
+    case .judged(let id, let health):
+      roster.update(id) { $0.health = health }
+      if health != .sound { lastDoubtAt = now }
     case .answered(let request, let id, let verdict): answered(request, id, verdict, now, &actions)
     case .refused(let request, let id):
       let pause = now + settings.refusalPause
-      update(id) {
+      roster.update(id) {
         $0.inFlight -= 1
         if $0.state == .ready { $0.pausedUntil = pause }
       }
       putBack(request, now, &actions)
-    case .failed(_, let id): update(id) { $0.inFlight -= 1 }
-    case .goingAway(let id): update(id) { $0.state = .draining }
+    case .failed(_, let id): roster.update(id) { $0.inFlight -= 1 }
+    case .goingAway(let id):
+      var pending = 0
+      roster.update(id) {
+        $0.state = .draining
+        pending = $0.inFlight
+      }
+      countEnd(id, pending: pending, now)
     case .closed(let id): closed(id, now)
     case .paused: isPaused = true
     case .resumed: isPaused = false
@@ -151,7 +146,7 @@ struct HTTP2ConnectionPoolMachine {
       if wakeAt <= now { wakeAt = .distantFuture }
     case .shutDown: shutDown(&actions)
     case .shutDownDeadline:
-      for connection in connections { actions.append(.close(connection.id)) }
+      for connection in roster.connections { actions.append(.close(connection.id)) }
     }
     settle(now, &actions)
   }
@@ -191,8 +186,9 @@ struct HTTP2ConnectionPoolMachine {
   ) {
     var becameWorn = false
     var wasProven = false
-    update(id) {
+    roster.update(id) {
       $0.inFlight -= 1
+      $0.answers += 1
       wasProven = $0.isProven
       switch verdict.connection {
       case .proven: $0.isProven = true
@@ -202,32 +198,34 @@ struct HTTP2ConnectionPoolMachine {
         $0.state = .draining
       }
     }
-    if verdict.connection == .proven { failures = 0 }
+    mayAbandonAt = now
+    if verdict.connection == .proven { limiter.didWork() }
     if becameWorn {
-      if !wasProven { countFailure(now) }
+      if wasProven { countEnd(id, now) } else { limiter.didFail(now) }
       actions.append(.drain(id))
     }
     if verdict.resends { putBack(request, now, &actions) }
   }
 
   private mutating func closed(_ id: ConnectionID, _ now: Instant) {
-    guard let index = connections.firstIndex(where: { $0.id == id }) else { return }
-    let connection = connections.remove(at: index)
+    countEnd(id, now)
+    guard let connection = roster.remove(id), !connection.isProven, !isShuttingDown else { return }
     // One that was never ready has failed however long it took.
-    let wasGood =
-      connection.isProven
-      || (connection.state != .connecting && connection.openedAt + settings.stableAfter <= now)
-    if !wasGood, !isShuttingDown { countFailure(now) }
+    if connection.state == .connecting || connection.openedAt + settings.stableAfter > now { limiter.didFail(now) }
+  }
+
+  /// A connection that has worked comes to its end, or is about to after `pending` more answers at most.
+  private mutating func countEnd(_ id: ConnectionID, pending: Int = 0, _ now: Instant) {
+    guard let index = roster.index(of: id), roster[index].isProven, !roster[index].isEndCounted else { return }
+    roster[index].isEndCounted = limiter.didEnd(
+      openedAt: roster[index].openedAt, answers: roster[index].answers + pending, now)
   }
 
   private mutating func shutDown(_ actions: inout [Action]) {
     guard !isShuttingDown else { return }
     isShuttingDown = true
     while let request = waiting.popFirst() { actions.append(.refuse(request, reason: "ShuttingDown")) }
-    for index in connections.indices where connections[index].state != .draining {
-      connections[index].state = .draining
-      actions.append(.drain(connections[index].id))
-    }
+    for connection in roster.connections where connection.state != .draining { drain(connection.id, &actions) }
   }
 
   /// Back to the front of the line, if there is time left.
@@ -238,17 +236,19 @@ struct HTTP2ConnectionPoolMachine {
     earliestGiveUp = min(earliestGiveUp, requests[request].giveUpAt)
   }
 
-  private mutating func countFailure(_ now: Instant) {
-    failures += 1
-    mayOpenAt = max(mayOpenAt, now + settings.backoff.delay(afterFailures: failures, random: random.next()))
+  private mutating func drain(_ id: ConnectionID, _ actions: inout [Action]) {
+    roster.update(id) { $0.state = .draining }
+    actions.append(.drain(id))
   }
 
   // MARK: - After every event
 
   private mutating func settle(_ now: Instant, _ actions: inout [Action]) {
-    endPauses(now)
+    roster.endPauses(now)
     if earliestGiveUp <= now { giveUpLate(now, &actions) }
+    leaveUnhealthy(now, &actions)
     dispatch(now, &actions)
+    drainSurplus(now, &actions)
     openIfNeeded(now, &actions)
     askToBeWoken(now, &actions)
     let capacity = self.capacity
@@ -256,21 +256,10 @@ struct HTTP2ConnectionPoolMachine {
       reportedCapacity = capacity
       actions.append(.reportCapacity(capacity))
     }
-    if isShuttingDown, connections.isEmpty { actions.append(.finish) }
+    if isShuttingDown, roster.isEmpty { actions.append(.finish) }
   }
 
-  private var capacity: Int {
-    if isShuttingDown || isPaused { return 0 }
-    return connections.reduce(0) { sum, connection in
-      connection.state == .ready ? sum + connection.limit(probes: settings.probes) : sum
-    }
-  }
-
-  private mutating func endPauses(_ now: Instant) {
-    for index in connections.indices {
-      if let until = connections[index].pausedUntil, until <= now { connections[index].pausedUntil = nil }
-    }
-  }
+  private var capacity: Int { isShuttingDown || isPaused ? 0 : roster.capacity }
 
   private mutating func giveUpLate(_ now: Instant, _ actions: inout [Action]) {
     earliestGiveUp = .distantFuture
@@ -292,44 +281,62 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func dispatch(_ now: Instant, _ actions: inout [Action]) {
     guard !isPaused else { return }
-    while let request = waiting.first, let index = roomiest(avoiding: requests[request].avoided) {
+    while let request = waiting.first, let choice = roster.roomiest(avoiding: requests[request].avoided) {
+      if choice.isDoubtful, mayHopeForAnother(now) { return }
       _ = waiting.popFirst()
-      if connections[index].id == requests[request].avoided { lacksAlternative = true }
-      connections[index].inFlight += 1
-      actions.append(.dispatch(request, connections[index].id))
+      let id = roster[choice.index].id
+      if id == requests[request].avoided { lacksAlternative = true }
+      roster[choice.index].inFlight += 1
+      actions.append(.dispatch(request, id))
     }
   }
 
-  /// The index of the connection with the most room, the avoided one only if no other has any; nil when none has.
-  private func roomiest(avoiding avoided: ConnectionID?) -> Int? {
-    var best: (index: Int, room: Int)?
-    var lastResort: Int?
-    for (index, connection) in connections.enumerated() {
-      let room = connection.room(probes: settings.probes)
-      guard room > best?.room ?? 0 else { continue }
-      if connection.id == avoided { lastResort = index } else { best = (index, room) }
+  /// Whether a request should rather wait than take a connection that is in doubt.
+  private func mayHopeForAnother(_ now: Instant) -> Bool {
+    roster.isConnecting || roster.hasUsable || (needsConnection && limiter.mayOpenAt <= now)
+  }
+
+  /// Parts with connections that are in doubt and with those that answer no requests.
+  private mutating func leaveUnhealthy(_ now: Instant, _ actions: inout [Action]) {
+    guard roster.connections.contains(where: { $0.health != .sound }), !isShuttingDown else { return }
+    let hasUsable = roster.hasUsable
+    for connection in roster.connections where connection.health != .sound && connection.state != .connecting {
+      if connection.inFlight == 0 {
+        // Nothing can show any more that it works.
+        guard connection.state == .ready, hasUsable || connection.health == .unresponsive else { continue }
+        countEnd(connection.id, now)
+        drain(connection.id, &actions)
+      } else if connection.health == .unresponsive, hasUsable, mayAbandonAt <= now {
+        mayAbandonAt = now + settings.abandonInterval
+        countEnd(connection.id, now)
+        roster.update(connection.id) { $0.state = .draining }
+        actions.append(.abandon(connection.id))
+      }
     }
-    return best?.index ?? lastResort
+  }
+
+  /// Whether an unresponsive connection waits for its end.
+  private var isAbandonmentPending: Bool {
+    roster.connections.contains { $0.health == .unresponsive && $0.inFlight > 0 }
   }
 
   private var needsConnection: Bool {
-    guard isStarted, !isShuttingDown else { return false }
-    var usable = 0
-    var streams = 0
-    var inFlight = 0
-    for connection in connections where connection.state != .draining {
-      guard connection.state == .ready else { return false }  // one at a time
-      usable += 1
-      streams += connection.streamsMax
-      inFlight += connection.inFlight
-    }
-    if usable == 0 { return true }
-    return usable < settings.connectionsMax && (lacksAlternative || (inFlight + waiting.count) * 4 > streams * 3)
+    isStarted && !isShuttingDown
+      && roster.needsAnother(waiting: waiting.count, lacksAlternative: lacksAlternative)
+  }
+
+  /// When a connection beyond the configured count has had its time; nil while there is none.
+  private var surplusEnds: Instant? {
+    roster.hasSurplus && !isShuttingDown ? lastDoubtAt + settings.replacementTime : nil
+  }
+
+  private mutating func drainSurplus(_ now: Instant, _ actions: inout [Action]) {
+    while let end = surplusEnds, end <= now, let index = roster.leastBusy { drain(roster[index].id, &actions) }
   }
 
   private mutating func openIfNeeded(_ now: Instant, _ actions: inout [Action]) {
-    guard needsConnection, mayOpenAt <= now else { return }
-    connections.append(Connection(id: nextConnection, openedAt: now))
+    guard needsConnection, limiter.mayOpenAt <= now else { return }
+    roster.add(nextConnection, now)
     actions.append(.open(nextConnection))
     nextConnection += 1
     lacksAlternative = false
@@ -337,29 +344,12 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func askToBeWoken(_ now: Instant, _ actions: inout [Action]) {
     var next = waiting.isEmpty ? Instant.distantFuture : earliestGiveUp
-    if mayOpenAt > now, needsConnection { next = min(next, mayOpenAt) }
-    for connection in connections {
-      if let until = connection.pausedUntil { next = min(next, until) }
-    }
+    if limiter.mayOpenAt > now, needsConnection { next = min(next, limiter.mayOpenAt) }
+    if mayAbandonAt > now, isAbandonmentPending { next = min(next, mayAbandonAt) }
+    if let end = surplusEnds { next = min(next, end) }
+    if let end = roster.earliestPauseEnd { next = min(next, end) }
     guard next < wakeAt else { return }
     wakeAt = next
     actions.append(.wake(next))
-  }
-
-  private mutating func update(_ id: ConnectionID, _ change: (inout Connection) -> Void) {
-    guard let index = connections.firstIndex(where: { $0.id == id }) else { return }
-    change(&connections[index])
-  }
-}
-
-/// A small generator for jitter (Steele, Lea, Flood 2014).
-private struct SplitMix64: RandomNumberGenerator {
-  var state: UInt64
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var mixed = state
-    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-    return mixed ^ (mixed >> 31)
   }
 }

@@ -6,6 +6,10 @@ public import Runtime
 public struct HTTP2ConnectionPoolSettings: Sendable {
   /// Connections that take requests, or will when they are ready; those being drained are not counted.
   public var connectionsMax = 4
+  /// So many connections more may be opened in place of those whose health is in doubt.
+  public var replacementsMax = 1
+  /// How long a connection beyond `connectionsMax` stays after the last doubt.
+  public var replacementTime = Nanoseconds.seconds(60)
   /// Requests that may wait for a stream; more come back as refused at once.
   public var waitingMax = 4096
   /// How long a request may stay in the pool without having been processed, if its deadline is not sooner. Then it
@@ -15,8 +19,14 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var probes = false
   /// How long a connection that refused a stream without GOAWAY is passed over.
   public var refusalPause = Nanoseconds.milliseconds(100)
-  /// A connection that lived so long, or has answered, was a good one: the next may be opened at once.
+  /// After an unresponsive connection was given up, the next is not before this time or an answer on any of them.
+  public var abandonInterval = Nanoseconds.seconds(30)
+  /// A connection that lived so long was worth its handshake: the next may be opened at once.
   public var stableAfter = Nanoseconds.seconds(10)
+  /// So was one that answered so many requests.
+  public var answersWorthAConnection = 100
+  /// How far back the ends of connections count that were not worth their handshake.
+  public var earlyEndsWindow = Nanoseconds.seconds(120)
   public var backoff = ReconnectBackoff()
   public var connection = HTTP2ConnectionSettings()
 
@@ -30,7 +40,7 @@ public struct ReconnectBackoff: Sendable {
 
   public init() {}
 
-  /// The wait after so many failures in a row, doubled each time, of which jitter takes away up to half so that
+  /// The wait after so many failures (`ReconnectLimiter` says what counts), doubled each time, of which jitter takes away up to half so that
   /// replicas do not come back together. With the default values:
   ///
   /// | failures | 0 | 1        | 2        | 3      | 4    | 5    | 6    | 7 and more |

@@ -45,6 +45,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private let rotationTimeMax: Nanoseconds
   private let firstTokens: any ProviderTokenSource
   private let clock: any GatewayClock
+  private let permit: SendPermit?
   private let loop: EventLoop
   private let logger: Logger
 
@@ -66,15 +67,19 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private var skewMeter = ClockSkewMeter()
   private var isShuttingDown = false
 
-  /// - Parameter rotationTimeMax: how long new credentials may take to be connected before they are used all the same.
+  /// - Parameters:
+  ///   - permit: whether requests may be written; nil: always.
+  ///   - rotationTimeMax: how long new credentials may take to be connected before they are used all the same.
   init(
     _ format: any HTTP2PushFormat, settings: HTTP2ConnectionPoolSettings, tokens: any ProviderTokenSource,
-    clock: any GatewayClock, loop: EventLoop, logger: Logger, rotationTimeMax: Nanoseconds = .seconds(10)
+    permit: SendPermit? = nil, clock: any GatewayClock, loop: EventLoop, logger: Logger,
+    rotationTimeMax: Nanoseconds = .seconds(10)
   ) {
     self.format = format
     self.settings = settings
     self.rotationTimeMax = rotationTimeMax
     firstTokens = tokens
+    self.permit = permit
     self.clock = clock
     self.loop = loop
     self.logger = logger
@@ -196,7 +201,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private func makeChannel(_ token: RenewingToken, isWanted: [Bool]) -> HTTP2Channel {
     let pools = format.endpoints.map { endpoint in
       let pool = HTTP2ConnectionPool(
-        endpoint, settings: settings, loop: loop, logger: logger, nextNumber: connectionNumbers.next)
+        endpoint, settings: settings, loop: loop, logger: logger, permit: permit, nextNumber: connectionNumbers.next)
       pool.delegate = self
       return pool
     }

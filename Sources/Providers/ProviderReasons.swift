@@ -16,7 +16,8 @@ public enum ProviderReasons {
   /// What is said of any provider.
   public static let common =
     [
-      "ConnectionLost", "MalformedAnswer", "NoConnection", "NotSentInTime", "RefusedRepeatedly", "ShuttingDown",
+      "ConnectionLost", SendPermit.lapsedReason, "MalformedAnswer", "NoConnection", "NotSentInTime",
+      "RefusedRepeatedly", "ShuttingDown",
       "TimedOut",
       "TooManyWaiting", "Withdrawn",
     ] + [400, 401, 403, 404, 405, 408, 413, 425, 429, 500, 502, 503, 504].map { "HTTP\($0)" }

@@ -1,11 +1,12 @@
 // The moving lower bound on the deadline in a lane's claim. Pure.
 //
-// While some transaction pins xmin, the claim's index keeps every row ever claimed as a dead entry, earliest deadlines first,
-// and a claim that starts at the bottom, a sweep, has to step over them all. As soon as there are many, claims start at the
-// floor, a little below the newest deadline claimed: what lies far below is dead or rare. Every so often a sweep finds the rare:
-// shorter ring times, retries and releases with an old deadline.
+// A claimed row stays in the claim's index until it is settled, and a settled one stays there dead for as long as some transaction
+// pins xmin: earliest deadlines first, both. A claim that starts at the bottom, a sweep, has to step over what is in flight at
+// all gateways, and over all that is dead. As soon as these are many, claims start at the floor, a little below the newest
+// deadline claimed: what lies far below is in flight, dead or rare. Every so often a sweep finds the rare: shorter ring times,
+// retries and releases with an old deadline.
 //
-// As long as there are few, every claim is a sweep, and a lane's order is exactly that of its deadlines. What has hours, the
+// As long as they are few, every claim is a sweep, and a lane's order is exactly that of its deadlines. What has hours, the
 // background, has a floor of its own: it is no reason to look past a ring.
 
 public import Runtime
@@ -13,13 +14,16 @@ public import Runtime
 /// Floors of the lanes of one outbox, and when to sweep below them.
 public struct ClaimFloor: Sendable {
   /// How far below the newest claimed deadline the floor lies, for deadlines that were given out of order. Each claim steps
-  /// over what died in it.
+  /// over what was claimed or died in it.
   public static let slack: Nanoseconds = .milliseconds(50)
   /// A sweep that took less cannot have stepped over much.
   private static let quick = Nanoseconds.milliseconds(2)
-  /// Dead entries that a sweep may step over, and so many more for each row it brings: a few milliseconds' worth. An ANALYZE
-  /// that comes by leaves fewer.
-  private static let deadMax = (base: 20_000, row: 4)
+  /// A sweep that failed after this long failed for its length.
+  private static let tooLong = Nanoseconds.seconds(1)
+  /// Index entries that a sweep may read before it counts as expensive, and so many more for each row it brings, itself included:
+  /// at a quarter of a microsecond each. Three gateways with a thousand deliveries in flight each are within it. What is
+  /// lost beyond it is little: a row below the floor waits for the next sweep, which comes the sooner the less sweeps cost.
+  private static let entriesMax = (base: 5_000, row: 5)
   /// While there are more, sweeps take at most one part in so many of the time.
   private static let sweepShare: Int64 = 20
 
@@ -31,7 +35,7 @@ public struct ClaimFloor: Sendable {
 
   /// The newest deadlines claimed.
   private var newest: [Range: Int64] = [:]
-  private var isDear = false
+  private var isSweepExpensive = false
   /// Whether the last sweep took so long that it may have stepped over much; true as long as there was none.
   private var wasSlow = true
   private var isSweeping = false
@@ -42,9 +46,9 @@ public struct ClaimFloor: Sendable {
 
   public init() {}
 
-  /// A claim begins: `floor` and `laterFloor` are for it.
+  /// A claim begins: `floor` and `backgroundFloor` are for it.
   public mutating func begin(_ now: Instant) {
-    isSweeping = !isDear || now >= nextSweep
+    isSweeping = !isSweepExpensive || now >= nextSweep
     claimed.removeAll(keepingCapacity: true)
     rows = 0
   }
@@ -53,7 +57,7 @@ public struct ClaimFloor: Sendable {
   public func floor(of lane: Int16) -> Int64 { floor(of: Range(lane: lane, isBackground: false)) }
 
   /// As `floor`, of what has more than ten minutes.
-  public func laterFloor(of lane: Int16) -> Int64 { floor(of: Range(lane: lane, isBackground: true)) }
+  public func backgroundFloor(of lane: Int16) -> Int64 { floor(of: Range(lane: lane, isBackground: true)) }
 
   private func floor(of range: Range) -> Int64 {
     guard !isSweeping, let newest = newest[range] else { return .min }
@@ -69,16 +73,27 @@ public struct ClaimFloor: Sendable {
 
   /// Whether `didFinish` wants to know how many index entries the claim under way steps over: asked before it is over, so that
   /// the question can travel with it. After a quick sweep it does not.
-  public var isWorthLooking: Bool { isSweeping && (isDear || wasSlow) }
+  public var wantsScanCount: Bool { isSweeping && (isSweepExpensive || wasSlow) }
+
+  /// The claim failed.
+  /// - Parameter cost: how long it took until then.
+  public mutating func didFail(cost: Nanoseconds, _ now: Instant) {
+    // A sweep that the server or we gave up for its length would fail again for as long as it is the first thing done.
+    if isSweeping, cost >= Self.tooLong {
+      isSweepExpensive = true
+      nextSweep = now + cost * Self.sweepShare
+    }
+    isSweeping = false
+  }
 
   /// The claim is over.
   ///
   /// - Parameters:
   ///   - cost: how long it took.
-  ///   - walked: how many index entries it stepped over, dead or alive; nil if nobody looked.
-  public mutating func didFinish(cost: Nanoseconds, walked: Int? = nil, _ now: Instant) {
+  ///   - entriesScanned: how many index entries it stepped over, dead or alive; nil if nobody looked.
+  public mutating func didFinish(cost: Nanoseconds, entriesScanned: Int? = nil, _ now: Instant) {
     if isSweeping {
-      if let walked { isDear = walked > Self.deadMax.base + rows * (Self.deadMax.row + 1) }
+      if let entriesScanned { isSweepExpensive = entriesScanned > Self.entriesMax.base + rows * Self.entriesMax.row }
       wasSlow = cost > Self.quick
       nextSweep = now + cost * Self.sweepShare
     }

@@ -40,13 +40,16 @@ public enum DeliveryOutcome: UInt8, CaseIterable, Sendable {
   }
 }
 
-/// The lease on one claimed row: its key, and the fence that lets a settlement through only while the claim is still ours.
+/// The lease on one claimed row: its key, and the claim that took it. A settlement gets through only while the row is still
+/// claimed by this gateway under this number.
 public struct DeliveryLease: Hashable, Sendable {
   public var outboxID: Int64
   /// The number of the push within its call.
   public var number: Int32
-  /// Counts the claims of this row; only the latest may settle it.
+  /// The number of the gateway's claim.
   public var lease: Int32
+
+  public var key: DeliveryKey { DeliveryKey(outboxID: outboxID, number: number) }
 
   public init(outboxID: Int64, number: Int32, lease: Int32) {
     self.outboxID = outboxID
@@ -55,16 +58,86 @@ public struct DeliveryLease: Hashable, Sendable {
   }
 }
 
-/// A claimed push to one device, with the call's payload joined in.
+/// Where a row was last seen (Postgres' `ctid`): settling finds it there without an index, and by its key if it has moved.
+public struct DeliveryPlace: Hashable, Sendable {
+  public var block: UInt32
+  public var offset: UInt16
+
+  /// Nowhere: the row is found by its key.
+  public static let unknown = DeliveryPlace(block: 0, offset: 0)
+
+  public init(block: UInt32, offset: UInt16) {
+    self.block = block
+    self.offset = offset
+  }
+}
+
+/// What all deliveries of a call have in common: one object for all that are claimed together.
+public final class CallData: Sendable {
+  /// Where the texts lie in `bytes`, as UTF-8.
+  public struct Texts: Sendable {
+    /// `push.outbox.kind`: `incoming_call`, `video_call`, ….
+    public var callKind: Range<Int>
+    public var callID: Range<Int>
+    /// Why the call ended, as the backend said it; nil while it rings, and where nobody said.
+    public var endReason: Range<Int>?
+    /// `push.outbox.traceparent`, checked there; nil for none.
+    public var traceparent: Range<Int>?
+    /// baseCallData as JSON text.
+    public var payload: Range<Int>
+
+    public init(
+      callKind: Range<Int>, callID: Range<Int>, endReason: Range<Int>?, traceparent: Range<Int>?, payload: Range<Int>
+    ) {
+      self.callKind = callKind
+      self.callID = callID
+      self.endReason = endReason
+      self.traceparent = traceparent
+      self.payload = payload
+    }
+  }
+
+  public let texts: Texts
+  public let bytes: [UInt8]
+  /// The call had ended when its row was read.
+  public let isOver: Bool
+
+  public init(texts: Texts, bytes: [UInt8], isOver: Bool) {
+    self.texts = texts
+    self.bytes = bytes
+    self.isOver = isOver
+  }
+
+  /// A call of which each text comes by itself.
+  public convenience init(
+    callKind: [UInt8], callID: [UInt8], payload: [UInt8], endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil,
+    isOver: Bool = false
+  ) {
+    var bytes: [UInt8] = []
+    func add(_ text: [UInt8]) -> Range<Int> {
+      bytes += text
+      return bytes.count - text.count..<bytes.count
+    }
+    let texts = Texts(
+      callKind: add(callKind), callID: add(callID), endReason: endReason.map(add), traceparent: traceparent.map(add),
+      payload: add(payload))
+    self.init(texts: texts, bytes: bytes, isOver: isOver)
+  }
+}
+
+/// A claimed push to one device.
 ///
-/// All its texts lie in one buffer, as UTF-8, and are named by where they lie: a claimed row costs two allocations, and what is
-/// rendered from it is copied once.
+/// Its texts lie in one buffer, as UTF-8, and are named by where they lie; those of its call are in an object that the call's
+/// deliveries share.
 public final class Delivery: Sendable {
   public let lease: DeliveryLease
+  public let place: DeliveryPlace
   /// `push.lane.id`: app and provider.
   public let lane: Int16
   /// Attempts so far, this one included.
   public let attempt: Int32
+  /// How many gateways died while they had it; one with two or more is given out alone.
+  public let crashes: UInt8
   public let kind: DeliveryKind
   /// 0 production, 1 sandbox (APNs).
   public let environment: UInt8
@@ -76,22 +149,20 @@ public final class Delivery: Sendable {
   public let deadlineAtMicroseconds: Int64
   /// The same deadline on our own monotonic clock, never later than the database's.
   public let deadline: Instant
+  public let call: CallData
 
-  /// Where the texts lie in `bytes`.
+  /// Where the delivery's own texts lie in `bytes`.
   public struct Texts: Sendable {
     public var userID: Range<Int>
     public var token: Range<Int>
     /// BCP 47, nil when unknown.
     public var locale: Range<Int>?
-    /// `push.outbox.kind`: `incoming_call`, `video_call`, ….
-    public var callKind: Range<Int>
-    public var callID: Range<Int>
-    /// Why the call ended, as the backend said it; nil while it rings, and where nobody said.
-    public var endReason: Range<Int>?
-    /// `push.outbox.traceparent`, checked there; nil for none.
-    public var traceparent: Range<Int>?
-    /// baseCallData as JSON text.
-    public var payload: Range<Int>
+
+    public init(userID: Range<Int>, token: Range<Int>, locale: Range<Int>?) {
+      self.userID = userID
+      self.token = token
+      self.locale = locale
+    }
   }
 
   public let texts: Texts
@@ -100,11 +171,13 @@ public final class Delivery: Sendable {
   public var userID: ArraySlice<UInt8> { bytes[texts.userID] }
   public var token: ArraySlice<UInt8> { bytes[texts.token] }
   public var locale: ArraySlice<UInt8>? { texts.locale.map { bytes[$0] } }
-  public var callKind: ArraySlice<UInt8> { bytes[texts.callKind] }
-  public var callID: ArraySlice<UInt8> { bytes[texts.callID] }
-  public var endReason: ArraySlice<UInt8>? { texts.endReason.map { bytes[$0] } }
-  public var traceparent: ArraySlice<UInt8>? { texts.traceparent.map { bytes[$0] } }
-  public var payload: ArraySlice<UInt8> { bytes[texts.payload] }
+  public var callKind: ArraySlice<UInt8> { call.bytes[call.texts.callKind] }
+  public var callID: ArraySlice<UInt8> { call.bytes[call.texts.callID] }
+  public var endReason: ArraySlice<UInt8>? { call.texts.endReason.map { call.bytes[$0] } }
+  public var traceparent: ArraySlice<UInt8>? { call.texts.traceparent.map { call.bytes[$0] } }
+  public var payload: ArraySlice<UInt8> { call.bytes[call.texts.payload] }
+
+  public var key: DeliveryKey { lease.key }
 
   /// When the push was enqueued, on our own monotonic clock: as early as `deadline` is.
   public var enqueuedAt: Instant {
@@ -116,18 +189,22 @@ public final class Delivery: Sendable {
   public func isBackground(_ now: Instant) -> Bool { deadline - now > .seconds(600) }
 
   public init(
-    lease: DeliveryLease, lane: Int16, attempt: Int32, kind: DeliveryKind, environment: UInt8, platform: UInt8,
-    createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant, texts: Texts, bytes: [UInt8]
+    lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
+    kind: DeliveryKind, environment: UInt8, platform: UInt8, createdAtMicroseconds: Int64,
+    deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData, texts: Texts, bytes: [UInt8]
   ) {
     self.lease = lease
+    self.place = place
     self.lane = lane
     self.attempt = attempt
+    self.crashes = crashes
     self.kind = kind
     self.environment = environment
     self.platform = platform
     self.createdAtMicroseconds = createdAtMicroseconds
     self.deadlineAtMicroseconds = deadlineAtMicroseconds
     self.deadline = deadline
+    self.call = call
     self.texts = texts
     self.bytes = bytes
   }
@@ -139,17 +216,29 @@ public final class Delivery: Sendable {
     createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
     endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil
   ) {
+    self.init(
+      lease: lease, lane: lane, attempt: attempt, kind: kind, environment: environment, platform: platform,
+      userID: userID, token: token, locale: locale, createdAtMicroseconds: createdAtMicroseconds,
+      deadlineAtMicroseconds: deadlineAtMicroseconds, deadline: deadline,
+      call: CallData(
+        callKind: callKind, callID: callID, payload: payload, endReason: endReason, traceparent: traceparent))
+  }
+
+  /// A delivery of a call whose own texts come one by one.
+  public convenience init(
+    lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
+    kind: DeliveryKind, environment: UInt8, platform: UInt8, userID: [UInt8], token: [UInt8], locale: [UInt8]?,
+    createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData
+  ) {
     var bytes: [UInt8] = []
     func add(_ text: [UInt8]) -> Range<Int> {
       bytes += text
       return bytes.count - text.count..<bytes.count
     }
-    let texts = Texts(
-      userID: add(userID), token: add(token), locale: locale.map(add), callKind: add(callKind), callID: add(callID),
-      endReason: endReason.map(add), traceparent: traceparent.map(add), payload: add(payload))
+    let texts = Texts(userID: add(userID), token: add(token), locale: locale.map(add))
     self.init(
-      lease: lease, lane: lane, attempt: attempt, kind: kind, environment: environment, platform: platform,
-      createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds, deadline: deadline,
-      texts: texts, bytes: bytes)
+      lease: lease, place: place, lane: lane, attempt: attempt, crashes: crashes, kind: kind, environment: environment,
+      platform: platform, createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds,
+      deadline: deadline, call: call, texts: texts, bytes: bytes)
   }
 }

@@ -35,6 +35,10 @@ public struct ClaimLimits: Sendable, Equatable {
 /// What became of one delivery, to be written down. A class, since it passes through several queues.
 public final class Settlement: Sendable {
   public let delivery: Delivery
+  /// The claim under which it is written: that of `delivery`, or a later one by which it was reclaimed.
+  public let lease: DeliveryLease
+  /// Where its row was last seen.
+  public let place: DeliveryPlace
   public let outcome: DeliveryOutcome
   /// Attempts made in all, those in memory included.
   public let attempts: Int32
@@ -52,14 +56,18 @@ public final class Settlement: Sendable {
   /// How long from now the receipt of `providerMessageID` can be read; nil where there is none to read.
   public let receiptAfter: Nanoseconds?
 
-  public var lease: DeliveryLease { delivery.lease }
-
+  /// - Parameters:
+  ///   - lease: that of `delivery` when not given.
+  ///   - place: that of `delivery` when not given.
   public init(
-    _ delivery: Delivery, outcome: DeliveryOutcome, attempts: Int32, status: UInt16 = 0,
+    _ delivery: Delivery, lease: DeliveryLease? = nil, place: DeliveryPlace? = nil, outcome: DeliveryOutcome,
+    attempts: Int32, status: UInt16 = 0,
     reason: String? = nil, providerMessageID: String? = nil, sentAt: Instant? = nil, answeredAt: Instant? = nil,
     failures: [FailedAttempt] = [], receiptAfter: Nanoseconds? = nil
   ) {
     self.delivery = delivery
+    self.lease = lease ?? delivery.lease
+    self.place = place ?? delivery.place
     self.outcome = outcome
     self.attempts = attempts
     self.status = status
@@ -142,14 +150,26 @@ public struct InvalidationHold: Sendable {
   }
 }
 
-/// The store could not do what it was asked; nothing was changed unless the connection broke on the way.
+/// Why the store could not do what it was asked.
 public struct OutboxError: Error, Sendable, CustomStringConvertible {
-  /// Worth trying again by itself, as when the database restarts.
-  public var isTransient: Bool
+  public enum Code: Sendable, Equatable {
+    /// The statement never left: nothing was changed.
+    case unavailable
+    /// The connection broke, or no answer came in time: the statement may have been executed or not.
+    case answerLost
+    /// The server refused the statement for a reason that will pass (lock, deadlock, restart, read-only server): nothing was changed.
+    case transient
+    /// The server refused what is in the statement (SQLSTATE class 22, 23 or 54): the same rows would be refused again.
+    case refusedRows
+    /// The server refused the statement for any other lasting reason, such as a missing right: no row is to blame.
+    case refused
+  }
+
+  public var code: Code
   public var description: String
 
-  public init(isTransient: Bool, description: String) {
-    self.isTransient = isTransient
+  public init(_ code: Code, _ description: String) {
+    self.code = code
     self.description = description
   }
 }
@@ -158,54 +178,134 @@ public struct OutboxError: Error, Sendable, CustomStringConvertible {
 public enum OutboxEvent: Sendable {
   /// Something may be ready to be claimed. A hint: polling is the guarantee.
   case bell
-  /// The store can be used (again).
+  /// The connections that claim and settle are up (again), since this moment: ask for a beat.
   case available
   /// The store cannot be reached; calls fail until `available`.
   case unavailable(reason: String)
-  /// A call has ended: nothing of its invites may leave any more.
-  case void(outboxID: Int64)
-  /// So many calls have ended at once that they were not named.
-  case voidAny
-  /// From now on the end of a call is heard of, or (false) not: what is sent again must ask the store first.
+  /// Somebody says that these calls have ended. A hint: look it up.
+  case mayHaveEnded([Int64])
+  /// Somebody says that many calls have ended. A hint: look it up.
+  case manyMayHaveEnded
+  /// From now on hints are heard, or (false) not.
   case listening(Bool)
-  /// This replica leads, and has taken over what SQL noted down of its own doing: it counts once.
-  case tallied([Tally])
-  /// Ops believe the lane's provider again when it calls tokens dead.
+  /// Ops believe the lane's provider again when it calls tokens dead. A hint for a counter.
   case invalidationResumed(lane: Int16)
-  /// This replica was declared dead and has registered anew: its claims are others' now. Drop everything unsent.
-  case fenced
 }
 
-/// Claims and settles deliveries. Every call is a batch; a claim is ours until settled, parked, released, or until this
-/// replica is declared dead.
+/// The answer to a beat.
+public struct Beat: Sendable, Equatable {
+  /// False: this gateway was declared dead, its claims are others' now, and it must register anew.
+  public var isAlive: Bool
+  /// The server may have lost commits since the last reclaim: see `OutboxStore.reclaim`.
+  public var mustReclaim: Bool
+
+  public init(isAlive: Bool, mustReclaim: Bool) {
+    self.isAlive = isAlive
+    self.mustReclaim = mustReclaim
+  }
+}
+
+/// What a claim brought.
+public struct Claimed: Sendable {
+  public var deliveries: [Delivery]
+  /// Rows this version cannot read (a kind it does not know): they are ours and must be given back.
+  public var unreadable: [DeliveryLease]
+
+  public init(deliveries: [Delivery], unreadable: [DeliveryLease] = []) {
+    self.deliveries = deliveries
+    self.unreadable = unreadable
+  }
+}
+
+/// A delivery by its key: the call's row and the number of the push within it.
+public struct DeliveryKey: Hashable, Sendable {
+  public var outboxID: Int64
+  public var number: Int32
+
+  public init(outboxID: Int64, number: Int32) {
+    self.outboxID = outboxID
+    self.number = number
+  }
+
+  /// Both numbers in one word, for keys are hashed several times a delivery.
+  public func hash(into hasher: inout Hasher) { hasher.combine(outboxID &* 1_000_003 &+ Int64(number)) }
+}
+
+/// A bounded part of the rows that are claimed in our name.
+public struct ClaimedPage: Sendable {
+  public var leases: [DeliveryLease]
+  /// Where the next part begins; nil after the last one.
+  public var next: Int64?
+
+  public init(leases: [DeliveryLease], next: Int64?) {
+    self.leases = leases
+    self.next = next
+  }
+}
+
+/// A delivery that is ours again.
+public struct Reclaimed: Sendable, Equatable {
+  /// Its index in what was asked for.
+  public var index: Int
+  public var place: DeliveryPlace
+
+  public init(index: Int, place: DeliveryPlace) {
+    self.index = index
+    self.place = place
+  }
+}
+
+/// Claims and settles deliveries for one gateway, that is one life of one process. Every call is a batch; a claim is ours until
+/// settled, parked, released or forgotten, or until this gateway is declared dead.
 public protocol OutboxStore: Sendable {
+  /// Becomes a new gateway: a new owner of claims, whose numbers begin anew.
+  func register() async throws(OutboxError)
+  /// Says that this gateway lives.
+  /// - Parameter mayReap: declare others dead that were silent for too long, and free what they had claimed.
+  func beat(mayReap: Bool) async throws(OutboxError) -> Beat
+
   /// Claims up to the allowed number a lane, earliest deadline first, lanes with rings before lanes without, else in the order
   /// of the allowances. In no lane anything whose deadline is too near.
-  func claim(_ allowances: [LaneAllowance], within limits: ClaimLimits) async throws(OutboxError) -> [Delivery]
+  /// - Parameter number: counts this gateway's claims; it is written as the lease of each row.
+  func claim(_ number: Int32, _ allowances: [LaneAllowance], within limits: ClaimLimits) async throws(OutboxError)
+    -> Claimed
+  /// The answer to a claim was lost: bars it if it has not begun, waits for it if it runs, and gives back what it took.
+  /// Returns how many rows went back.
+  func forget(_ number: Int32) async throws(OutboxError) -> Int
+  /// After a crash or a fail-over of the server: makes these deliveries ours again, as far as they exist and are ours or
+  /// nobody's. Repeating it does no harm.
+  /// - Parameter number: a new number of ours, which becomes the lease of each row.
+  func reclaim(_ number: Int32, _ keys: [DeliveryKey]) async throws(OutboxError) -> [Reclaimed]
+  /// Everything was reclaimed: claims may go on once all gateways have said so.
+  func confirmReclaimed() async throws(OutboxError)
+  /// A part of the rows claimed in our name, from the start or where the part before ended.
+  func claimed(from page: Int64?) async throws(OutboxError) -> ClaimedPage
+
   /// Writes down what became of deliveries; returns how many were still ours.
   func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int
-  /// Which of these have been written down by this replica, lately: for a batch of which `settle` took only a part, or of
+  /// Which of these have been written down by this gateway lately: for a batch of which `settle` took only a part, or of
   /// which the answer was lost.
-  func settled(among settlements: [Settlement]) async throws(OutboxError) -> Set<DeliveryLease>
+  func settled(among settlements: [Settlement]) async throws(OutboxError) -> Set<DeliveryKey>
   /// Puts deliveries back to be tried later; returns how many were still ours.
   func park(_ parkings: [Parking]) async throws(OutboxError) -> Int
   /// Gives claims back with the attempt uncounted; returns how many were still ours.
   func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int
+  /// Which of these calls have ended.
+  func ended(among outboxIDs: [Int64]) async throws(OutboxError) -> [Int64]
+
   /// Marks tokens dead unless they were registered since, or quarantines them where the lane is on hold; returns how many
   /// are newly dead.
   func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int
   /// Puts lanes on hold: from now on, and back to the start of the window, their dead tokens are quarantined until ops say
   /// otherwise. Returns how many live again.
   func hold(_ holds: [InvalidationHold]) async throws(OutboxError) -> Int
-  /// Says how this replica's lanes are, for ops; to be called every second.
-  func report(_ conditions: [LaneCondition]) async throws(OutboxError)
   /// Notes the environments that tokens really belong to; returns how many were noted otherwise.
   func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int
-}
+  /// Says how this gateway's lanes are, for ops; to be called every second.
+  func report(_ conditions: [LaneCondition]) async throws(OutboxError)
 
-extension OutboxStore {
-  /// Claims up to the allowed number a lane.
-  public func claim(_ allowances: [LaneAllowance]) async throws(OutboxError) -> [Delivery] {
-    try await claim(allowances, within: ClaimLimits())
-  }
+  /// The maintenance job that is due, if any: whoever asks first does it.
+  func takeJob() async throws(OutboxError) -> String?
+  /// Does one bounded bite of a job; returns what SQL did by itself, where that is the job.
+  func run(job name: String) async throws(OutboxError) -> [Tally]
 }

@@ -3,7 +3,7 @@
 public import Runtime
 
 /// A queue that is flushed when it is large enough or old enough, with a bounded number of batches under way.
-public struct SettlementBatcher<Element: Sendable>: Sendable {
+public struct SettlementBatcher<Element> {
   public struct Limits: Sendable {
     /// A batch of this size leaves at once.
     public var worthwhile = 250

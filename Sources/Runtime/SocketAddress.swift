@@ -33,16 +33,25 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
 
   /// "127.0.0.1:443" or "[::1]:443".
   public var description: String {
+    guard let (host, port) = digits else { return "?" }
+    return isIPv6 ? "[\(host)]:\(port)" : "\(host):\(port)"
+  }
+
+  /// The address without its port: "127.0.0.1" or "::1".
+  public var numericHost: String { digits?.host ?? "?" }
+
+  private var digits: (host: String, port: String)? {
     var host = [CChar](repeating: 0, count: Int(NI_MAXHOST))
     var port = [CChar](repeating: 0, count: Int(NI_MAXSERV))
     let status = unsafe withSockaddr { address, length in
       unsafe getnameinfo(
         address, length, &host, socklen_t(host.count), &port, socklen_t(port.count), NI_NUMERICHOST | NI_NUMERICSERV)
     }
-    guard status == 0 else { return "?" }
-    let hostText = String(decoding: host.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    let portText = String(decoding: port.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    return isIPv6 ? "[\(hostText)]:\(portText)" : "\(hostText):\(portText)"
+    guard status == 0 else { return nil }
+    return (
+      String(decoding: host.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self),
+      String(decoding: port.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    )
   }
 
   func withSockaddr<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {

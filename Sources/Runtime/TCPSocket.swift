@@ -23,8 +23,13 @@ public enum TCPSocket {
   }
 
   /// Starts a connection. The socket becomes writable when it is made or has failed; ask `connectionError` which.
-  public static func connect(to address: SocketAddress) throws(FileDescriptor.SystemError) -> FileDescriptor {
+  ///
+  /// - Parameter keepalive: nil for the system's own.
+  public static func connect(
+    to address: SocketAddress, keepalive: TCPKeepalive? = nil
+  ) throws(FileDescriptor.SystemError) -> FileDescriptor {
     let descriptor = try make(address.family)
+    keepalive?.apply(to: descriptor.rawValue)
     let status = unsafe address.withSockaddr { pointer, length in
       #if canImport(Glibc)
       unsafe Glibc.connect(descriptor.rawValue, pointer, length)

@@ -15,6 +15,7 @@ final class TLSDialer: TLSStreamDelegate {
   private let port: UInt16
   private let context: TLSContext
   private let addressTimeout: Nanoseconds
+  private let keepalive: TCPKeepalive
   private let loop: EventLoop
   private let resolve: Resolver
   private var completion: ((Result<TLSStream, TLSError>) -> Void)?
@@ -28,15 +29,18 @@ final class TLSDialer: TLSStreamDelegate {
 
   /// - Parameters:
   ///   - addressTimeout: how long the last address may take from SYN to the end of the handshake.
+  ///   - keepalive: of the sockets.
   ///   - completion: called once on the loop, unless `cancel` comes first.
   init(
-    host: String, port: UInt16, context: TLSContext, addressTimeout: Nanoseconds, loop: EventLoop,
+    host: String, port: UInt16, context: TLSContext, addressTimeout: Nanoseconds,
+    keepalive: TCPKeepalive = TCPKeepalive(), loop: EventLoop,
     resolve: @escaping Resolver = SocketAddress.resolve, completion: @escaping (Result<TLSStream, TLSError>) -> Void
   ) {
     self.host = host
     self.port = port
     self.context = context
     self.addressTimeout = addressTimeout
+    self.keepalive = keepalive
     self.loop = loop
     self.resolve = resolve
     self.completion = completion
@@ -71,7 +75,7 @@ final class TLSDialer: TLSStreamDelegate {
     guard let next = untried.popFirst() else { return finish(.failure(error)) }
     address = next.description
     do {
-      let socket = try TCPSocket.connect(to: next)
+      let socket = try TCPSocket.connect(to: next, keepalive: keepalive)
       self.socket = socket
       watch = loop.watch(socket.rawValue, for: .writable) { [weak self] _ in self?.connected() }
     } catch {

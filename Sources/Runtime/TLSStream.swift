@@ -22,9 +22,15 @@ public protocol TLSStreamDelegate: AnyObject {
   func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer)
   /// Everything that could be read now was read, and output that was waiting may have left (see `bytesWritten`).
   func streamDidProgress(_ stream: TLSStream)
+  /// Asked before output that the socket did not take at first is written; the delegate may close the stream instead.
+  func streamMayWrite(_ stream: TLSStream) -> Bool
   /// The stream is closed, by the peer (`nil` after a TLS farewell) or by a failure. Never called for our own
   /// `close()`.
   func stream(_ stream: TLSStream, didCloseWith error: TLSError?)
+}
+
+extension TLSStreamDelegate {
+  public func streamMayWrite(_ stream: TLSStream) -> Bool { true }
 }
 
 /// A TLS connection over a connected socket. Confined to its event loop.
@@ -111,6 +117,12 @@ public final class TLSStream {
     updateInterest()
   }
 
+  /// Reads what has arrived without waiting to be told of it. The delegate hears of it within this call.
+  public func receiveNow() {
+    guard state == .open else { return }
+    advance()
+  }
+
   /// Says farewell, closes the socket, tells the delegate nothing more. Unwritten output is dropped.
   public func close() {
     guard state != .closed else { return }
@@ -127,7 +139,8 @@ public final class TLSStream {
   private func advance() {
     if state == .handshaking { shakeHands() }
     guard state == .open else { return }
-    if bytesPending > 0 { write() }
+    if bytesPending > 0, delegate?.streamMayWrite(self) ?? true { write() }
+    guard state == .open else { return }
     read()
     guard state == .open else { return }
     delegate?.streamDidProgress(self)

@@ -7,6 +7,7 @@ import Queue
 import Runtime
 import Testing
 
+@testable import Dispatching
 @testable import Gateway
 
 @Suite("Metrics", .timeLimit(.minutes(1))) struct MetricsTests {
@@ -138,17 +139,15 @@ import Testing
     #expect(AttemptOutcome.allCases.reduce(0) { $0 + lane.attempts.total(of: $1) } == 3)
   }
 
-  @Test("what was not written down is not counted as delivered, but as lost")
-  func lostLeases() {
+  @Test("what was written down is counted by its outcome, and its batch by its size")
+  func settled() {
     var counters = DispatcherCounters(lanes: Self.lanes)
-    func ending(_ id: Int64, _ outcome: DeliveryOutcome) -> Ending {
-      Ending(
-        settlement: Settlement(
-          Self.delivery(id: id), outcome: outcome, attempts: 1, answeredAt: Instant(nanoseconds: 0)),
-        lane: 1, isUntried: outcome == .expired)
+    for (id, outcome) in [(Int64(1), DeliveryOutcome.delivered), (2, .expired)] {
+      counters.note(
+        Settlement(Self.delivery(id: id), outcome: outcome, attempts: 1, answeredAt: Instant(nanoseconds: 0)),
+        inLane: 1, isUntried: outcome == .expired, Instant(nanoseconds: 3_000_000))
     }
-    counters.note([ending(1, .delivered), ending(2, .expired)], ofBatch: 3, Instant(nanoseconds: 3_000_000))
-    #expect(counters.lostLeases == 1)
+    counters.noteSettlements(3)
     #expect(counters.deliveries(.delivered) == 1)
     #expect(counters.lanes[1].expiredBeforeSend == 1)
     #expect(counters.settlementBatches.count == 1)

@@ -12,38 +12,90 @@ import Testing
   private static let one = Migration(version: 1, name: "one", sql: "create table push.one (id int);")
   private static let two = Migration(version: 2, name: "two", sql: "create table push.two (id int);")
   private static let three = Migration(version: 3, name: "three", sql: "create table push.three (id int);")
+  private static let digit = FunctionsFile(topic: "digit", sql: function("digit", "1"))
+  private static let roles = FunctionsFile(topic: "roles", sql: "comment on schema push is 'granted';")
+
+  private static func function(_ name: String, _ body: String) -> String {
+    "create or replace function push.\(name)() returns int language sql as 'select \(body)';"
+  }
+
+  private static let everything = Migration.embedded.map(\.title) + FunctionsFile.embedded.map(\.title)
 
   private func applied(_ migration: Migration) -> Migrator.Applied {
     Migrator.Applied(version: migration.version, name: migration.name, checksum: migration.checksum)
   }
 
+  private func recorded(_ file: FunctionsFile, by release: String = "1.2.3") -> Migrator.Recorded {
+    Migrator.Recorded(topic: file.topic, checksum: file.checksum, release: release)
+  }
+
+  /// Without functions, unless they are what is tested.
+  private func migrator(_ migrations: [Migration], _ functions: [FunctionsFile] = []) -> Migrator {
+    Migrator(migrations: migrations, functions: functions, release: "1.2.3")
+  }
+
   // MARK: The decision
 
   @Test func `what was not applied is left, in order`() throws {
-    let migrator = Migrator(migrations: [Self.one, Self.two, Self.three])
+    let migrator = migrator([Self.one, Self.two, Self.three])
     #expect(try migrator.pending(after: []) == [Self.one, Self.two, Self.three])
     #expect(try migrator.pending(after: [applied(Self.one)]) == [Self.two, Self.three])
     #expect(try migrator.pending(after: [Self.one, Self.two, Self.three].map(applied)) == [])
   }
 
   @Test func `an edited migration is refused`() {
-    var edited = Self.one
+    var edited = Self.two
     edited.sql += " "
-    #expect(throws: MigrationError.changed("0001_one")) {
-      try Migrator(migrations: [edited, Self.two]).pending(after: [applied(Self.one)])
+    #expect(throws: MigrationError.changed("0002_two")) {
+      try migrator([Self.one, edited]).pending(after: [Self.one, Self.two].map(applied))
     }
+  }
+
+  @Test func `a database with another first migration was made before the baseline`() {
+    let old = Migration(version: 1, name: "schema", sql: "create table push.old (id int);")
+    let error = #expect(throws: MigrationError.self) {
+      try migrator([Self.one]).pending(after: [old, Self.two].map(applied))
+    }
+    #expect(error == .beforeBaseline)
+    #expect(error?.description.contains("`drop schema push cascade`") == true)
   }
 
   @Test func `a newer version's database is refused`() {
     #expect(throws: MigrationError.unknown("0003_three")) {
-      try Migrator(migrations: [Self.one, Self.two]).pending(after: [Self.one, Self.two, Self.three].map(applied))
+      try migrator([Self.one, Self.two]).pending(after: [Self.one, Self.two, Self.three].map(applied))
     }
   }
 
   @Test func `a gap is refused`() {
     #expect(throws: MigrationError.skipped("0001_one")) {
-      try Migrator(migrations: [Self.one, Self.two]).pending(after: [applied(Self.two)])
+      try migrator([Self.one, Self.two]).pending(after: [applied(Self.two)])
     }
+  }
+
+  @Test func `of the functions, files that changed are due, and the last file along with them`() {
+    let other = FunctionsFile(topic: "other", sql: "")
+    let migrator = migrator([], [Self.digit, other, Self.roles])
+    #expect(migrator.pendingFunctions(after: []) == [Self.digit, other, Self.roles])
+    #expect(migrator.pendingFunctions(after: [Self.digit, other, Self.roles].map { recorded($0) }) == [])
+    var edited = Self.digit
+    edited.sql += " "
+    #expect(
+      migrator.pendingFunctions(after: [edited, other, Self.roles].map { recorded($0) }) == [Self.digit, Self.roles])
+    #expect(migrator.pendingFunctions(after: [recorded(Self.digit), recorded(other)]) == [Self.roles])
+  }
+
+  @Test(arguments: [
+    ("1.2.3", true), ("1.2.2", true), ("0.9.10", true), ("1.2.3-rc.1", true), ("1.2.4", false), ("1.10.0", false),
+    ("2.0.0", false),
+  ])
+  func `functions of an older release, or of another build of ours, are due; those of a newer one are left alone`(
+    release: String, isDue: Bool
+  ) {
+    var other = Self.digit
+    other.sql += " "
+    let migrator = migrator([], [Self.digit, Self.roles])
+    // Also what the newer release does not have, for it may have put it elsewhere.
+    #expect(migrator.pendingFunctions(after: [recorded(other, by: release)]).isEmpty == !isDue)
   }
 
   // MARK: What the binary carries
@@ -60,6 +112,14 @@ import Testing
       #expect(migration.sql == text, "\(file)")
     }
     #expect(Migration.embedded.map(\.version) == Array(1...Int32(files.count)))
+    let topics = folder.appendingPathComponent("functions")
+    let names = try FileManager.default.contentsOfDirectory(atPath: topics.path).filter { $0.hasSuffix(".sql") }
+    #expect(
+      FunctionsFile.embedded.map { $0.topic + ".sql" } == names.filter { $0 != "roles.sql" }.sorted() + ["roles.sql"])
+    for file in FunctionsFile.embedded {
+      let text = try String(contentsOf: topics.appendingPathComponent(file.topic + ".sql"), encoding: .utf8)
+      #expect(file.sql == text, "\(file.title)")
+    }
   }
 
   // MARK: Against Postgres
@@ -68,13 +128,14 @@ import Testing
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       let migrator = Migrator()
-      #expect(try await migrator.pending(on: connection) == Migration.embedded)
+      let all = Migrator.Pending(migrations: Migration.embedded, functions: FunctionsFile.embedded)
+      #expect(try await migrator.pending(on: connection) == all)
       var titles: [String] = []
-      try await migrator.migrate(connection) { titles.append($0.title) }
-      #expect(titles == Migration.embedded.map(\.title))
-      #expect(try await migrator.pending(on: connection) == [])
+      try await migrator.migrate(connection) { titles.append($0) }
+      #expect(titles == Self.everything)
+      #expect(try await migrator.pending(on: connection).isEmpty)
       titles = []
-      try await migrator.migrate(connection) { titles.append($0.title) }
+      try await migrator.migrate(connection) { titles.append($0) }
       #expect(titles == [])
       let rows = try await connection.query(
         PostgresStatement(
@@ -87,21 +148,21 @@ import Testing
     }
   }
 
-  @Test func `several replicas at once apply each migration exactly once`() async throws {
+  @Test func `several replicas at once apply each file exactly once`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let titles = try await withThrowingTaskGroup(of: [String].self) { group in
         for _ in 0..<6 {
           group.addTask {
             let connection = try await database.connect()
             var titles: [String] = []
-            try await Migrator().migrate(connection) { titles.append($0.title) }
+            try await Migrator().migrate(connection) { titles.append($0) }
             await connection.close()
             return titles
           }
         }
         return try await group.reduce([]) { $0 + $1 }
       }
-      #expect(titles == Migration.embedded.map(\.title))
+      #expect(titles == Self.everything)
     }
   }
 
@@ -110,7 +171,7 @@ import Testing
       let connection = try await database.connect()
       let broken = Migration(version: 2, name: "two", sql: "create table push.two (id int); select 1 / 0;")
       let error = await #expect(throws: MigrationError.self) {
-        try await Migrator(migrations: [Self.one, broken]).migrate(connection)
+        try await migrator([Self.one, broken]).migrate(connection)
       }
       #expect(error?.description.contains("0002_two") == true)
       let rows = try await connection.query(
@@ -122,8 +183,8 @@ import Testing
       #expect(rows.bool(0, 0) && rows.bool(0, 1) && rows.int64(0, 2) == 1)
       // The lock was given back: another connection gets through, and mends it.
       let other = try await database.connect()
-      try await Migrator(migrations: [Self.one, Self.two]).migrate(other)
-      #expect(try await Migrator(migrations: [Self.one, Self.two]).pending(on: other) == [])
+      try await migrator([Self.one, Self.two]).migrate(other)
+      #expect(try await migrator([Self.one, Self.two]).pending(on: other).isEmpty)
       await other.close()
       await connection.close()
     }
@@ -132,18 +193,97 @@ import Testing
   @Test func `a database that was migrated with other content is refused and left alone`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
-      try await Migrator(migrations: [Self.one, Self.two]).migrate(connection)
-      var edited = Self.one
+      try await migrator([Self.one, Self.two]).migrate(connection)
+      var edited = Self.two
       edited.sql += "\n"
-      await #expect(throws: MigrationError.changed("0001_one")) {
-        try await Migrator(migrations: [edited, Self.two, Self.three]).migrate(connection)
+      await #expect(throws: MigrationError.changed("0002_two")) {
+        try await migrator([Self.one, edited, Self.three]).migrate(connection)
       }
       await #expect(throws: MigrationError.unknown("0002_two")) {
-        try await Migrator(migrations: [Self.one]).migrate(connection)
+        try await migrator([Self.one]).migrate(connection)
       }
       let rows = try await connection.query(
         PostgresStatement(name: "t", sql: "select to_regclass('push.three') is null"))
       #expect(rows.bool(0, 0))
+      await connection.close()
+    }
+  }
+
+  @Test func `a database from before the baseline is refused with what to do, and left alone`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await migrator(
+        [Self.two, Self.three].enumerated().map { Migration(version: Int32($0 + 1), name: $1.name, sql: $1.sql) }
+      )
+      .migrate(connection)
+      try await connection.script("drop table push.schema_functions;")
+      await #expect(throws: MigrationError.beforeBaseline) { try await Migrator().migrate(connection) }
+      await #expect(throws: MigrationError.beforeBaseline) { _ = try await Migrator().pending(on: connection) }
+      let rows = try await connection.query(
+        PostgresStatement(
+          name: "t", sql: "select to_regclass('push.schema_functions') is null, to_regclass('push.outbox') is null"))
+      #expect(rows.bool(0, 0) && rows.bool(0, 1))
+      // What the error says is what helps.
+      try await connection.script("set client_min_messages = warning; drop schema push cascade;")
+      try await Migrator().migrate(connection)
+      await connection.close()
+    }
+  }
+
+  @Test func `a changed file of functions is applied again, with the last one, and nothing else`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let other = FunctionsFile(topic: "other", sql: Self.function("other", "2"))
+      try await migrator([Self.one], [Self.digit, other, Self.roles]).migrate(connection)
+      try await connection.script("comment on schema push is 'forgotten';")
+      let edited = FunctionsFile(topic: "digit", sql: Self.function("digit", "7"))
+      let newer = migrator([Self.one], [edited, other, Self.roles])
+      #expect(try await newer.pending(on: connection) == Migrator.Pending(functions: [edited, Self.roles]))
+      var titles: [String] = []
+      try await newer.migrate(connection) { titles.append($0) }
+      #expect(titles == ["functions/digit", "functions/roles"])
+      #expect(try await newer.pending(on: connection).isEmpty)
+      let rows = try await connection.query(
+        PostgresStatement(
+          name: "t", sql: "select push.digit() = 7, obj_description('push'::regnamespace) = 'granted'"))
+      #expect(rows.bool(0, 0) && rows.bool(0, 1))
+      await connection.close()
+    }
+  }
+
+  @Test func `a migration makes all functions due, and topics that are gone are forgotten`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let other = FunctionsFile(topic: "other", sql: Self.function("other", "2"))
+      try await migrator([Self.one], [Self.digit, other, Self.roles]).migrate(connection)
+      let drop = Migration(version: 2, name: "drop", sql: "drop function push.digit(), push.other();")
+      let newer = migrator([Self.one, drop], [Self.digit, Self.roles])
+      #expect(
+        try await newer.pending(on: connection)
+          == Migrator.Pending(migrations: [drop], functions: [Self.digit, Self.roles]))
+      try await newer.migrate(connection)
+      let rows = try await connection.query(
+        PostgresStatement(
+          name: "t", sql: "select push.digit() = 1, string_agg(topic, ' ' order by topic) from push.schema_functions"))
+      #expect(rows.bool(0, 0) && rows.text(0, 1) == "digit roles")
+      await connection.close()
+    }
+  }
+
+  @Test func `of files of functions one of which fails, none is applied`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let broken = FunctionsFile(topic: "other", sql: Self.function("other", "2") + " select 1 / 0;")
+      let error = await #expect(throws: MigrationError.self) {
+        try await migrator([Self.one], [Self.digit, broken, Self.roles]).migrate(connection)
+      }
+      #expect(error?.description.contains("functions/other") == true)
+      let rows = try await connection.query(
+        PostgresStatement(
+          name: "t", sql: "select to_regproc('push.digit') is null, count(*) from push.schema_functions"))
+      #expect(rows.bool(0, 0) && rows.int64(0, 1) == 0)
+      // The same connection goes on: the transaction is over.
+      try await migrator([Self.one], [Self.digit, Self.roles]).migrate(connection)
       await connection.close()
     }
   }

@@ -23,12 +23,18 @@ import Testing
       // Ready for longer than anything should be.
       try await database.execute(
         "update push.delivery set created_at = created_at - interval '7 s', due_at = due_at - interval '7 s'")
+      // A replica that is there, and does no job.
+      try await database.execute(
+        """
+        update push.gateways set started_at = now() - interval '1 hour';
+        update push.job set due_at = now() - interval '1 hour';
+        """)
       let text = try await run(database, "status")
       #expect(text.status == 0 && text.errors.isEmpty)
       for title in ["OWED\n", "LANES\n", "REPLICAS\n", "HEALTH\n", "STUCK\n"] { #expect(text.output.contains(title)) }
       #expect(text.output.contains("ready, and not claimed"))
       #expect(text.output.contains("pod-1"))
-      #expect(text.output.contains("leader"))
+      #expect(text.output.contains("housekeeping"))
       #expect(!text.output.contains("\u{1B}"), "no colors where nobody looks")
 
       let json = try await run(database, "status", "--json").object()
@@ -157,11 +163,11 @@ import Testing
       // As a gateway would have settled it.
       try await database.execute(
         """
-        select push.settle(g.id, array[c.outbox_id], array[c.n], array[c.lease], array[1], array[4]::smallint[],
+        select push.settle(g.id, array[c.place], array[c.outbox_id], array[c.n], array[1], array[1], array[4]::smallint[],
           array[400]::smallint[], array['BadRequest'], array[null], array[c.call_id], array[null]::timestamptz[],
           array[null]::timestamptz[])
         from (select max(id) as id from push.gateways) g, push.lane l,
-          push.claim(g.id, array[l.id], array[1], array['-infinity'::timestamptz]) c
+          push.claim(g.id, 1, array[l.id], array[1], array['-infinity'::timestamptz]) c
         where l.app = 'porteiro' and l.provider = 'fcm';
         """)
       #expect(try await database.value("select count(*) from push.delivery_history where outcome = 'dead'") == "1")

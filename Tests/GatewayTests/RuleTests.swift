@@ -260,7 +260,7 @@ struct RuleTests {
     "rule 8: an acceptance after the deadline is delivered_late, and no success", arguments: ["apns", "fcm", "expo"])
   func acceptedLate(provider: String) async throws {
     let slow = FaultRule(
-      provider: try #require(SimulatedProvider(rawValue: provider)), fault: Fault(.accept, delay: .milliseconds(3_500)))
+      provider: try #require(SimulatedProvider(rawValue: provider)), fault: Fault(.accept, delay: .milliseconds(2_500)))
     try await GatewayHarness.with(simulators: faults(slow)) { gateway in
       let phone =
         switch provider {
@@ -268,7 +268,7 @@ struct RuleTests {
         case "fcm": Self.android
         default: #"[{"userId": "u", "pushToken": "\#(PhoneToken.expo("u"))"}]"#
         }
-      try await gateway.ring(GatewayHarness.baseCallData("r8"), phone, seconds: 3)
+      try await gateway.ring(GatewayHarness.baseCallData("r8"), phone, seconds: 2)
       try await until(gateway, "select exists (select from push.delivery_history where kind = 'invite')")
       let row = try await gateway.database.value(
         """

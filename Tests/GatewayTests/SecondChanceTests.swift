@@ -194,7 +194,7 @@ struct SecondChanceTests {
         gateway, "call-10",
         #"[{"userId": "a", "pushToken": "\#(dead)"}, {"userId": "b", "pushToken": "\#(Self.expoToken)"}]"#)
       #expect(try await history(gateway, "outcome") == ["delivered", "delivered"])
-      while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {
+      while try await gateway.database.value("select count(*) from push.receipt_batch") != "0" {
         try await Task.sleep(for: .milliseconds(2))
       }
       while try await gateway.database.value("select string_agg(token, ',') from push.token_invalidations") != dead {
@@ -211,11 +211,11 @@ struct SecondChanceTests {
       settings.apps[0].expo?.receiptAfterMilliseconds = 3_600_000
     } _: { gateway in
       try await ring(gateway, "call-11", #"[{"userId": "b", "pushToken": "\#(Self.expoToken)"}]"#)
-      #expect(try await gateway.database.value("select count(*) from push.expo_receipts") == "1")
+      #expect(try await gateway.database.value("select count(*) from push.receipt_batch") == "1")
       try await gateway.stop()
-      try await gateway.database.execute("update push.expo_receipts set due_at = sent_at")
+      try await gateway.database.execute("update push.receipt_batch set due_at = sent_at")
       try await gateway.withReplicas(1) { _ in
-        while try await gateway.database.value("select count(*) from push.expo_receipts") != "0" {
+        while try await gateway.database.value("select count(*) from push.receipt_batch") != "0" {
           try await Task.sleep(for: .milliseconds(2))
         }
       }

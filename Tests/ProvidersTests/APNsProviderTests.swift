@@ -229,7 +229,7 @@ private struct Bench {
 
   @Test func anAnswerThatNeverComesIsUnknownAtTheDeadline() async throws {
     let server = try HTTP2TestServer { _ in }
-    let bench = try Bench(server)
+    let bench = try Bench(server) { $0.connection.liveness.answerTimeout = .seconds(60) }
     await bench.start()
     let request = bench.request(0, within: .milliseconds(50))
     // The second never gets the probe's only stream: it expires unsent.

@@ -70,6 +70,21 @@ private let expected: [(Int, String, AnswerDisposition, Connection)] = [
     #expect(APNsReasonTable.rows.map { "\($0.status) \($0.reason)" } == expected.map { "\($0.0) \($0.1)" })
   }
 
+  @Test func nothingActsWiderThanItsReasonReaches() {
+    let lane: Set = [
+      "IdleTimeout", "ExpiredProviderToken", "InvalidProviderToken", "MissingProviderToken", "UnrelatedKeyIdInToken",
+      "BadEnvironmentKeyInToken", "BadEnvironmentKeyIdInToken", "BadCertificate", "BadCertificateEnvironment",
+      "Forbidden", "TooManyProviderTokenUpdates", "InternalServerError", "ServiceUnavailable", "Shutdown",
+    ]
+    for row in APNsReasonTable.rows {
+      #expect(row.meaning.scope == (lane.contains(row.reason) ? .lane : .token), "\(row.reason)")
+      guard case .settle(let outcome) = read(Int(row.status), #"{"reason":"\#(row.reason)"}"#).disposition else {
+        continue
+      }
+      #expect(outcome.reach <= row.meaning.scope, "\(row.reason)")
+    }
+  }
+
   @Test func successGivesTheMessageID() {
     let found = read(200, "", [("apns-id", "8a04-e1")])
     #expect(found.disposition == .settle(.accepted(messageID: "8a04-e1")))

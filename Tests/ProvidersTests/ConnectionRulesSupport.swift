@@ -107,6 +107,15 @@ extension ProviderBench where Provider == APNsProvider {
     provider = APNsProvider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger)
   }
 
+  /// At what a proxy leads to.
+  init(through proxy: ForgetfulProxy, _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }) throws {
+    let endpoint = try proxy.endpoint()
+    var configuration = APNsConfiguration(topic: "com.example.app", production: endpoint, sandbox: endpoint)
+    change(&configuration.pool)
+    provider = APNsProvider(
+      configuration, tokens: NumberedTokens(), loop: EventLoop(name: "apns-test"), logger: silentLogger)
+  }
+
   init(_ suite: SimulatorSuite, tokens: any ProviderTokenSource, logger: Logger = silentLogger) throws {
     let tls = try TLSContext.client(caFile: suite.material.authorityFile)
     var configuration = APNsConfiguration(
@@ -114,6 +123,8 @@ extension ProviderBench where Provider == APNsProvider {
       production: try HTTP2Endpoint(url: suite.endpoints.apnsProduction, tls: tls),
       sandbox: try HTTP2Endpoint(url: suite.endpoints.apnsSandbox, tls: tls))
     configuration.pool.waitTimeout = .seconds(30)
+    // Connections are counted, also where the machine is so busy that answers take seconds.
+    configuration.pool.connection.liveness.answerTimeout = .seconds(30)
     provider = APNsProvider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger)
   }
 }
@@ -130,10 +141,34 @@ extension ProviderBench where Provider == FCMProvider {
   }
 }
 
+extension ProviderBench where Provider == FCMProvider {
+  /// At what a proxy leads to.
+  init(through proxy: ForgetfulProxy, _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }) throws {
+    var configuration = FCMConfiguration(projectID: "p", endpoint: try proxy.endpoint())
+    change(&configuration.pool)
+    provider = FCMProvider(
+      configuration, tokens: NumberedTokens(), loop: EventLoop(name: "fcm-test"), logger: silentLogger)
+  }
+}
+
+extension ProviderBench where Provider == ExpoProvider {
+  /// At a port of 127.0.0.1, over HTTP/2 where the server speaks it.
+  init(
+    port: UInt16, caFile: String = TestCertificates.shared.caFile,
+    _ change: (inout ExpoConfiguration) -> Void = { _ in }
+  ) {
+    var configuration = ExpoConfiguration(url: "https://127.0.0.1:\(port)", caFile: caFile)
+    change(&configuration)
+    provider = ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
+  }
+}
+
 extension HTTP2TestServer.Exchange {
   var authorization: String { message.headers.text("authorization") ?? "" }
   /// Accepts the push, in APNs' way and in FCM's.
   func accept() { respond(200, body: #"{"name":"projects/p/messages/1"}"#) }
+  /// Accepts a request of one push, in Expo's way.
+  func acceptTicket() { respond(200, body: #"{"data":[{"status":"ok","id":"1"}]}"#) }
 }
 
 extension PushOutcome {

@@ -107,7 +107,7 @@ import Testing
   @Test("PINGs go out with requests in flight and never without")
   func pings() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<APNsProvider>(server) { $0.connection.pingInterval = .milliseconds(20) }
+    let bench = try ProviderBench<APNsProvider>(server) { $0.connection.liveness.silenceBeforePing = .milliseconds(20) }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await bench.pass(.milliseconds(150))
@@ -127,8 +127,9 @@ import Testing
   func unansweredPing() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let bench = try ProviderBench<APNsProvider>(server) {
-      $0.connection.pingInterval = .milliseconds(20)
-      $0.connection.pingTimeout = .milliseconds(30)
+      $0.connection.liveness.silenceBeforePing = .milliseconds(20)
+      $0.connection.liveness.doubtAfterPing = .milliseconds(15)
+      $0.connection.liveness.pingTimeout = .milliseconds(30)
     }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)

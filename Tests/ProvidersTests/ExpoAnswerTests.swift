@@ -33,8 +33,8 @@ import Testing
       ("DeviceNotRegistered", PushOutcome.tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
       ("MessageTooBig", .rejected(reason: "MessageTooBig")),
       ("MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false)),
-      ("MismatchSenderId", .unauthorized(reason: "MismatchSenderId")),
-      ("InvalidCredentials", .unauthorized(reason: "InvalidCredentials")),
+      ("MismatchSenderId", .rejected(reason: "MismatchSenderId")),
+      ("InvalidCredentials", .rejected(reason: "InvalidCredentials")),
       ("DeveloperError", .rejected(reason: "DeveloperError")),
       ("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
       ("ProviderError", .unavailable(reason: "ProviderError", after: nil)),
@@ -43,6 +43,25 @@ import Testing
     ])
   func ticketErrors(code: String, outcome: PushOutcome) {
     #expect(answer(#"{"data":[{"status":"error","details":{"error":"\#(code)"}}]}"#) == .tickets([outcome]))
+  }
+
+  @Test(
+    "Nothing acts wider than its reason reaches",
+    arguments: [
+      ("DeviceNotRegistered", .token), ("MessageTooBig", .token), ("MessageRateExceeded", .token),
+      ("MismatchSenderId", .platform), ("InvalidCredentials", .platform), ("DeveloperError", .token),
+      ("ExpoError", .lane), ("ProviderError", .lane), ("TOO_MANY_REQUESTS", .lane),
+      ("PUSH_TOO_MANY_EXPERIENCE_IDS", .project), ("PUSH_TOO_MANY_NOTIFICATIONS", .lane),
+      ("PUSH_TOO_MANY_RECEIPTS", .lane), ("UNAUTHORIZED", .lane),
+    ] as [(String, ReasonScope)])
+  func scopes(code: String, scope: ReasonScope) {
+    let all = ExpoReasonTable.tickets + ExpoReasonTable.receipts + ExpoReasonTable.requests
+    let rows = all.filter { $0.code == code }
+    #expect(!rows.isEmpty)
+    for row in rows {
+      #expect(row.scope == scope)
+      #expect(row.verdict.outcome(reason: code).reach <= scope)
+    }
   }
 
   @Test func everyRowHasItsSource() {
@@ -140,7 +159,7 @@ import Testing
     case .deadlinePassed: #expect(unsent == .expired)
     case .addressNotAllowed, .malformedRequest, .rootsUnusable:
       #expect(unsent == .unauthorized(reason: reason.rawValue))
-    case .closed: #expect(unsent == .refused(reason: reason.rawValue))
+    case .closed, .withheld: #expect(unsent == .refused(reason: reason.rawValue))
     default: #expect(unsent == .unavailable(reason: reason.rawValue, after: nil))
     }
     if [.timedOut, .connectionLost, .responseTooLarge, .malformedResponse, .closed, .other].contains(reason) {

@@ -17,8 +17,17 @@ import Testing
     return FCMReasonTable.read(response, wallMilliseconds: 784_111_777_000)
   }
 
-  private static func error(_ status: String, fcm: String? = nil, field: String? = nil) -> String {
+  private static func error(
+    _ status: String, fcm: String? = nil, field: String? = nil, message: String = "m",
+    quota: [(subject: String, description: String)] = []
+  ) -> String {
     var details: [String] = []
+    if !quota.isEmpty {
+      let violations = quota.map { #"{"subject":"\#($0.subject)","description":"\#($0.description)"}"# }
+      details.append(
+        #"{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[\#(violations.joined(separator: ","))]}"#
+      )
+    }
     if let fcm {
       details.append(#"{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"\#(fcm)"}"#)
     }
@@ -27,7 +36,8 @@ import Testing
         #"{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[{"field":"\#(field)","description":"d"}]}"#
       )
     }
-    return #"{"error":{"code":0,"message":"m","status":"\#(status)","details":[\#(details.joined(separator: ","))]}}"#
+    return
+      #"{"error":{"code":0,"message":"\#(message)","status":"\#(status)","details":[\#(details.joined(separator: ","))]}}"#
   }
 
   @Test func successCarriesTheMessagesName() {
@@ -55,7 +65,7 @@ import Testing
       ),
       (
         401, error("UNAUTHENTICATED", fcm: "THIRD_PARTY_AUTH_ERROR"),
-        .settle(.unauthorized(reason: "THIRD_PARTY_AUTH_ERROR"))
+        .settle(.rejected(reason: "THIRD_PARTY_AUTH_ERROR"))
       ),
       (401, error("UNAUTHENTICATED"), .renewToken),
       (
@@ -67,7 +77,7 @@ import Testing
       (404, error("NOT_FOUND"), .settle(.unauthorized(reason: "NOT_FOUND"))),
       (
         429, error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED"),
-        .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(60), isLaneWide: true))
+        .settle(.throttled(reason: "QUOTA_EXCEEDED", after: nil, isLaneWide: false))
       ),
       (
         429, error("RESOURCE_EXHAUSTED"),
@@ -80,16 +90,82 @@ import Testing
     #expect(read(status, body) == disposition)
   }
 
+  @Test(
+    "INVALID_ARGUMENT costs the token if FCM says so in a violation or in words",
+    arguments: [
+      ("The registration token is not a valid FCM registration token", true),
+      ("Request contains an invalid argument.", false), ("The registration token is missing", false),
+      ("Message too long", false),
+    ])
+  func invalidToken(message: String, isDead: Bool) {
+    let outcome: PushOutcome =
+      isDead ? .tokenInvalid(reason: "INVALID_ARGUMENT", since: nil) : .rejected(reason: "INVALID_ARGUMENT")
+    for fcm in ["INVALID_ARGUMENT", nil] {
+      #expect(read(400, Self.error("INVALID_ARGUMENT", fcm: fcm, message: message)) == .settle(outcome))
+    }
+    // Under another status, or with another code, the same words cost no token.
+    #expect(
+      read(503, Self.error("UNAVAILABLE", fcm: "UNAVAILABLE", message: message))
+        == .settle(.unavailable(reason: "UNAVAILABLE", after: nil)))
+    #expect(
+      read(500, Self.error("INVALID_ARGUMENT", message: message))
+        == .settle(.unavailable(reason: "HTTP500", after: nil)))
+  }
+
+  @Test(
+    "QUOTA_EXCEEDED concerns the token, unless FCM says that it was the project's or a topic's rate",
+    arguments: [
+      ("m", [], false),
+      ("m", [("device:abc", "Device message rate exceeded")], false),
+      ("m", [("projects/p/devices/abc", "")], false),
+      ("m", [("", "The rate of messages to this device is too high")], false),
+      ("m", [("", "")], false), ("m", [("abc", "something new")], false),
+      ("Device message rate exceeded", [], false),
+      ("m", [("project:p", "Message rate exceeded")], true),
+      ("m", [("projects/p", "")], true), ("m", [("topic:news", "Topic message rate exceeded")], true),
+      ("m", [("device:abc", ""), ("project:p", "")], true),
+      ("Quota exceeded for quota metric 'Send requests' and limit 'Send requests per minute'.", [], true),
+      ("Topic quota exceeded.", [], true),
+      ("Quota exceeded for quota metric 'Send requests'", [("device:abc", "")], false),
+    ] as [(String, [(String, String)], Bool)])
+  func quota(message: String, violations: [(String, String)], isLaneWide: Bool) {
+    let body = Self.error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED", message: message, quota: violations)
+    #expect(
+      read(429, body)
+        == .settle(.throttled(reason: "QUOTA_EXCEEDED", after: isLaneWide ? .seconds(60) : nil, isLaneWide: isLaneWide))
+    )
+    #expect(
+      read(429, body, retryAfter: "7")
+        == .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(7), isLaneWide: isLaneWide)))
+  }
+
+  @Test(
+    "Nothing acts wider than its reason reaches",
+    arguments: [
+      ("INVALID_ARGUMENT", .token), ("THIRD_PARTY_AUTH_ERROR", .platform), ("UNAUTHENTICATED", .lane),
+      ("SENDER_ID_MISMATCH", .token), ("PERMISSION_DENIED", .lane), ("UNREGISTERED", .token), ("NOT_FOUND", .lane),
+      ("QUOTA_EXCEEDED", .lane), ("RESOURCE_EXHAUSTED", .lane), ("INTERNAL", .lane), ("UNAVAILABLE", .lane),
+    ] as [(String, ReasonScope)])
+  func scopes(code: String, scope: ReasonScope) {
+    let rows = FCMReasonTable.rows.filter { $0.code == code }
+    #expect(!rows.isEmpty)
+    for row in rows {
+      #expect(row.scope == scope)
+      let body = Self.error(row.code, fcm: row.isFCMError ? row.code : nil)
+      guard case .settle(let outcome) = read(row.status, body) else { continue }
+      #expect(outcome.reach <= scope)
+    }
+  }
+
   @Test func everyRowHasItsSource() {
     #expect(FCMReasonTable.rows.count == 12)
     #expect(FCMReasonTable.rows.allSatisfy { !$0.source.isEmpty })
   }
 
   @Test func retryAfterIsObeyedInSecondsAndAsADate() {
-    let body = Self.error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED")
     #expect(
-      read(429, body, retryAfter: "7")
-        == .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(7), isLaneWide: true)))
+      read(429, Self.error("RESOURCE_EXHAUSTED"), retryAfter: "7")
+        == .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: .seconds(7), isLaneWide: true)))
     #expect(
       read(503, Self.error("UNAVAILABLE", fcm: "UNAVAILABLE"), retryAfter: "Sun, 06 Nov 1994 08:49:57 GMT")
         == .settle(.unavailable(reason: "UNAVAILABLE", after: .seconds(20))))

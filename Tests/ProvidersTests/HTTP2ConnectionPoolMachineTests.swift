@@ -6,7 +6,7 @@ import Testing
 @testable import Providers
 
 /// Feeds a machine and holds its clock.
-private struct MachineDriver {
+struct MachineDriver {
   var machine: HTTP2ConnectionPoolMachine
   var now = Instant(nanoseconds: 1_000_000_000_000)
 
@@ -36,7 +36,7 @@ private struct MachineDriver {
 }
 
 /// The wake-ups are only interesting where a test is about them.
-private func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2ConnectionPoolMachine.Action] {
+func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2ConnectionPoolMachine.Action] {
   actions.filter { if case .wake = $0 { false } else { true } }
 }
 

@@ -11,12 +11,9 @@ import Testing
 private let pushErrors: [(code: String, ticket: PushOutcome, receipt: PushOutcome)] = [
   same("DeviceNotRegistered", .tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
   same("MessageTooBig", .rejected(reason: "MessageTooBig")),
-  (
-    "MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false),
-    .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: true)
-  ),
-  same("MismatchSenderId", .unauthorized(reason: "MismatchSenderId")),
-  same("InvalidCredentials", .unauthorized(reason: "InvalidCredentials")),
+  same("MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false)),
+  same("MismatchSenderId", .rejected(reason: "MismatchSenderId")),
+  same("InvalidCredentials", .rejected(reason: "InvalidCredentials")),
   same("DeveloperError", .rejected(reason: "DeveloperError")),
   same("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
   same("ProviderError", .unavailable(reason: "ProviderError", after: nil)),

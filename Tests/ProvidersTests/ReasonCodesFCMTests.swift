@@ -15,7 +15,10 @@ private let rows: [ReasonCode] = [
   ReasonCode(
     "400 INVALID_ARGUMENT too large, without details", .reason("TOO_BIG"),
     .outcome(.rejected(reason: "INVALID_ARGUMENT"), status: 400)),
-  row(401, "THIRD_PARTY_AUTH_ERROR", .unauthorized(reason: "THIRD_PARTY_AUTH_ERROR"), of: "FcmError"),
+  ReasonCode(
+    "400 INVALID_ARGUMENT saying in words that it is the token", .reason("INVALID_TOKEN"),
+    .outcome(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil), status: 400)),
+  row(401, "THIRD_PARTY_AUTH_ERROR", .rejected(reason: "THIRD_PARTY_AUTH_ERROR"), of: "FcmError"),
   // Once: another access token is fetched, the push is sent again, no attempt is counted.
   ReasonCode("401 UNAUTHENTICATED once", .reason("UNAUTHENTICATED"), count: 1, .accepted),
   row(401, "UNAUTHENTICATED", .unauthorized(reason: "UNAUTHENTICATED"), of: "always"),
@@ -24,7 +27,15 @@ private let rows: [ReasonCode] = [
   row(404, "UNREGISTERED", .tokenInvalid(reason: "UNREGISTERED", since: nil), of: "FcmError"),
   row(404, "NOT_FOUND", .unauthorized(reason: "NOT_FOUND"), of: "without FcmError"),
   row(
-    429, "QUOTA_EXCEEDED", .throttled(reason: "QUOTA_EXCEEDED", after: .seconds(60), isLaneWide: true), of: "FcmError"),
+    429, "QUOTA_EXCEEDED", .throttled(reason: "QUOTA_EXCEEDED", after: .seconds(60), isLaneWide: true),
+    of: "FcmError, the project's rate"),
+  ReasonCode(
+    "429 QUOTA_EXCEEDED FcmError, the device's rate", .reason("QUOTA_EXCEEDED_DEVICE"),
+    .outcome(.throttled(reason: "QUOTA_EXCEEDED", after: nil, isLaneWide: false), status: 429)),
+  ReasonCode(
+    "429 QUOTA_EXCEEDED FcmError, the device's rate with Retry-After",
+    .reason("QUOTA_EXCEEDED_DEVICE", retryAfter: 5),
+    .outcome(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(5), isLaneWide: false), status: 429)),
   row(
     429, "QUOTA_EXCEEDED", .throttled(reason: "QUOTA_EXCEEDED", after: .seconds(7), isLaneWide: true),
     of: "FcmError with Retry-After", retryAfter: 7),

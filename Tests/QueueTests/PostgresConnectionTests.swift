@@ -1,9 +1,10 @@
-import Queue
 import Runtime
 import TestSupport
 import Testing
 
-@Suite("Postgres connection", .timeLimit(.minutes(2)))
+@testable import Queue
+
+@Suite("Postgres connection", .timeLimit(.minutes(5)))
 struct PostgresConnectionTests {
   @Test("parameters and rows travel in binary and come back as they were")
   func roundTrip() async throws {
@@ -53,6 +54,29 @@ struct PostgresConnectionTests {
       await #expect(throws: PostgresError.self) { try await connection.query(statement) }
       try await database.execute("create table later (later int4); insert into later values (7)")
       #expect(try await connection.query(statement).int32(0, 0) == 7)
+      await connection.close()
+    }
+  }
+
+  @Test("places of rows travel in binary, and come back as they were")
+  func places() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let places = [
+        DeliveryPlace(block: 0xffff_fffe, offset: 0xfffe), .unknown, DeliveryPlace(block: 258, offset: 3),
+      ]
+      var parameters = PostgresParameters()
+      parameters.append(places: places) { $0 }
+      parameters.append(places: [DeliveryPlace]()) { $0 }
+      let statement = PostgresStatement(
+        name: "places",
+        sql:
+          "select t.place, t.place::text, cardinality($2::tid[]) from unnest($1::tid[]) with ordinality t(place, i) order by i"
+      )
+      let result = try await connection.query(statement, parameters)
+      #expect((0..<result.rowCount).map { result.place($0, 0) } == places)
+      #expect((0..<result.rowCount).map { result.text($0, 1) } == ["(4294967294,65534)", "(0,0)", "(258,3)"])
+      #expect(result.int32(0, 2) == 0)
       await connection.close()
     }
   }

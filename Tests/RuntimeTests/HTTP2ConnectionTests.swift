@@ -14,6 +14,7 @@ private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendabl
   var ended: [Int: HTTP2Exchange] = [:]
   var endings = 0
   var goingAway: [String] = []
+  var healths: [HTTP2ConnectionHealth] = []
   var isClosed = false
   var error: HTTP2Error?
   private var waiting: (condition: (ConnectionProbe) -> Bool, continuation: CheckedContinuation<Void, Never>)?
@@ -72,6 +73,10 @@ private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendabl
     ended[tag] = exchange
     check()
   }
+  func connection(_ connection: HTTP2Connection, didBecome health: HTTP2ConnectionHealth) {
+    healths.append(health)
+    check()
+  }
   func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String) {
     goingAway.append(reason)
     check()
@@ -116,6 +121,22 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.perform { $0.drain() }
       await probe.wait { $0.isClosed }
       #expect(probe.error == nil)
+      probe.stop()
+    }
+
+    @Test func whatWasPutOutButMayNotBeWrittenAnyMoreIsRefusedWithItsConnection() async throws {
+      let server = try NghttpdServer()
+      let probe = ConnectionProbe(try endpoint(server.port))
+      await probe.wait { !$0.limits.isEmpty }
+      probe.request(["/index.html"])
+      await probe.wait { $0.ended.count == 1 }
+      // As if the process had been stopped between the request and the end of the turn.
+      probe.perform { $0.mayWriteRequests = { _ in false } }
+      probe.request(["/index.html", "/missing"])
+      await probe.wait { $0.isClosed }
+      #expect(probe.kind(0) == "refused")
+      #expect(probe.kind(1) == "refused")
+      #expect(probe.ended[0]?.sentAt == nil)
       probe.stop()
     }
 
@@ -291,14 +312,16 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
   @Test func aSilentServerIsFoundOutByPing() async throws {
     let server = try HTTP2TestServer { $0.connection.mute() }
     let probe = ConnectionProbe(try server.endpoint()) {
-      $0.pingInterval = .milliseconds(20)
-      $0.pingTimeout = .milliseconds(20)
+      $0.liveness.silenceBeforePing = .milliseconds(20)
+      $0.liveness.doubtAfterPing = .milliseconds(10)
+      $0.liveness.pingTimeout = .milliseconds(20)
     }
     await probe.wait { !$0.limits.isEmpty }
     probe.request(["/"])
     await probe.wait { $0.isClosed }
     #expect(probe.kind(0) == "lost")
     #expect(try #require(probe.error).description.contains("PING"))
+    #expect(probe.healths == [.doubtful])
     probe.stop()
   }
 
@@ -308,14 +331,61 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       loop.schedule(at: loop.now + .milliseconds(100)) { exchange.respond(200) }
     }
     let probe = ConnectionProbe(try server.endpoint()) {
-      $0.pingInterval = .milliseconds(10)
-      $0.pingTimeout = .milliseconds(500)
+      $0.liveness.silenceBeforePing = .milliseconds(10)
+      $0.liveness.pingTimeout = .milliseconds(500)
     }
     await probe.wait { !$0.limits.isEmpty }
     probe.request(["/"])
     await probe.wait { $0.ended.count == 1 }
     #expect(probe.kind(0) == "200")
     #expect(!probe.isClosed)
+    probe.stop()
+  }
+
+  @Test func aServerThatAnswersPingsOnlyIsUnresponsiveUntilItAnswersARequest() async throws {
+    let server = try HTTP2TestServer { $0.connection.hold($0) }
+    let probe = ConnectionProbe(try server.endpoint()) {
+      $0.liveness.silenceBeforePing = .milliseconds(20)
+      $0.liveness.answerTimeout = .milliseconds(50)
+    }
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/"])
+    await probe.wait { $0.healths.last == .unresponsive }
+    #expect(probe.healths == [.doubtful, .unresponsive])
+    await server.perform { $0.held[0].respond(200) }
+    await probe.wait { $0.ended.count == 1 }
+    #expect(probe.kind(0) == "200")
+    #expect(probe.healths.last == .sound)
+    #expect(!probe.isClosed)
+    probe.stop()
+  }
+
+  @Test func afterTheLastStreamIDTheConnectionIsDrainedAndWhatIsLeftIsRefused() async throws {
+    let server = try HTTP2TestServer { $0.respond(200) }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.session.firstStreamID = .max - 4 }
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/1"])
+    await probe.wait { $0.ended.count == 1 }
+    #expect(probe.goingAway.isEmpty)
+    probe.request(["/2", "/3", "/none", "/left"])
+    await probe.wait { $0.isClosed }
+    #expect((0..<4).map(probe.kind) == ["200", "200", "refused", "refused"])
+    #expect(probe.goingAway == ["all stream ids of the connection have been used"])
+    #expect(probe.error == nil)
+    #expect(await server.perform { $0.requestCount } == 3)
+    probe.stop()
+  }
+
+  @Test func requestsThatWaitForAStreamAreRefusedWhenTheIDsAreUsedUp() async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamsMax = 1
+    let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.session.firstStreamID = .max - 4 }
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request((0..<6).map { "/\($0)" })
+    await probe.wait { $0.isClosed }
+    #expect((0..<6).map(probe.kind) == ["200", "200", "200", "refused", "refused", "refused"])
+    #expect(probe.endings == 6)
     probe.stop()
   }
 

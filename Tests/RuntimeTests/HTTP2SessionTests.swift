@@ -248,6 +248,27 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
   }
 
+  @Test func whatHasNotLeftAsAWholeCanBeRefusedAndWhatHasGoesOn() throws {
+    var small = HTTP2SessionSettings()
+    small.streamWindowBytes = 1000
+    small.streamsMax = 2
+    let pair = SessionPair(server: small)
+    try pair.settle()
+    try pair.client.request(head("/whole"), body: [1], tag: 1)
+    try pair.client.request(head("/half"), body: [UInt8](repeating: 1, count: 5000), tag: 2)
+    try pair.client.request(head("/waits"), body: [1], tag: 3)
+    pair.client.refuseUnfinished()
+    try pair.settle()
+    let refused = pair.takeClosed()
+    #expect(refused.map(\.tag).sorted() == [2, 3])
+    #expect(refused.allSatisfy { $0.code == .refusedStream })
+    let requests = pair.takeRequests()
+    #expect(requests.map { $0.message.headers.text(":path") } == ["/whole"])
+    pair.server.respond(to: requests[0].stream, answer())
+    try pair.settle()
+    #expect(pair.takeClosed().map(\.tag) == [1])
+  }
+
   @Test func anInterimResponseIsPassedOver() throws {
     let pair = SessionPair()
     try pair.settle()

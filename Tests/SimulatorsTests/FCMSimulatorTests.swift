@@ -162,7 +162,8 @@ struct FCMSimulatorTests {
       ("INVALID_ARGUMENT", 400, "INVALID_ARGUMENT"), ("THIRD_PARTY_AUTH_ERROR", 401, "THIRD_PARTY_AUTH_ERROR"),
       ("UNAUTHENTICATED", 401, ""), ("SENDER_ID_MISMATCH", 403, "SENDER_ID_MISMATCH"), ("NOT_FOUND", 404, ""),
       ("UNREGISTERED", 404, "UNREGISTERED"), ("QUOTA_EXCEEDED", 429, "QUOTA_EXCEEDED"), ("INTERNAL", 500, "INTERNAL"),
-      ("UNAVAILABLE", 503, "UNAVAILABLE"), ("TOO_BIG", 400, ""),
+      ("UNAVAILABLE", 503, "UNAVAILABLE"), ("TOO_BIG", 400, ""), ("INVALID_TOKEN", 400, "INVALID_ARGUMENT"),
+      ("QUOTA_EXCEEDED_DEVICE", 429, "QUOTA_EXCEEDED"),
     ])
   func tokenFaults(_ name: String, _ status: Int, _ errorCode: String) {
     var bench = FCMBench()
@@ -173,6 +174,10 @@ struct FCMSimulatorTests {
     #expect(bench.send(FCMBench.message(token: "fault-\(name)-7-xyz")).retryAfter == 7)
     #expect(bench.journal.accepted.isEmpty)
     if name == "INVALID_ARGUMENT" { #expect(violation(answer)["field"] == "message.token") }
+    if name == "INVALID_TOKEN" { #expect(detail(answer, "BadRequest") == nil) }
+    let quota = (detail(answer, "QuotaFailure")?["violations"] as? [[String: String]])?.first?["subject"]
+    let subjects = ["QUOTA_EXCEEDED": "project:simulated", "QUOTA_EXCEEDED_DEVICE": "device:simulated"]
+    #expect(quota == subjects[name])
   }
 
   @Test("a fault's number is the delay of a slow answer, in milliseconds")

@@ -3,6 +3,7 @@
 import Foundation
 import Queue
 import Runtime
+import Synchronization
 
 /// A freshly migrated database, dropped when the test is over.
 public struct TestDatabase: Sendable {
@@ -22,10 +23,14 @@ public struct TestDatabase: Sendable {
     isMigrated: Bool = true, _ body: (TestDatabase) async throws -> Result
   ) async throws -> Result {
     guard let server = ProcessInfo.processInfo.environment["PUSH_GATEWAY_TEST_DATABASE_URL"] else { throw Missing() }
+    // Tests run side by side, and the cluster has three hundred connections for all of them.
+    await places.enter()
+    defer { places.leave() }
     let name = "test_\(UUID().uuidString.lowercased().replacingOccurrences(of: "-", with: "_"))"
     let loop = EventLoop(name: "test")
     let admin = try await PostgresConnection.connect(to: server, applicationName: "tests", on: loop)
-    try await admin.script("create database \(name)")
+    let template = isMigrated ? try await template(admin, server, loop) : "template1"
+    try await admin.script("create database \(name) template \(template)")
     let database = TestDatabase(url: url(of: name, on: server), loop: loop)
     func drop() async throws {
       try await admin.script("drop database if exists \(name) with (force)")
@@ -33,7 +38,6 @@ public struct TestDatabase: Sendable {
       loop.stop()
     }
     do {
-      if isMigrated { try await database.migrate() }
       let result = try await body(database)
       try await drop()
       return result
@@ -41,6 +45,19 @@ public struct TestDatabase: Sendable {
       try await drop()
       throw error
     }
+  }
+
+  /// - Parameters:
+  ///   - url: of a database that somebody else makes and drops.
+  ///   - loop: on which its connections are.
+  public init(url: String, loop: EventLoop) {
+    self.url = url
+    self.loop = loop
+  }
+
+  /// Makes the schema in an empty database.
+  public func migrate() async throws {
+    for script in try Self.schema() { try await execute(script) }
   }
 
   /// A new connection to it.
@@ -64,17 +81,105 @@ public struct TestDatabase: Sendable {
     return result.rowCount > 0 ? result.text(0, 0) : ""
   }
 
-  private func migrate() async throws {
+  // MARK: - Migrating once
+
+  private static let places = Places(16)
+
+  /// The name of a database with the schema, which is made by whoever needs it first, and again when the schema changes.
+  private static func template(
+    _ admin: PostgresConnection, _ server: String, _ loop: EventLoop
+  ) async throws -> String {
+    let scripts = try schema()
+    let name = "template_\(String(hash(of: scripts), radix: 16))"
+    let (lock, unlock) = ("select pg_advisory_lock(7781, 99)", "select pg_advisory_unlock(7781, 99)")
+    try await admin.script(lock)
+    let exists = PostgresStatement(name: name, text: "select 1 from pg_database where datname = '\(name)'")
+    if try await admin.query(exists).rowCount == 0 {
+      let others = PostgresStatement(
+        name: "others", sql: "select datname from pg_database where datname ~ '^template_'")
+      let stale = try await admin.query(others)
+      for row in 0..<stale.rowCount {
+        try await admin.script("drop database if exists \(stale.text(row, 0)) with (force)")
+      }
+      try await admin.script("create database \(name)_unfinished")
+      let unfinished = TestDatabase(url: url(of: "\(name)_unfinished", on: server), loop: loop)
+      try await unfinished.migrate()
+      try await admin.script("alter database \(name)_unfinished rename to \(name)")
+    }
+    try await admin.script(unlock)
+    return name
+  }
+
+  /// What makes the schema, to be executed one after the other.
+  private static func schema() throws -> [String] {
     let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appending(path: "../../migrations")
-    let files = try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil)
+    var scripts = try files(of: folder).map { try String(contentsOf: $0, encoding: .utf8) }
+    // As scripts/apply-schema.sh does it: in one transaction, bodies unchecked, and roles last, which grants what the others make.
+    let functions = try files(of: folder.appending(path: "functions"))
+    let ordered =
+      functions.filter { $0.lastPathComponent != "roles.sql" }
+      + functions.filter { $0.lastPathComponent == "roles.sql" }
+    let texts = try ordered.map { try String(contentsOf: $0, encoding: .utf8) }
+    scripts.append("set local check_function_bodies = off;\n" + texts.joined(separator: "\n"))
+    return scripts
+  }
+
+  /// FNV-1a.
+  private static func hash(of texts: [String]) -> UInt64 {
+    texts.reduce(0xcbf2_9ce4_8422_2325) { hash, text in
+      text.utf8.reduce(hash) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
+    }
+  }
+
+  /// The SQL files right in a folder, by their names.
+  private static func files(of folder: URL) throws -> [URL] {
+    try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil)
       .filter { $0.pathExtension == "sql" }
       .sorted { $0.lastPathComponent < $1.lastPathComponent }
-    for file in files { try await execute(String(contentsOf: file, encoding: .utf8)) }
   }
 
   private static func url(of name: String, on server: String) -> String {
     guard var components = URLComponents(string: server) else { return server }
     components.path = "/" + name
     return components.string ?? server
+  }
+}
+
+/// So many may be inside at a time; the others wait in line.
+private final class Places: Sendable {
+  private struct State {
+    var free: Int
+    var waiting: [CheckedContinuation<Void, Never>] = []
+  }
+
+  private let state: Mutex<State>
+
+  init(_ count: Int) {
+    state = Mutex(State(free: count))
+  }
+
+  func enter() async {
+    await withCheckedContinuation { continuation in
+      let mayEnter = state.withLock { state in
+        if state.free == 0 {
+          state.waiting.append(continuation)
+          return false
+        }
+        state.free -= 1
+        return true
+      }
+      if mayEnter { continuation.resume() }
+    }
+  }
+
+  func leave() {
+    let next = state.withLock { state -> CheckedContinuation<Void, Never>? in
+      if state.waiting.isEmpty {
+        state.free += 1
+        return nil
+      }
+      return state.waiting.removeFirst()
+    }
+    next?.resume()
   }
 }

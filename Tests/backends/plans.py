@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from harness import OWNER, check, owner
 
-GROWING = r"(?:delivery|outbox|history\w*|devices|token_invalidations|ring_reports|escalations\w*|expo_receipts)"
+GROWING = r"(?:delivery|outbox|history\w*|devices|token_invalidations|ring_reports|escalations\w*|receipt_batch)"
 SCAN = re.compile(rf"^.*?((?:Parallel )?(?:Seq|Index Only|Index|Bitmap Heap) Scan(?: Backward)?(?: using \w+)? on {GROWING})\b(?=[ \n(])")
 
 
@@ -24,7 +24,8 @@ def faults(plan):
             pending = None
         if scan and "Seq Scan" in scan[1]:
             found.append(scan[1])
-        elif scan:
+        # The few suspects, as a rule none, are looked through.
+        elif scan and "delivery_suspect" not in scan[1]:
             pending = scan[1]
         elif "Index Cond" in line or "Recheck Cond" in line:
             pending = None
@@ -41,6 +42,7 @@ class Session:
         self.db.execute("load 'auto_explain'; set client_min_messages = log; set auto_explain.log_min_duration = 0;"
                         "set auto_explain.log_nested_statements = on")
         self.gateway = self.one("select push.register_gateway('planned', '1')")[0]
+        self.claims = 0
         self.lanes = [self.one("select push.register_lane('plan', %s)", p)[0] for p in ("apns", "fcm", "expo")]
 
     def one(self, statement, *parameters):
@@ -66,20 +68,34 @@ class Session:
                       *({"userId": f"u{i}", "fcmToken": fcm[i]} for i in range(3))]
         made = does("enqueue_call", "select (push.enqueue_call(%s, %s, 'plan', 30)).*", Jsonb({"callId": call_id, "from": "x"}), Jsonb(recipients))
         assert made[0][1] == 5, made
-        claimed = does("claim", "select outbox_id, n, lease, user_id, lane from push.claim(%s, %s::smallint[], '{9,9,9}', '{-infinity,-infinity,-infinity}', '0') order by n",
-            self.gateway, self.lanes)
+        claim = "select outbox_id, n, place::text, user_id, lane from push.claim(%s, %s, %s::smallint[], '{9,9,9}', '{-infinity,-infinity,-infinity}', '0') order by n"
+        self.claims += 1
+        claimed = does("claim", claim, self.gateway, self.claims, self.lanes)
+        # Its answer was lost.
+        rows = does("forget", "select push.forget(%s, %s)", self.gateway, self.claims)
+        assert rows[0][0] == len(claimed), rows
+        self.claims += 1
+        claimed = does("claim", claim, self.gateway, self.claims, self.lanes)
         claimed = [row for row in claimed if row[0] == made[0][0]]
         assert len(claimed) == 5, claimed
 
         def fence(user):
-            return next((self.gateway, [o], [n], [lease]) for o, n, lease, u, _ in claimed if u == user)
+            return next((self.gateway, [o], [n], [self.claims]) for o, n, _, u, _ in claimed if u == user)
 
-        settle = "select push.settle(%s, %s, %s::int[], %s::int[], '{1}', array[%s]::smallint[], '{200}', array[%s], array['m'], array[%s], array[now()], array[now()], null, %s)"
-        does("settle", settle, *fence("u0"), 0, None, call_id, None)
-        does("settle with a receipt", settle, *fence("registered"), 0, None, call_id, [900000])
-        does("settle with a fallback", settle, *fence("fails"), 4, "Unregistered", call_id, None)
+        def placed(user, place=True):
+            gateway, *key = fence(user)
+            return (gateway, [next(p for _, _, p, u, _ in claimed if u == user)] if place else None, *key)
+
+        settle = "select push.settle(%s, %s::text[]::tid[], %s::bigint[], %s::int[], %s::int[], '{1}', array[%s]::smallint[], '{200}', array[%s], array['m'], array[%s], array[now()], array[now()], null, %s)"
+        does("settle", settle, *placed("u0"), 0, None, call_id, None)
+        does("settle of a row that has moved", settle, *placed("registered", False), 0, None, call_id, [900000])
+        does("settle with a fallback", settle, *placed("fails"), 4, "Unregistered", call_id, None)
         assert owner("select count(*) from push.deliveries where call_id = %s and fallback_of is not null", call_id) == 1
         does("park", "select push.park(%s, %s, %s::int[], %s::int[], '{1}', '{60000}', '{Unavailable}')", *fence("u1"))
+        rows = does("claimed_by", "select outbox_id, next_page from push.claimed_by(%s, 0, 1000000)", self.gateway)
+        assert made[0][0] in rows[0][0], rows
+        does("reclaim", "select * from push.reclaim(%s, %s, %s, %s::int[])", self.gateway, self.claims, *fence("u2")[1:3])
+        does("ended", "select push.ended(%s)", [made[0][0]])
         does("release", "select push.release(%s, %s, %s::int[], %s::int[])", *fence("u2"))
         does("invalidate_tokens", "select push.invalidate_tokens(%s::smallint[], %s, '{null,null}', '{x,x}')", self.lanes[:2], [voip, fcm[0]])
         does("correct_environment", "select push.correct_environment(%s::smallint[], %s, '{1}')", self.lanes[:1], [voip])
@@ -89,11 +105,18 @@ class Session:
         does("requeue", "select * from push.requeue(%s, 'plan')", call_id)
         does("oldest_ringing", "select push.oldest_ringing()")
         does("call", "select push.call(%s, 'plan')", call_id)
-        owner("update push.expo_receipts set due_at = now() where outbox_id = %s returning 1", made[0][0])
+        owner("update push.receipt_batch set due_at = now() where app = 'plan' and claimed is false returning 1")
         does("claim_receipts", "select * from push.claim_receipts('plan', 10, 1000)")
         does("settle_receipts", "select push.settle_receipts('plan', '{m}', '{DeviceNotRegistered}')")
-        for name in ("promote", "expire", "miss", "prune"):
-            does(name, f"select push.{name}()")
+        for name in ("promote", "miss", "expire", "expire_all", "escalate", "prune"):
+            does(name, "select push.run_job(%s)", name)
+        does("take_job", "select push.take_job(%s)", self.gateway)
+        # Somebody died with one of them.
+        owner("update push.gateways set heartbeat_at = now() where alive returning 1")
+        other = self.one("select push.register_gateway('died', '1')")[0]
+        self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other, self.lanes)
+        owner("update push.gateways set heartbeat_at = now() - interval '1 hour' where id = %s returning 1", other)
+        does("beat", "select * from push.beat(%s, true)", self.gateway)
         does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
         self.one("select push.enqueue_call(%s, %s, 'plan')", Jsonb({"callId": f"{call_id}-void", "from": "x"}), Jsonb(recipients))
         does("void_call", "select * from push.void_call(%s, app => 'plan')", f"{call_id}-void")
@@ -125,24 +148,31 @@ db = psycopg.connect(OWNER, autocommit=True)
 db.execute("truncate push.outbox, push.delivery, push.history")
 db.execute("analyze")
 sessions = {"empty": Session()}
-sessions["empty"].work("empty")
+first = {"empty": sessions["empty"].work("empty")}
 # A table of one page, known to be one, is what a sequential scan is best for.
 db.execute("analyze")
 sessions["tiny"] = Session()
-sessions["tiny"].work("tiny")
+first["tiny"] = sessions["tiny"].work("tiny")
 fill()
 sessions["full"] = Session()
 did = {began: session.work(f"{began}-now-full") for began, session in sessions.items()}
+
+# These plans, too, stay until the next ANALYZE, however much comes before that.
+for began, work in first.items():
+    for name in ("claim", "settle", "settle of a row that has moved", "settle with a fallback", "park", "release", "reclaim"):
+        check(f"{name}, planned on {began} tables, reads no table and no index as a whole", sorted({f for p in work[name] for f in faults(p)}), [])
 
 check("200,000 deliveries arrived", owner("select count(*) >= 200000 from push.delivery"), True)
 for began, work in did.items():
     when = f"in a session that began on {began} tables"
     for name, plans in work.items():
         check(f"{name} {when} shows its plans", bool(plans), True)
-        check(f"{name} {when} reads no table and no index as a whole", sorted({f for p in plans for f in faults(p)}), [])
+        # Whose claims are looked for, seldom, reads all that is owed: an index on owner would cost each claim.
+        whole = ["Seq Scan on delivery"] if name in ("forget", "beat") else []
+        check(f"{name} {when} reads {'only what is owed' if whole else 'no table and no index'} as a whole", sorted({f for p in plans for f in faults(p)}), whole)
     claim = "\n".join(work["claim"])  # one look for rings, one for the background
     check(f"claim {when} walks the partial index", len(re.findall(r"Index Scan using delivery_ready on delivery", claim)), 2)
-    check(f"claim {when} has the deadline in its condition", len(re.findall(r"Index Cond: \(\(lane = .*\) AND \(deadline_at >=? ", claim)), 2)
+    check(f"claim {when} has the deadline in its condition", len(re.findall(r"Index Cond: \(\(ready_lane = .*\) AND \(deadline_at >=? ", claim)), 2)
 
 
 def shape(plans):

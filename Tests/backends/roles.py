@@ -51,7 +51,7 @@ STATEMENTS = {
     "select token from push.devices": set(),
     "select token from push.token_invalidations": set(),
     "select token from push.quarantined_tokens": set(),
-    "select token from push.expo_receipts": set(),
+    "select token from push.receipt_batch": set(),
     "select token from push.provider_tokens": set(),
     "select hash from push.api_keys": set(),
     "select device from push.history": set(),
@@ -72,7 +72,7 @@ STATEMENTS = {
     # Ops.
     **{f"select * from push.{view}": OPS for view in (
         "summary", "lanes", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-        "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit")},
+        "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job")},
     "update push.lanes set paused = true, note = 'x'": OPS,
     "update push.lanes set app = 'x'": set(),
     "select * from push.requeue('ringing')": OPS,
@@ -90,16 +90,34 @@ STATEMENTS = {
     "select push.oldest_ringing()": {"ops", "gateway"},
     # The service.
     "select push.register_gateway('x', '1')": {"gateway"},
-    "select push.heartbeat(1)": {"gateway"},
+    "select * from push.beat(1, true)": {"gateway"},
+    "select push.confirm_reclaimed(1)": {"gateway"},
+    "update push.life set opened_at = null": set(),
+    "delete from push.reclaimed": set(),
+    "select push.open_life()": set(),
+    "select push.free_claims()": set(),
+    "update push.job set due_at = 'infinity'": set(),
+    "select name from push.job for update": set(),
+    "lock table push.job": set(),
+    "lock table push.delivery": set(),
+    "insert into push.fallback_turn values (1)": set(),
     "select push.retire_gateway(1)": {"gateway"},
-    "select push.register_app('role', 60, null)": {"gateway"},
+    "select push.register_app('role', 60, null, true)": {"gateway"},
     "select push.register_lane('role', 'fcm')": {"gateway"},
     "select push.report_lanes(1, '{1}', '{1}', '{1}', '{1}', '{closed}', '{0}', '{1}')": {"gateway"},
-    "select token, payload from push.claim(1, '{1}', '{10}', '{-infinity}')": {"gateway"},
-    "select push.claim(1, '{1}', '{10}', '{-infinity}'), push.settle(1, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', '{UNREGISTERED}', '{null}', '{ringing}', '{now}', '{now}') from (select 1::bigint as id) o": {"gateway"},
+    "select token, payload from push.claim(1, 1, '{1}', '{10}', '{-infinity}')": {"gateway"},
+    "select push.forget(1, 1)": {"gateway"},
+    "select * from push.reclaim(1, 2, '{1}', '{0}')": {"gateway"},
+    "select * from push.claimed_by(1, 0)": {"gateway"},
+    "select push.ended('{1}')": {"gateway"},
+    "select push.give_back(1, '{}', '{}')": set(),
+    "select push.claimed_places('{1}')": set(),
+    "select push.take_job(1)": {"gateway"},
+    "select push.run_job(name) from unnest('{promote,miss,expire,expire_all,escalate,tally,prune,ensure_partitions,drop_partitions}'::text[]) name": {"gateway"},
+    "select push.claim(1, 3, '{1}', '{10}', '{-infinity}'), push.settle(1, null, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', '{UNREGISTERED}', '{null}', '{ringing}', '{now}', '{now}') from (select 1::bigint as id) o": {"gateway"},
     "select push.park(1, '{1}', '{0}', '{1}', '{1}', '{1000}', '{x}')": {"gateway"},
     "select push.release(1, '{1}', '{0}', '{1}')": {"gateway"},
-    "select push.promote(), push.expire(), push.miss(), push.reap(), push.escalate(), push.prune()": {"gateway"},
+    "select push.promote(), push.expire(), push.miss(), push.escalate(), push.prune()": {"gateway"},
     "select push.drop_partitions(1)": {"gateway"},
     "select count(*) from push.take_tally(), push.observe()": {"gateway"},
     "select * from push.settled(1, '{1}', '{0}')": {"gateway"},
@@ -115,21 +133,21 @@ STATEMENTS = {
 }
 
 # Functions that a role may execute, beyond those of the statements above.
-ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"skipped_recipients", "check_health", "lane_conditions", "epoch_ms", "length_ms"})}
+ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"skipped_recipients", "check_health", "lane_conditions", "count_owed", "epoch_ms", "length_ms"})}
 # Relations and what may be done with some column of them.
 OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
     "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-    "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit"), "SELECT")}
+    "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job"), "SELECT")}
 RELATIONS = {
     "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
     "ops": OPS_RELATIONS,
-    "gateway": {**OPS_RELATIONS, "schema_migration": "SELECT"},
+    "gateway": {**OPS_RELATIONS, "schema_migration": "SELECT", "schema_functions": "SELECT"},
     "nobody": {},
 }
 
 
 def prepare():
-    """A call that rings, a history of a day long gone, an API key, and the table that push-gateway migrate makes."""
+    """A call that rings, a history of a day long gone, an API key, and the tables that push-gateway migrate makes."""
     owner("select push.register_lane('default', 'fcm')")
     owner("select push.register_gateway('one', '1')")
     owner("insert into push.outbox (payload, recipients) values ('{\"callId\": \"ringing\", \"from\": \"x\"}', "
@@ -137,7 +155,8 @@ def prepare():
     owner("insert into push.audit (action, target) values ('x', 'y') returning id")
     owner("select id from push.create_api_key('default', 'x')")
     psycopg.connect(os.environ["OWNER_URL"], autocommit=True).execute(
-        "create table push.schema_migration (version int primary key); select push.grant_roles();"
+        "create table push.schema_migration (version int primary key);"
+        "create table push.schema_functions (topic text primary key); select push.grant_roles();"
         "create table push.history_20200101 partition of push.history for values from ('2020-01-01') to ('2020-01-02')")
 
 

@@ -4,7 +4,7 @@
 #
 #   Tests/backends/run.sh [DATABASE_URL]     (else the variable DATABASE_URL; somebody who may make databases and roles)
 #
-# Makes a scratch database and logins beside the given one, applies migrations/, starts a pgbouncer in transaction mode on
+# Makes a scratch database and logins beside the given one, applies the schema, starts a pgbouncer in transaction mode on
 # a free port of the loopback, and removes all of it. Ends with "N passed, N failed"; non-zero when any failed.
 set -eu
 
@@ -46,9 +46,7 @@ equal() {
 }
 
 psql -Xq "$given" -c "create database $name" >/dev/null
-for file in "$root"/migrations/*.sql; do
-  sql -1 -f "$file" >/dev/null || { echo "run.sh: $file does not apply" >&2; exit 1; }
-done
+"$root"/scripts/apply-schema.sh "$url"
 password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 for login in $logins; do sql -c "create role ${name}_$login login noinherit password '$password'" -c "alter role ${name}_$login set statement_timeout = '10s'"; done
 # Members inherit what their group may; "web" switches to it, as Supabase's authenticator does.
@@ -124,7 +122,7 @@ CALLS
   equal "psql $way: enqueues, answers and ends" "$(sed "s/^psql:[^ ]* //; s/$way-//g" "$work/out")" "$(cat "$here/backend.expected")"
 done
 
-for file in backend transactions roles plans; do
+for file in backend transactions snapshots roles plans restore; do
   python "$here/$file.py" >"$work/out" 2>"$work/err" || echo "not ok - $file.py runs to its end: $(tail -n 1 "$work/err")" >>"$results"
   grep -E '^(ok|not ok) - ' "$work/out" >>"$results" || echo "not ok - $file.py: it ran no test" >>"$results"
 done

@@ -33,10 +33,7 @@ class Postgres:
         self.given, self.made = url, []
         self.template = f"docs_{os.getpid()}"
         self.create(self.template, "template0")
-        for file in sorted((ROOT / "migrations").glob("*.sql")):
-            done = psql(self.url(self.template), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(file))
-            if done.returncode:
-                raise SystemExit(f"{file.relative_to(ROOT)} does not apply: {done.stdout[-2000:]}")
+        subprocess.run([ROOT / "scripts/apply-schema.sh", self.url(self.template)], check=True)
 
     def url(self, name):
         server, _, parameters = self.given.partition("?")

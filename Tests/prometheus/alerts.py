@@ -212,7 +212,7 @@ def main(given, gateway):
         def trouble():
             installation.send(ill)
             # A ticket asked for in vain is due again after a minute: here at once.
-            machine.sql("""update push.expo_receipts set due_at = greatest(sent_at, now())
+            machine.sql("""update push.receipt_batch set due_at = greatest(sent_at, now())
                 where app = 'receipts' and attempts > 0""")
 
         began = time.monotonic()

@@ -11,6 +11,9 @@ Prints the port as its first line, then serves until it is terminated or the pro
   /cut          the promised body is cut off by closing the connection
   /unframed     200, one Expo ticket, no Content-Length: the connection's end is the body's
   /hang         the request is read and never answered
+  /vanish       the request is read, and the connection closed without an answer
+  /arrivals?NAME
+                200, how often /vanish?NAME, or a push to NAME, has arrived
   /bomb?N       200, gzip that unfolds to N zeros
   /token?NAME   OAuth: an access token "NAME-N" good for an hour, N counting the requests for NAME; NAME may begin with
                 short (good for 400 s), fail (400, invalid_grant), fail2 (so for the first two), once (so after the
@@ -18,7 +21,7 @@ Prints the port as its first line, then serves until it is terminated or the pro
   /--/api/v2/push/send
                 Expo: a ticket a message, its id "{connection}-{messages in the request}-{to}"; what `to` begins with
                 may ask for more: head (the id is made of three headers), dead (ticket error), slow (0.2 s), hang (no
-                answer), html (502), short (a ticket missing),
+                answer), vanish (the connection is closed without an answer), html (502), short (a ticket missing),
                 mixed-X (refused with others than mixed-X in one request)
 """
 
@@ -36,6 +39,7 @@ import time
 import urllib.parse
 
 connections = itertools.count(1)
+arrivals = collections.Counter()
 grants = collections.Counter()
 grants_lock = threading.Lock()
 
@@ -98,6 +102,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b'{"data":[{"status":"ok","id":"unframed"}]}')
             self.close_connection = True
+        elif path == "/vanish":
+            arrivals[argument] += 1
+            self.close_connection = True
+        elif path == "/arrivals":
+            self.answer(200, str(arrivals[argument]).encode())
         elif path == "/hang":
             threading.Event().wait()
         elif path == "/token":
@@ -132,6 +141,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kinds = {token.split("-")[0] for token in tokens}
         if "hang" in kinds:
             threading.Event().wait()
+        if "vanish" in kinds:
+            arrivals.update(tokens)
+            self.close_connection = True
+            return
         if "slow" in kinds:
             time.sleep(0.2)
         if "html" in kinds:

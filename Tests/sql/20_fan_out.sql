@@ -8,11 +8,18 @@ select test.equal('the deadline is the end of the ring window', (select deadline
 select push.register_app('porteiro', 45);
 insert into push.outbox (app, payload, recipients, ring_seconds, state, created_at, deadline_at, kind) values
   ('porteiro', '{"callId": "app", "from": "x"}', '[]', null, default, default, default, 'video_call'),
-  ('porteiro', '{"callId": "own", "from": "x"}', '[]', 20, 'answered', '2000-01-01', '2100-01-01', default);
+  ('porteiro', '{"callId": "own", "from": "x"}', '[]', 20, 'answered', '2000-01-01', default, default),
+  ('porteiro', '{"callId": "own-end", "from": "x"}', '[]', 20, 'answered', default, '2100-01-01', default);
 select test.equal('the app''s ring window holds', (select ring_seconds from push.outbox where call_id = 'app'), 45);
 select test.equal('a ring window of its own holds', (select ring_seconds from push.outbox where call_id = 'own'), 20);
 select test.equal('nobody backdates a call or answers it beforehand', (select state || ' ' || (created_at > now() - interval '1 hour') || ' ' || (deadline_at - created_at)
   from push.outbox where call_id = 'own'), 'ringing true 00:00:20');
+select test.equal('nor gives it another end', (select state || ' ' || (deadline_at - created_at) from push.outbox where call_id = 'own-end'), 'ringing 00:00:20');
+insert into push.outbox (app, call_id, payload, recipients, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, voided) values
+  ('porteiro', 'past', '{"callId": "past", "from": "x"}', '[{"userId": "u", "fcmToken": "past-token-0123456789"}]', 60, 'answered', now() - interval '1 hour', now() - interval '59 minutes', 'u', now(), 'answered', false),
+  ('porteiro', 'past-2', '{"callId": "past-2", "from": "x"}', '[{"userId": "u", "fcmToken": "past-token-0123456789"}]', 600, 'ringing', now() - interval '1 minute', now() + interval '9 minutes', null, null, null, false);
+select test.equal('a call with both is restored from a dump: it stays as it was, and rings nobody', (select string_agg(concat_ws(' ', call_id, state, created_at < now(), answered_by, (select count(*) from push.delivery d where d.outbox_id = o.id)), ', ' order by call_id)
+  from push.outbox o where call_id like 'past%'), 'past answered t u 0, past-2 ringing t 0');
 
 select test.equal('one entry with a VoIP token', test.fan_out(jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.voip('aaa')))),
   'apns:ios:production:u:aaa');

@@ -11,7 +11,7 @@ create function test.claimed(
   select string_agg(app || ':' || count, ' ' order by app)
   from (
     select l.app, count(*) as count
-    from push.claim(p_gateway, p_lanes, array_fill(p_max, array[cardinality(p_lanes)]),
+    from push.claim(p_gateway, 1, p_lanes, array_fill(p_max, array[cardinality(p_lanes)]),
       array_fill('-infinity'::timestamptz, array[cardinality(p_lanes)]), p_total => p_total, p_background => p_background) c
     join push.lane l on l.id = c.lane
     group by l.app
@@ -44,7 +44,7 @@ select test.equal('nothing is left', test.claimed(:g1, test.lanes()), null);
 select test.call('fair-a4', 5, 'fair-a', p_ring => 60) as later \gset
 update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :later;
 create function test.claimed_later(p_gateway int, p_later_max int[]) returns bigint language sql as $$
-  select count(*) from push.claim(p_gateway, (test.lanes())[:1], '{10}', '{-infinity}', p_later_max => p_later_max)
+  select count(*) from push.claim(p_gateway, 1, (test.lanes())[:1], '{10}', '{-infinity}', p_later_max => p_later_max)
 $$;
 select test.equal('a lane without room for its background gives none', test.claimed_later(:g1, '{0}'), 0::bigint);
 select test.equal('and no more than it has room for', test.claimed_later(:g1, '{2}'), 2::bigint);

@@ -1,7 +1,7 @@
 -- Expire, reap, retire; partitions.
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
 select test.call('e', 4) as e \gset
-select push.claim(:g1, array(select id from push.lane), array[2], array['-infinity']::timestamptz[]);
+select push.claim(:g1, 1, array(select id from push.lane), array[2], array['-infinity']::timestamptz[]);
 select push.park(:g1, array[:e]::bigint[], array[n], array[1], array[1], array[1000], array['Unavailable'])
   from push.delivery where outbox_id = :e and state = 1 order by n limit 1;
 select test.equal('expire leaves what has time', push.expire(), 0::bigint);
@@ -16,20 +16,23 @@ select test.call('soon', 1, p_ring => 1) as soon \gset
 select test.equal('with slack, expire takes what cannot be sent any more', push.expire(p_slack => '5 s'), 1::bigint);
 
 select test.call('r', 3) as r \gset
-select count(*) as claimed from push.claim(:g1, array(select id from push.lane), array[2], array['-infinity']::timestamptz[]) \gset
-select count(*) as claimed from push.claim(:g2, array(select id from push.lane), array[1], array['-infinity']::timestamptz[]) \gset
-select test.equal('reap leaves the living', push.reap(), 0::bigint);
+select count(*) as claimed from push.claim(:g1, 1, array(select id from push.lane), array[2], array['-infinity']::timestamptz[]) \gset
+select count(*) as claimed from push.claim(:g2, 1, array(select id from push.lane), array[1], array['-infinity']::timestamptz[]) \gset
+select test.equal('a beat leaves the living', (select alive and not must_reclaim from push.beat(:g2, true)) and (select alive from push.gateways where id = :g1), true);
 update push.gateways set heartbeat_at = now() - interval '10 s' where id = :g1;
-select test.equal('reap frees what a silent gateway held', push.reap(), 3::bigint);
+select test.equal('who may not reap does not', (select alive from push.beat(:g2, false)) and (select alive from push.gateways where id = :g1), true);
+select push.beat(:g2, true);
+select test.equal('a beat of anyone frees what a silent gateway held', (select count(*) from push.delivery where owner = :g1), 0::bigint);
 select test.equal('reaped deliveries keep their attempt', (select string_agg(state || attempt, ' ' order by state, attempt) from push.deliveries where outbox_id = :r), 'claimed1 ready1 ready1');
-select test.equal('a heartbeat of a gateway declared dead fails', push.heartbeat(:g1), false);
+select test.equal('the beat of a gateway declared dead fails', (select alive from push.beat(:g1, true)), false);
 select test.equal('it claims nothing', test.claim(:g1), null);
 select test.equal('it settles nothing', test.settle(:g1, :r, 0, 1), 0::bigint);
-select test.equal('the other lives', push.heartbeat(:g2), true);
+select test.equal('the other lives', (select alive from push.beat(:g2, true)), true);
 select test.equal('gateways tell how they ended', (select ended_reason from push.gateways where id = :g1), 'silent');
 -- A claim that was running while its gateway was declared dead commits later: its rows are found all the same.
 update push.delivery set state = 1, owner = :g1, lease = lease + 1 where outbox_id = :r and n = (select min(n) from push.delivery where outbox_id = :r and state = 0);
-select test.equal('a claim that slipped in is freed by the next reap', push.reap(), 1::bigint);
+update push.gateways set free_due_at = clock_timestamp() where id = :g1;
+select test.equal('a claim that slipped in is freed by a later beat', push.free_claims(), 1::bigint);
 select push.retire_gateway(:g2);
 select test.equal('a retired gateway holds nothing', (select count(*) from push.deliveries where outbox_id = :r and state = 'ready'), 3::bigint);
 select test.equal('a retired gateway has ended', (select alive || ' ' || ended_reason from push.gateways where id = :g2), 'false retired');

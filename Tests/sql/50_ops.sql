@@ -5,8 +5,8 @@ select id as t from push.outbox where call_id = 't' \gset
 select test.equal('the timeline of a new call', (select string_agg(concat_ws(' ', event, provider, kind, user_id, attempt), ', ') from push.timeline('t')),
   'enqueued incoming_call, ready fcm invite a 0, ready fcm invite b 0');
 select push.register_gateway('one', '1') as g \gset
-select count(*) as claimed from push.claim(:g, array(select id from push.lane), array[5], array['-infinity']::timestamptz[]) \gset
-select push.settle(:g, array[:t]::bigint[], array[0], array[1], array[2], array[0]::smallint[], array[200]::smallint[], array[null], array['m'], array['t'],
+select count(*) as claimed from push.claim(:g, 1, array(select id from push.lane), array[5], array['-infinity']::timestamptz[]) \gset
+select push.settle(:g, null, array[:t]::bigint[], array[0], array[1], array[2], array[0]::smallint[], array[200]::smallint[], array[null], array['m'], array['t'],
   array[created_at + interval '5.25 ms'], array[created_at + interval '20 ms']) from push.outbox where id = :t;
 update push.history set failures = jsonb_build_array(jsonb_build_object('at', created_at + interval '2 ms', 'attempt', 1, 'status', 503, 'reason', 'ServiceUnavailable'))
   where outbox_id = :t;
@@ -23,7 +23,7 @@ select test.equal('ops pause a lane through the view', (select provider || ' ' |
 
 select test.equal('every table, view and column has a comment', (select string_agg(format('%s.%s', c.relname, a.attname), ' ' order by 1) from pg_class c
   left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and c.relispartition = false
-  where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v') and c.relname <> 'schema_migration'
+  where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v') and c.relname not in ('schema_migration', 'schema_functions')
     and (obj_description(c.oid, 'pg_class') is null or a.attnum is not null and col_description(c.oid, a.attnum) is null)), null);
 select test.equal('every function has a comment', (select string_agg(p.proname, ' ' order by 1) from pg_proc p
   where p.pronamespace = 'push'::regnamespace and obj_description(p.oid, 'pg_proc') is null), null);
@@ -31,4 +31,4 @@ select test.equal('nobody else may do anything', (select count(*) from pg_proc p
   + (select count(*) from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v') and has_table_privilege('public', c.oid, 'select, insert, update, delete'))
   + has_schema_privilege('public', 'push', 'usage')::int, 0::bigint);
 select test.equal('the hot table has just its indexes', (select string_agg(indexname, ' ' order by indexname) from pg_indexes
-  where schemaname = 'push' and tablename = 'delivery'), 'delivery_pkey delivery_ready delivery_waiting');
+  where schemaname = 'push' and tablename = 'delivery'), 'delivery_pkey delivery_ready delivery_suspect delivery_waiting');

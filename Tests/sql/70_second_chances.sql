@@ -8,11 +8,11 @@ create function pg_temp.invites(p_call text) returns text language sql as $$
 create function pg_temp.enqueue(p_call text, p_recipients jsonb, p_ring int default 60) returns bigint language sql as $$
   insert into push.outbox (app, payload, recipients, ring_seconds) values ('default', jsonb_build_object('callId', p_call, 'from', 'x'), p_recipients, p_ring) returning id $$;
 create function pg_temp.claim_all(p_gateway int) returns bigint language sql as $$
-  select count(*) from push.claim(p_gateway, array(select id from push.lane where app = 'default'), array[9999, 9999, 9999], array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
+  select count(*) from push.claim(p_gateway, 1, array(select id from push.lane where app = 'default'), array[9999, 9999, 9999], array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
 -- Settles in one batch what is claimed of a call, with these numbers.
 create function pg_temp.settle(p_call text, p_n int[], p_outcome int, p_reason text default 'Unregistered', p_failures text default null, p_receipt_after_ms int default null)
 returns bigint language sql as $$
-  select push.settle(min(d.owner), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(d.attempt::int), array_agg(p_outcome::smallint), array_agg(410::smallint),
+  select push.settle(min(d.owner), array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(d.attempt::int), array_agg(p_outcome::smallint), array_agg(410::smallint),
     array_agg(p_reason), array_agg('ticket-' || p_call || '-' || d.n), array_agg(p_call), array_agg(clock_timestamp()), array_agg(clock_timestamp()), array_agg(p_failures), array_agg(p_receipt_after_ms))
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.n = any (p_n) and d.state = 1 $$;
 select push.register_gateway('one', '1') as g1 \gset
@@ -62,7 +62,7 @@ select test.equal(format('outcome %s, %s left, the call %s', outcome, spare, cas
 from (values (0, '50 s', false, 'delivered'), (1, '50 s', false, 'delivered_late'), (2, '50 s', false, 'void'), (3, '50 s', false, 'expired ready'), (3, '1 s', false, 'expired'),
   (4, '1 s', false, 'dead ready'), (4, '-1 s', false, 'dead'), (4, '50 s', true, 'dead'), (3, '50 s', true, 'expired')) c(outcome, spare, ended, want);
 select pg_temp.enqueue('lost', :'three') as lost, pg_temp.claim_all(:g1) \gset
-select test.equal('a settlement under a lost lease', push.settle(:g1, array[:lost]::bigint[], array[0], array[9], array[1], array[4]::smallint[], array[410]::smallint[], array['x'], array[null], array['lost'], array[now()], array[now()]), 0::bigint);
+select test.equal('a settlement under a lost lease', push.settle(:g1, null, array[:lost]::bigint[], array[0], array[9], array[1], array[4]::smallint[], array[410]::smallint[], array['x'], array[null], array['lost'], array[now()], array[now()]), 0::bigint);
 select test.equal('falls back to nothing', pg_temp.invites('lost'), '0:apns:u:aaa:claimed');
 select push.end_call('lost', 'busy');
 
@@ -137,32 +137,53 @@ select test.equal('expire keeps them', (select jsonb_array_length(failures) from
 -- Expo receipts.
 select pg_temp.enqueue('x1', (select jsonb_agg(jsonb_build_object('userId', 'x' || i, 'pushToken', 'ExponentPushToken[receipt-' || i || ']')) from generate_series(1, 4) i)), pg_temp.claim_all(:g1);
 select pg_temp.settle('x1', '{0,1}', 0, null, null, 900000), pg_temp.settle('x1', '{2}', 1, null, null, 0), pg_temp.settle('x1', '{3}', 4, 'x', null, 0);
-select test.equal('a receipt is scheduled for what was delivered, in time or late', (select string_agg(format('%s %s %s %s', ticket, token, due_at - sent_at > interval '899 s', give_up_at - sent_at), ', ' order by ticket)
-  from push.expo_receipts), 'ticket-x1-0 ExponentPushToken[receipt-1] t 1 day, ticket-x1-1 ExponentPushToken[receipt-2] t 1 day, ticket-x1-2 ExponentPushToken[receipt-3] f 1 day');
+create temp view receipt as select r.*, t.ticket as a_ticket, t.token as a_token
+  from push.receipt_batch r cross join lateral unnest(r.ticket, r.token) t(ticket, token);
+select test.equal('a receipt is scheduled for what was delivered, in time or late', (select string_agg(format('%s %s %s %s', a_ticket, a_token, due_at - sent_at > interval '899 s', give_up_at - sent_at), ', ' order by a_ticket)
+  from receipt), 'ticket-x1-0 ExponentPushToken[receipt-1] t 1 day, ticket-x1-1 ExponentPushToken[receipt-2] t 1 day, ticket-x1-2 ExponentPushToken[receipt-3] f 1 day');
+select test.equal('a settlement makes one row a lane', (select string_agg(cardinality(ticket)::text, ' ' order by id) from push.receipt_batch), '2 1');
 select test.equal('only what is due is claimed, of this app', (select string_agg(ticket || n, ' ') from push.claim_receipts('default', 10, 60000)) || (select count(*) from push.claim_receipts('other', 10, 60000)), 'ticket-x1-220');
-select test.equal('a lease keeps it from others', (select count(*) from push.claim_receipts('default', 10, 60000)) || (select format(' %s %s', attempts, due_at > now() + interval '50 s') from push.expo_receipts where ticket = 'ticket-x1-2'), '0 1 t');
-update push.expo_receipts set sent_at = sent_at - interval '1 hour', due_at = now() - interval '1 s' where ticket = 'ticket-x1-0';
-update push.expo_receipts set due_at = now() - interval '1 s' where ticket in ('ticket-x1-1', 'ticket-x1-2') and sent_at <= now() - interval '1 s';
-select test.equal('at most so many', (select count(*) from push.claim_receipts('default', 1, 0)), 1::bigint);
+select test.equal('a lease keeps it from others', (select count(*) from push.claim_receipts('default', 10, 60000)) || (select format(' %s %s', attempts, due_at > now() + interval '50 s') from receipt where a_ticket = 'ticket-x1-2'), '0 1 t');
+update push.receipt_batch set sent_at = sent_at - interval '1 hour', due_at = now() - interval '1 s' where 'ticket-x1-0' = any (ticket);
+select test.equal('at most so many: of a larger batch a part', (select string_agg(concat_ws(' ', ticket, n, token), ', ') from push.claim_receipts('default', 1, 60000)), 'ticket-x1-0 0 ExponentPushToken[receipt-1]');
+select test.equal('the rest is due as before', (select string_agg(a_ticket, ' ') from receipt where due_at < now()), 'ticket-x1-1');
+select test.equal('and claimed next', (select string_agg(concat_ws(' ', ticket, n, token), ', ') from push.claim_receipts('default', 1, 60000)), 'ticket-x1-1 1 ExponentPushToken[receipt-2]');
 select test.equal('postpone', push.postpone_receipts('default', '{ticket-x1-0,nobody}', 60000), 1::bigint);
-select test.equal('it is due later', (select due_at > now() + interval '50 s' from push.expo_receipts where ticket = 'ticket-x1-0'), true);
+select test.equal('it is due later', (select due_at > now() + interval '50 s' from receipt where a_ticket = 'ticket-x1-0'), true);
 select push.postpone_receipts('default', '{ticket-x1-0}', 90000000);
-select test.equal('never beyond its end', (select due_at = give_up_at from push.expo_receipts where ticket = 'ticket-x1-0'), true);
+select test.equal('never beyond its end', (select due_at = give_up_at from receipt where a_ticket = 'ticket-x1-0'), true);
 select test.equal('settle_receipts', push.settle_receipts('default', '{ticket-x1-1,ticket-x1-2,nobody}', '{DeviceNotRegistered,null,x}'), 2::bigint);
+select test.equal('twice is once', push.settle_receipts('default', '{ticket-x1-1,ticket-x1-2,nobody}', '{DeviceNotRegistered,null,x}'), 0::bigint);
 select test.equal('what a receipt said is kept with the push', (select string_agg(n || coalesce(receipt_reason, '-'), ' ' order by n) from push.delivery_history where call_id = 'x1'), '0- 1DeviceNotRegistered 2- 3-');
 select test.equal('another app''s tickets are another''s', push.settle_receipts('other', '{ticket-x1-0}', '{x}') || '' || push.postpone_receipts('other', '{ticket-x1-0}', 1), '00');
+
+-- A batch of which some are settled, some are asked for again and some nobody has an answer for.
+insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
+  select 'parts', now(), now(), now() + interval '1 day', array_agg('t' || i order by i), array_agg(i order by i), array_agg(i::int order by i), array_agg('u' || i order by i),
+    array_agg('token-' || i order by i) from generate_series(1::bigint, 6) i;
+select count(*) as claimed from push.claim_receipts('parts', 100, 60000) \gset
+select test.equal('a batch gives all it has', :claimed, 6);
+select test.equal('some have an answer', push.settle_receipts('parts', '{t5,t2}', '{null,null}'), 2::bigint);
+select test.equal('some are asked for again', push.postpone_receipts('parts', '{t6,t1}', 60000), 2::bigint);
+select test.equal('all keep what belongs to them', (select string_agg(format('%s:%s', claimed, array(select concat_ws('/', t, o, n, u, k) from unnest(ticket, outbox_id, r.n, user_id, token) x(t, o, n, u, k))), ' ' order by id) from push.receipt_batch r where app = 'parts'),
+  't:{t3/3/3/u3/token-3,t4/4/4/u4/token-4} f:{t1/1/1/u1/token-1,t6/6/6/u6/token-6}');
+select test.equal('an answer that comes late is taken', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 2::bigint);
+select test.equal('a call''s tickets can be erased', push.erase_receipts('{4,99}'), 1::bigint);
+select test.equal('what is left is left', (select string_agg(array_to_string(ticket, ' '), ' ') from push.receipt_batch where app = 'parts'), 't6');
+select test.equal('a batch without tickets is gone', (select count(*) from push.receipt_batch where app = 'parts'), 1::bigint);
+delete from push.receipt_batch where app = 'parts';
 select test.equal('nothing is given up early', push.give_up_receipts('default'), 0::bigint);
-update push.expo_receipts set sent_at = now() - interval '25 hours', due_at = now() - interval '1 hour', give_up_at = now() - interval '1 hour';
+update push.receipt_batch set sent_at = now() - interval '25 hours', due_at = now() - interval '1 hour', give_up_at = now() - interval '1 hour';
 select test.equal('past its end it is not claimed', (select count(*) from push.claim_receipts('default', 10, 60000)), 0::bigint);
 select test.equal('but given up', push.give_up_receipts('other') || '' || push.give_up_receipts('default'), '01');
-select test.equal('and gone', (select count(*) from push.expo_receipts), 0::bigint);
+select test.equal('and gone', (select count(*) from push.receipt_batch), 0::bigint);
 select pg_temp.enqueue('x2', '[{"userId": "x", "pushToken": "ExponentPushToken[receipt-9]"}]') as x2, pg_temp.claim_all(:g1) \gset
-select push.settle(:g1, array[:x2]::bigint[], array[0], array[7], array[1], array[0]::smallint[], array[200]::smallint[], array[null], array['t'], array['x2'], array[now()], array[now()], null, array[0]);
-select test.equal('a lost lease schedules nothing', (select count(*) from push.expo_receipts), 0::bigint);
+select push.settle(:g1, null, array[:x2]::bigint[], array[0], array[7], array[1], array[0]::smallint[], array[200]::smallint[], array[null], array['t'], array['x2'], array[now()], array[now()], null, array[0]);
+select test.equal('a lost lease schedules nothing', (select count(*) from push.receipt_batch), 0::bigint);
 select pg_temp.settle('x2', '{0}', 0, null, null, 0), pg_temp.enqueue('x3', '[{"userId": "x", "pushToken": "ExponentPushToken[receipt-9]"}]'), pg_temp.claim_all(:g1);
-select push.settle(:g1, array[d.outbox_id], array[0], array[1], array[1], array[0]::smallint[], array[200]::smallint[], array[null], array['late'], array['x3'], array[now() - interval '2 days'], array[now()], null, array[900000])
+select push.settle(:g1, null, array[d.outbox_id], array[0], array[1], array[1], array[0]::smallint[], array[200]::smallint[], array[null], array['late'], array['x3'], array[now() - interval '2 days'], array[now()], null, array[900000])
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'x3';
-select test.equal('a clock that is wrong by days breaks nothing', (select count(*) from push.expo_receipts where ticket = 'late' and due_at = give_up_at), 1::bigint);
+select test.equal('a clock that is wrong by days breaks nothing', (select count(*) from receipt where a_ticket = 'late' and due_at = give_up_at), 1::bigint);
 
 -- The hold of invalidation.
 select push.register_lane('breaker', 'fcm') as lane, push.register_lane('breaker', 'apns') as other \gset

@@ -73,12 +73,12 @@ update push.outbox set state = 'ended', end_reason = 'x' where id = :quiet;
 select test.equal('nothing was cancelled or missed by that', (select string_agg(distinct kind, ' ') || ' ' || count(*) from push.deliveries where outbox_id = :quiet), 'notification 3');
 select push.register_gateway('one', '1') as g1 \gset
 -- Twice: what has hours comes after what rings.
-create temp table held as select * from push.claim(:g1, array(select id from push.lane where app = 'default'), array[999, 999, 999], array['-infinity', '-infinity', '-infinity']::timestamptz[]);
-insert into held select * from push.claim(:g1, array(select id from push.lane where app = 'default'), array[999, 999, 999], array['-infinity', '-infinity', '-infinity']::timestamptz[]);
-select test.equal('the claim tells its kind', (select distinct format('%s %s', kind, app_call_kind) from held where outbox_id = :quiet), '3 message');
+create temp table held as select * from push.claim(:g1, 1, array(select id from push.lane where app = 'default'), array[999, 999, 999], array['-infinity', '-infinity', '-infinity']::timestamptz[]);
+insert into held select * from push.claim(:g1, 1, array(select id from push.lane where app = 'default'), array[999, 999, 999], array['-infinity', '-infinity', '-infinity']::timestamptz[]);
+select test.equal('the claim tells its kind', (select distinct format('%s %s', kind, app_call_kind) from held where outbox_id = :quiet and call_id is not null), '3 message');
 create function pg_temp.claim_quiet(p_gateway int) returns void language sql as $$
-  select count(*) from push.claim(p_gateway, array(select id from push.lane where app = 'default'), array[999, 999, 999], array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
-select push.park(:g1, array_agg(outbox_id), array_agg(n), array_agg(lease), array_agg(1), array_agg(0), array_agg('x'::text)) from held where outbox_id = :quiet;
+  select count(*) from push.claim(p_gateway, 1, array(select id from push.lane where app = 'default'), array[999, 999, 999], array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
+select push.park(:g1, array_agg(outbox_id), array_agg(n), array_agg(1), array_agg(1), array_agg(0), array_agg('x'::text)) from held where outbox_id = :quiet;
 select test.equal('parked it is not void', (select string_agg(state, ' ') from push.deliveries where outbox_id = :quiet), 'waiting waiting waiting');
 select push.promote();
 select test.equal('it becomes ready again', (select string_agg(state, ' ') from push.deliveries where outbox_id = :quiet), 'ready ready ready');
@@ -86,7 +86,7 @@ select pg_temp.claim_quiet(:g1);
 select push.release(:g1, array_agg(outbox_id), array_agg(n), array_agg(lease)) from push.delivery where outbox_id = :quiet;
 select test.equal('released, too', (select string_agg(state, ' ') from push.deliveries where outbox_id = :quiet), 'ready ready ready');
 select pg_temp.claim_quiet(:g1);
-select push.settle(:g1, array_agg(outbox_id), array_agg(n), array_agg(lease), array_agg(1), array_agg(4::smallint), array_agg(410::smallint), array_agg('Unregistered'::text), array_agg(null::text),
+select push.settle(:g1, array_agg(ctid), array_agg(outbox_id), array_agg(n), array_agg(lease), array_agg(1), array_agg(4::smallint), array_agg(410::smallint), array_agg('Unregistered'::text), array_agg(null::text),
   array_agg('quiet'::text), array_agg(now()), array_agg(now())) from push.delivery where outbox_id = :quiet;
 select test.equal('one that fails has no fallback', (select count(*) from push.delivery_history where outbox_id = :quiet and outcome = 'dead') || ' ' || (select count(*) from push.deliveries where outbox_id = :quiet), '3 0');
 select pg_temp.notify('missed_call', '["all"]', '{"callId": "told-missed"}') as late \gset

@@ -7,7 +7,7 @@ exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
 create function pg_temp.settle(p_gateway int, p_call text, p_n int[], p_outcome int, p_reason text default null) returns bigint language sql as $$
-  select push.settle(p_gateway, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(p_outcome::smallint), array_agg(410::smallint),
+  select push.settle(p_gateway, array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(p_outcome::smallint), array_agg(410::smallint),
     array_agg(p_reason), array_agg('m'::text), array_agg(p_call), array_agg(clock_timestamp()), array_agg(clock_timestamp()))
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.n = any (p_n) and d.state = 1 $$;
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
@@ -56,7 +56,7 @@ select test.call('s', 4, 'stuck') as s, push.register_lane('stuck', 'fcm') as st
 select test.equal('what is fresh is not stuck', pg_temp.stuck(), null);
 update push.delivery set created_at = now() - interval '40 s', due_at = now() - interval '40 s' where outbox_id = :s;
 update push.delivery set state = 1, owner = :g1 where outbox_id = :s and n = 1;
-update push.delivery set state = 2, due_at = now() - interval '6 s' where outbox_id = :s and n = 2;
+update push.delivery set state = 2, ready_lane = null, due_at = now() - interval '6 s' where outbox_id = :s and n = 2;
 update push.delivery set deadline_at = now() - interval '6 s' where outbox_id = :s and n = 3;
 select test.equal('stuck says why', pg_temp.stuck(), '0:ready:ready, and not claimed, 1:claimed:claimed, and not settled, 2:waiting:due, and still waiting, 3:ready:past its deadline, and not expired');
 select test.equal('it says who has it, how old it is and what is left', (select format('%s %s %s %s', gateway = :g1, age > '39 s', "left" between '40 s' and '70 s', user_id) from push.stuck where call_id = 's' and n = 1), 't t t u2');
@@ -87,7 +87,7 @@ create function pg_temp.owed(p_call text) returns text language sql as $$ select
 select test.call('r', 5, 'requeue') as r \gset
 insert into push.devices (user_id, app, provider, token) values ('reg', 'requeue', 'apns', repeat('a', 64)), ('reg2', 'requeue', 'apns', repeat('b', 64));
 insert into push.outbox (app, payload, recipients) values ('requeue', '{"callId": "r2", "from": "x"}', '["reg", "reg2"]');
-select push.claim(:g1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
+select push.claim(:g1, 1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
 select pg_temp.settle(:g1, 'r', '{0}', 0), pg_temp.settle(:g1, 'r', '{1}', 4, 'Failed'), pg_temp.settle(:g1, 'r', '{2}', 4, 'UNREGISTERED'), pg_temp.settle(:g1, 'r2', '{0,1}', 4, 'Failed');
 select push.park(:g1, array[:r]::bigint[], array[3], array[1], array[1], array[50000], array['Unavailable']);
 insert into push.token_invalidations (app, provider, token, reason) values ('requeue', 'fcm', 'test-token-0123456789-3', 'UNREGISTERED');
@@ -97,7 +97,7 @@ select test.equal('twice is harmless', (select requeued || ' ' || message from p
 update push.devices set invalidated_at = now(), invalid_reason = 'Unregistered' where user_id = 'reg2';
 select test.equal('registered devices, too, if they live', (select requeued from push.requeue('r2')), 1);
 select test.equal('and only those', pg_temp.owed('r2'), '2:reg:ready');
-select push.claim(:g1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
+select push.claim(:g1, 1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
 select pg_temp.settle(:g1, 'r2', '{2}', 0);
 select test.equal('a device that was reached is not rung again', (select requeued from push.requeue('r2')), 0);
 select push.end_call('r', 'busy'), push.end_call('r2', 'busy');
@@ -111,7 +111,7 @@ select test.equal('an unknown call is an error', pg_temp.error($$select push.req
 
 -- Void.
 insert into push.outbox (app, payload, recipients) values ('void', '{"callId": "v", "from": "x"}', '[{"userId": "u1", "fcmToken": "void-token-0123456789-1"}, {"userId": "u2", "fcmToken": "void-token-0123456789-2"}]');
-select count(*) from push.claim(:g1, array(select id from push.lane where app = 'void'), array[1], array['-infinity']::timestamptz[]);
+select count(*) from push.claim(:g1, 1, array(select id from push.lane where app = 'void'), array[1], array['-infinity']::timestamptz[]);
 select test.equal('void says what it did', (select voided || ' ' || message from push.void_call('v', 'fraud')), '1 call v was ended (fraud): 1 invites were taken back unsent, 1 phones that may ring are told, nobody gets a missed call');
 select test.equal('the call has ended, phones that may ring are told, nobody missed it', (select format('%s %s %s', state, end_reason, voided) from push.outbox where call_id = 'v') || ' ' ||
   (select string_agg(kind || ':' || state, ' ' order by n) from push.deliveries where call_id = 'v'), 'ended fraud t invite:claimed cancel:ready');
@@ -128,13 +128,15 @@ select test.equal('only of the last hour', (select count(*) from push.failures w
 select test.equal('replicas say who lives and what they hold', (select string_agg(format('%s %s %s %s', name, alive, coalesce(ended_reason, '-'), silence is not null), ', ' order by id) from push.replicas where id in (:g1, :g2)), 'one t - t, two f retired f');
 select test.equal('and what they hold', (select claimed from push.replicas where id = :g1), (select count(*) from push.delivery where owner = :g1));
 select test.equal('health names every concern once, with a hint', (select count(*) = count(distinct item) and bool_and(length(hint) > 20 and state in ('ok', 'warn', 'bad') and value is not null) and count(*) > 12 from push.health), true);
-select test.equal('no leader is bad', (select state from push.health where item = 'leader'), 'bad');
-select pg_advisory_lock(7781, 2);
-select test.equal('a leader is well', (select state from push.health where item = 'leader'), 'ok');
-select pg_advisory_unlock(7781, 2);
+update push.job set due_at = case name when 'promote' then now() - interval '1 minute' else now() end;
+update push.gateways set started_at = now() - interval '5 minutes' where alive;
+select test.equal('a job that nobody does is bad', (select state || ' ' || value from push.health where item = 'housekeeping'), 'bad promote overdue since 00:01:00');
+update push.job set due_at = now() - interval '1 minute' where name = 'ensure_partitions';
+update push.job set due_at = now() where name = 'promote';
+select test.equal('one that comes every hour may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 insert into push.history_default (finished_at, outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device) values ('2019-01-01', 1, now(), now(), 0, 1, 1, 0, 0, 'u', 'x');
-insert into push.expo_receipts (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at) values ('ops', 'overdue', 1, 0, 'u', 'x', now() - interval '1 hour', now() - interval '10 minutes', now() + interval '1 day');
+insert into push.receipt_batch (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at) values ('ops', '{overdue}', '{1}', '{0}', '{u}', '{x}', now() - interval '1 hour', now() - interval '10 minutes', now() + interval '1 day');
 insert into push.quarantined_tokens (app, provider, token, since, reason) values ('ops', 'fcm', 'quarantined-token-0123456789', now(), 'x');
 select test.equal('what is not well is seen', (select string_agg(item || ' ' || value || ' ' || state, ', ' order by item) from push.health where item in ('history without a partition', 'receipts overdue', 'quarantined tokens')),
   'history without a partition some bad, quarantined tokens 1 warn, receipts overdue 1 warn');

@@ -7,11 +7,11 @@ exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
 create function pg_temp.settle(p_gateway int, p_call text, p_n int[], p_outcome int, p_reason text default null) returns bigint language sql as $$
-  select push.settle(p_gateway, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(p_outcome::smallint), array_agg(200::smallint),
+  select push.settle(p_gateway, array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(p_outcome::smallint), array_agg(200::smallint),
     array_agg(p_reason), array_agg('m'::text), array_agg(p_call), array_agg(clock_timestamp()), array_agg(clock_timestamp()))
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.n = any (p_n) and d.state = 1 $$;
 create function pg_temp.claim_all(p_gateway int) returns bigint language sql as $$
-  select count(*) from push.claim(p_gateway, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99])) $$;
+  select count(*) from push.claim(p_gateway, 1, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99])) $$;
 create function pg_temp.invites(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s:%s%s', n, provider, user_id, state, '<' || fallback_of), ' ' order by n) from (
     select n, provider, user_id, state, fallback_of from push.deliveries where call_id = p_call and kind = 'invite'
@@ -117,7 +117,7 @@ delete from push.outbox; delete from push.delivery; delete from push.ring_report
 insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'p' || g, 'from', 'x'), '[]' from generate_series(1, 5) g;
 insert into push.outbox (payload, recipients) select jsonb_build_object('callId', c, 'from', 'x'), '[]' from unnest('{p-owed,p-young}'::text[]) c;
 update push.outbox set state = 'ended', end_reason = 'busy' where call_id <> 'p5';
-insert into push.delivery (outbox_id, n, deadline_at, lane, user_id, token) select id, 0, now(), 1, 'u', 'test-token-0123456789-1' from push.outbox where call_id = 'p-owed';
+insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, user_id, token) select id, 0, now(), 1, 1, 'u', 'test-token-0123456789-1' from push.outbox where call_id = 'p-owed';
 select set_config('session_replication_role', 'replica', true);
 update push.outbox set created_at = now() - interval '20 days', ended_at = ended_at - interval '20 days' where call_id <> 'p-young';
 select set_config('session_replication_role', 'origin', true);

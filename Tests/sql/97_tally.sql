@@ -56,7 +56,7 @@ select test.equal('a hold moves them', pg_temp.notes(), 'quarantined tally fcm f
 -- Settled.
 select test.claim(:g, 1, 'tally');
 select outbox_id as o, n, lease from push.delivery where owner = :g \gset
-select push.settle(:g, array[:o::bigint], array[:n], array[:lease], array[1], array[0::smallint], array[200::smallint], array[null]::text[], array['m'], array['c'], array[now()], array[now()]);
+select push.settle(:g, null, array[:o::bigint], array[:n], array[:lease], array[1], array[0::smallint], array[200::smallint], array[null]::text[], array['m'], array['c'], array[now()], array[now()]);
 select test.equal('history says what a gateway settled',
   (select string_agg(outbox_id || '/' || n, ',') from push.settled(:g, array[:o::bigint, :o::bigint], array[:n, 99])), :'o' || '/' || :'n');
 select test.equal('and not another one', (select count(*)::int from push.settled(:g + 1, array[:o::bigint], array[:n])), 0);

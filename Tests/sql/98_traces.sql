@@ -40,7 +40,7 @@ select test.equal('enqueue_call is called as ever with five arguments', (select 
 
 select push.register_gateway('one', '1') as g \gset
 select test.equal('a claim brings it', (select string_agg(call_id || ' ' || coalesce(traceparent, 'none'), ', ' order by call_id)
-  from push.claim(:g, array(select id from push.lane), array_fill(9, array[9]), array_fill('-infinity'::timestamptz, array[9])) where call_id ~ 'traced$'),
+  from push.claim(:g, 1, array(select id from push.lane), array_fill(9, array[9]), array_fill('-infinity'::timestamptz, array[9])) where call_id ~ 'traced$'),
   'traced ' || :'trace' || ', untraced none');
 select test.equal('claim keeps its pinned plan', (select array_to_string(proconfig, ' ') from pg_proc where oid = 'push.claim'::regproc),
   'search_path=push, pg_temp enable_seqscan=off enable_hashjoin=off enable_mergejoin=off enable_bitmapscan=off plan_cache_mode=force_generic_plan jit=off');

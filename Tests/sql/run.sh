@@ -3,7 +3,7 @@
 #
 #   Tests/sql/run.sh [DATABASE_URL]     (else the variable DATABASE_URL)
 #
-# Makes a scratch database beside the given one, applies migrations/, runs every *.sql here and the checks below that
+# Makes a scratch database beside the given one, applies the schema, runs every *.sql here and the checks below that
 # need several sessions, and drops the scratch database. Ends with "N passed, N failed"; non-zero when any failed.
 set -eu
 
@@ -35,9 +35,31 @@ not_ok() { echo "not ok - $1: $2" >>"$results"; }
 equal() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got [$2], want [$3]"; fi; }
 
 psql -Xq "$given" -c "create database $name" >/dev/null
-for file in "$root"/migrations/*.sql; do
-  sql -1 -f "$file" >/dev/null || { echo "run.sh: $file does not apply" >&2; exit 1; }
-done
+"$root"/scripts/apply-schema.sh "$url"
+
+# --- The schema as a whole ---
+# What pg_dump prints differs between its versions, so it is compared with that of the same one.
+"$root"/scripts/dump-schema.sh "$url" >"$work/schema"
+major=$(pg_dump --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+if head -n 1 "$root/docs/schema.sql" | grep -q "as pg_dump $major shows it"; then
+  if sed 1,2d "$root/docs/schema.sql" | diff - "$work/schema" >"$work/diff"; then
+    ok "docs/schema.sql is the schema"
+  else
+    not_ok "docs/schema.sql is the schema" "it is stale, run: make schema. The first of $(grep -c '^[<>]' "$work/diff") lines: $(grep -m 1 '^[<>]' "$work/diff")"
+  fi
+fi
+"$root"/scripts/apply-schema.sh "$url" functions
+"$root"/scripts/dump-schema.sh "$url" >"$work/again"
+equal "the functions applied again change nothing" "$(diff "$work/schema" "$work/again" | head -n 5)" ""
+# One definition of each thing: whoever changes it finds it, and no other one comes after it.
+defined() { cat "$root"/migrations/*.sql "$root"/migrations/functions/*.sql | sed 's/--.*//' | tr '\n' ' ' | tr -s ' ' | grep -oE "$1" | sed 's/^create or replace /create /'; }
+equal "each function is defined once" "$(defined 'create (or replace )?function push\.[a-z_]+ ?\([^)]*\)' | sort | uniq -d)" ""
+equal "each view is defined once" "$(defined 'create (or replace )?view push\.[a-z_]+' | sort | uniq -d)" ""
+equal "each trigger is defined once" "$(defined 'create (or replace )?trigger [a-z_]+ [^;]* on push\.[a-z_]+' | sort | uniq -d)" ""
+equal "all of them are in functions/" "$(grep -lE '^create (or replace )?(function|view|trigger) ' "$root"/migrations/*.sql)" ""
+equal "and are all there is" "$(defined 'create (or replace )?function push\.[a-z_]+' | sort -u | wc -l | tr -d ' ')" \
+  "$(sql -c "select count(distinct proname) from pg_proc where pronamespace = 'push'::regnamespace")"
+
 sql -f "$here/harness.psql" >/dev/null
 
 # A file's tests run in one transaction that is rolled back, so files do not see each other.
@@ -117,7 +139,7 @@ for session in 1 2 3 4; do
   i=0
   while [ $i -lt 40 ]; do
     i=$((i + 1))
-    echo "select outbox_id || '/' || n from push.claim($gateway, array[$lane]::smallint[], array[25], array['-infinity']::timestamptz[]);"
+    echo "select outbox_id || '/' || n from push.claim($gateway, 1, array[$lane]::smallint[], array[25], array['-infinity']::timestamptz[]);"
   done | sql >"$work/claim.$session" 2>&1 &
   pids="$pids $!"
 done
@@ -149,18 +171,56 @@ race_call() {
   sql -c "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"$1\", \"from\": \"x\"}',
     '[{\"userId\": \"u\", \"fcmToken\": \"end-token-0123456789\"}]')"
 }
-claim() { echo "select call_id || '/' || kind from push.claim($gateway, array[$lane]::smallint[], array[10], array['-infinity']::timestamptz[]);"; }
+claim() { echo "select call_id || '/' || kind from push.claim($gateway, 1, array[$lane]::smallint[], array[10], array['-infinity']::timestamptz[]);"; }
 give() { echo "select push.$1($gateway, array_agg(d.outbox_id), array_agg(n), array_agg(lease) $2) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = '$3' and d.state = 1;"; }
 park=", array_agg(1), array_agg(0), array_agg('Unavailable'::text)"
 owed() { sql -c "select string_agg(kind || ':' || state, ' ' order by n) from push.deliveries where call_id = '$1'"; }
 past() { sql -c "select string_agg(kind || ':' || outcome || ':' || reason, ' ' order by n) from push.delivery_history where call_id = '$1'"; }
+# --- The same call copied by two sessions ---
+for i in 1 2 3 4; do
+  printf 'end\t{"callId": "pasted-%s", "from": "x"}\t[{"userId": "u", "fcmToken": "my-secret-token-0123456789"}]\n' $i >"$work/pasted.$i"
+done
+paste_call() { printf '%s\n' "\\copy push.outbox (app, payload, recipients) from '$work/pasted.$1'"; }
+pasted() { sql -c "select count(distinct o.id) || ' ' || count(d) from push.outbox o left join push.delivery d on d.outbox_id = o.id where call_id = 'pasted-$1'"; }
+one "begin; $(paste_call 1)" >"$work/out"
+two_starts "$(paste_call 1)"
+two_waits
+one "commit;" >"$work/out"
+equal "a call that another session is copying is passed over, and no line of the data is printed" "$(two_ends)/$(pasted 1)" "/1 1"
+one "begin; $(paste_call 2)" >"$work/out"
+two_starts "$(paste_call 2)"
+two_waits
+one "rollback;" >"$work/out"
+equal "if the other is rolled back, it is enqueued" "$(two_ends)/$(pasted 2)" "/1 1"
+i=2
+for level in "repeatable read" serializable; do
+  i=$((i + 1))
+  two "begin isolation level $level; select count(*) from push.devices;" >"$work/out"
+  one "$(paste_call $i)" >"$work/out"
+  equal "$level: a call that another session has copied since is passed over, too" "$(two "$(paste_call $i)
+    commit;")/$(pasted $i)" "/1 1"
+done
+two "begin isolation level repeatable read; select count(*) from push.devices;" >"$work/out"
+race_call pasted-5
+equal "push.enqueue_call cannot tell of such a call: the backend is to try again" "$(two "\\set VERBOSITY sqlstate
+  select push.enqueue_call('{\"callId\": \"pasted-5\", \"from\": \"x\"}', '[]', 'end');
+  rollback;")" "ERROR:  40001"
+equal "then it is a duplicate" "$(two "select duplicate || ' ' || deliveries from push.enqueue_call('{\"callId\": \"pasted-5\", \"from\": \"x\"}', '[]', 'end');")" "true 1"
+two "\\set VERBOSITY default" >"$work/out"
+one "begin; delete from push.outbox where call_id = 'pasted-5';" >"$work/out"
+two_starts "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"pasted-5\", \"from\": \"again\"}', '[]') returning payload ->> 'from';"
+two_waits
+one "commit;" >"$work/out"
+two_ends >"$work/out"
+equal "a call that is being deleted is waited for, and its id is free afterwards" \
+  "$(two "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"pasted-5\", \"from\": \"again\"}', '[]') on conflict (call_id, app) do nothing; select count(*) from push.outbox where call_id = 'pasted-5';")" 1
 # --- What a claim steps over: all that was ever claimed, as long as a transaction holds back vacuum ---
 sql -c "insert into push.outbox (app, payload, recipients)
   select 'walk', jsonb_build_object('callId', 'walk-' || g, 'from', 'x'), '[{\"userId\": \"u\", \"fcmToken\": \"walk-token-0123456789\"}]'
   from generate_series(1, 300) g"
 lane=$(sql -c "select id from push.lanes where app = 'walk'")
 gateway=$(sql -c "select push.register_gateway('walk', 'test')")
-walk="select count(*) from push.claim($gateway, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[]);
+walk="select count(*) from push.claim($gateway, 1, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[]);
   select current_setting('push.walked');"
 one "begin isolation level repeatable read; select count(*) from push.outbox;" >"$work/out"
 equal "a claim counts the entries it steps over: each it takes" "$(two "$walk")" "300 300"
@@ -226,16 +286,31 @@ two_starts "select push.end_call('end-both');"
 two_waits
 one "commit;" >"$work/out"
 equal "answer and end at once: one truth" "$(two_ends)/$(sql -c "select state from push.outbox where call_id = 'end-both'")" "f/answered"
+# --- The deletion of a call against a gateway ---
+race_call gone-1
+one "begin; $(claim)" >"$work/out"
+two_starts "delete from push.outbox where call_id = 'gone-1';"
+two_waits
+one "commit;" >"$work/out"
+two_ends >"$work/out"
+equal "a deletion waits for a claim in flight, and takes what it took" \
+  "$(sql -c "select count(*) from push.delivery d where not exists (select from push.outbox o where o.id = d.outbox_id)")" 0
+
+race_call gone-2
+one "begin; delete from push.outbox where call_id = 'gone-2';" >"$work/out"
+equal "a claim passes by a deletion in progress" "$(two "$(claim)")" ""
+one "rollback;" >"$work/out"
+equal "a deletion rolled back has not happened" "$(two "$(claim)")" "gone-2/0"
 # --- The next channel against another replica and against the end of a call ---
 sql -c "insert into push.devices (user_id, app, provider, token, platform) values
   ('pair', 'end', 'apns', repeat('0', 60) || 'aaa1', 'ios'), ('pair', 'end', 'apns', repeat('0', 60) || 'aaa2', 'ios'),
   ('pair', 'end', 'fcm', 'pair-token-0123456789', 'ios')"
 chance_call() {
   sql -c "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"$1\", \"from\": \"x\"}', '[\"pair\"]')"
-  one "select count(*) from push.claim($gateway, array(select id from push.lane where app = 'end'), array[10, 10], array['-infinity', '-infinity']::timestamptz[]);" >"$work/out"
+  one "select count(*) from push.claim($gateway, 1, array(select id from push.lane where app = 'end'), array[10, 10], array['-infinity', '-infinity']::timestamptz[]);" >"$work/out"
 }
 fail() {
-  echo "select push.settle($gateway, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(4::smallint),
+  echo "select push.settle($gateway, array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(4::smallint),
     array_agg(410::smallint), array_agg('Unregistered'::text), array_agg(null::text), array_agg('$1'::text), array_agg(now()), array_agg(now()))
     from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = '$1' and d.n = any ('{$2}') and d.state = 1;"
 }
@@ -287,12 +362,13 @@ equal "an invalidation waits for a hold in progress, and heeds it" "$(two_ends)/
 sql -c "select from push.resume_invalidation('end', 'fcm')"
 
 # --- Receipts: two replicas ---
-sql -c "insert into push.expo_receipts (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at)
-  select 'end', 'ticket-' || g, g, 0, 'u', 'ExponentPushToken[end]', now(), now(), now() + interval '1 day' from generate_series(1, 3) g"
+sql -c "insert into push.receipt_batch (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at)
+  select 'end', array['ticket-' || g], array[g], '{0}', '{u}', '{ExponentPushToken[end]}', now(), now(), now() + interval '1 day' from generate_series(1, 3) g"
 equal "a replica claims receipts" "$(one "begin; select count(*) from push.claim_receipts('end', 2, 60000);")" 2
 equal "another passes those by" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 1
 one "rollback;" >"$work/out"
 equal "what a replica did not get done is due again" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 2
+. "$here/claims.sh"
 exec 3>&- 5>&-
 wait $one $two || true
 exec 4<&- 6<&-
@@ -301,7 +377,7 @@ notices() { grep -o 'Asynchronous notification "push_control" with payload "[^"]
 for k in 1 3 101; do
   sql -c "insert into push.outbox (app, payload, recipients) select 'end', jsonb_build_object('callId', 'notice-$k-' || g, 'from', 'x'),
     '[{\"userId\": \"u\", \"fcmToken\": \"end-token-0123456789\"}]' from generate_series(1, $k) g"
-  sql -c "select count(*) from push.claim($gateway, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[])" >"$work/out"
+  sql -c "select count(*) from push.claim($gateway, 1, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[])" >"$work/out"
   want=" $k void N "; [ $k -le 100 ] || want=" 1 void * "
   equal "$k claimed calls end: gateways are told" "$(sql <<SQL | notices
 listen push_control;
@@ -310,6 +386,15 @@ select 1;
 SQL
 )" "$want"
 done
+sql -c "insert into push.outbox (app, payload, recipients) select 'end', jsonb_build_object('callId', 'erased-' || g, 'from', 'x'),
+  '[{\"userId\": \"u\", \"fcmToken\": \"end-token-0123456789\"}]' from generate_series(1, 3) g"
+sql -c "select count(*) from push.claim($gateway, 1, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[])" >"$work/out"
+equal "claimed calls are deleted: gateways are told of those they hold" "$(sql <<'SQL' | notices
+listen push_control;
+delete from push.outbox where call_id like 'erased-%';
+select 1;
+SQL
+)" " 3 void N "
 equal "new dead tokens are told once a call" "$(sql <<SQL | grep -c 'push_token_invalidations'
 listen push_token_invalidations;
 select push.invalidate_tokens(array[$lane, $lane]::smallint[], array['told-token-0123456789-1', 'told-token-0123456789-2'], array[null, null]::timestamptz[], array['UNREGISTERED', 'UNREGISTERED']);
@@ -330,12 +415,12 @@ if sql -c "load 'auto_explain'" 2>/dev/null; then
   sql >"$work/out" 2>"$work/plan" <<SQL
 set client_min_messages = log; load 'auto_explain';
 set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
-select count(*) from push.claim((select max(id) from push.gateways), array[$lane]::smallint[], array[10], array['-infinity']::timestamptz[]);
+select count(*) from push.claim($gateway, 1, array[$lane]::smallint[], array[10], array['-infinity']::timestamptz[]);
 SQL
   equal "the claim walks the partial index, for rings and for the rest" \
     "$(grep -Ec 'Index (Only )?Scan using delivery_ready on delivery' "$work/plan")" 2
   equal "the deadline is part of both index conditions" \
-    "$(grep -Ec 'Index Cond: \(\(lane = .*\) AND \(deadline_at >=? ' "$work/plan")" 2
+    "$(grep -Ec 'Index Cond: \(\(ready_lane = .*\) AND \(deadline_at >=? ' "$work/plan")" 2
   equal "the claim sorts nothing" "$(grep -c 'Sort Key' "$work/plan")" 0
   equal "the claim scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
 
@@ -357,19 +442,31 @@ set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = 
 select push.end_call('plan');
 select push.miss();
 SQL
-  equal "the end of a call scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
-  equal "it looks up the call's deliveries, each time" "$(grep -c 'using delivery_pkey' "$work/plan")" 3
+  # But for push.origin, which has one row.
+  equal "the end of a call scans no table" "$(grep 'Seq Scan' "$work/plan" | grep -vc 'on origin ')" 0
+  equal "it looks up the call's deliveries, each time" "$(grep 'using delivery_pkey' "$work/plan" | grep -vc 'never executed')" 3
   # The lanes are a handful: they may be walked.
   equal "it walks no index as a whole" "$(grep -A1 -E 'Index (Only )?Scan using' "$work/plan" | grep -v '^--' \
     | awk '/Scan using/ { if (open) whole++; open = !/lane/ } /Index Cond/ { open = 0 } END { print whole + open }')" 0
   equal "late calls are found by the index on ringing ones" "$(grep -c 'using outbox_ringing' "$work/plan" | sed 's/^[1-9][0-9]*/yes/')" yes
+
+  sql >"$work/out" 2>"$work/plan" <<'SQL'
+set client_min_messages = log; load 'auto_explain';
+set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
+select count(*) from push.observe();
+select count(*) from push.summary;
+select count(claimed) from push.lanes;
+select count(claimed) from push.replicas;
+SQL
+  equal "what metrics and ops read counts no deliveries one by one" "$(grep -c 'Seq Scan on delivery' "$work/plan")" 0
+  equal "but walks an index as far as a limit" "$(grep -A1 'Limit' "$work/plan" | grep -c 'Index Scan using delivery_ready' | sed 's/^[1-9][0-9]*/yes/')" yes
 
   # A fallback, with statistics of tiny tables in the plans, too.
   sql -c "truncate push.outbox, push.delivery" -c "insert into push.devices (user_id, provider, token, platform) values
     ('planned-2', 'apns', repeat('0', 60) || 'abcd', 'ios'), ('planned-2', 'expo', 'ExponentPushToken[plan]', 'ios')" -c "analyze"
   sql -c "select push.register_lane('default', 'expo')" -c "select push.enqueue_call('{\"callId\": \"plan-2\", \"from\": \"x\"}',
     jsonb_build_array('planned-2', jsonb_build_object('userId', 'u', 'voipPushToken', repeat('0', 60) || 'abce', 'fcmToken', 'plan-token-9876543210')))" >"$work/out"
-  sql -c "select count(*) from push.claim($gateway, array(select id from push.lane where app = 'default'), array[9, 9, 9], array['-infinity', '-infinity', '-infinity']::timestamptz[])" >"$work/out"
+  sql -c "select count(*) from push.claim($gateway, 1, array(select id from push.lane where app = 'default'), array[9, 9, 9], array['-infinity', '-infinity', '-infinity']::timestamptz[])" >"$work/out"
   sql >"$work/out" 2>"$work/plan" <<SQL
 set client_min_messages = log; load 'auto_explain';
 set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;

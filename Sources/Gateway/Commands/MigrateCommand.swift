@@ -8,9 +8,9 @@ struct MigrateCommand: AsyncParsableCommand {
     commandName: "migrate",
     abstract: "Create or update the schema push in the database.",
     discussion: """
-      Applies the migrations this binary carries and the database lacks, in order, each in a transaction of its own. Safe to run \
-      from several machines at once and as often as you like: one works, the others wait and then find nothing to do. \
-      Nothing is ever undone.
+      Applies the migrations this binary carries and the database lacks, in order, each in a transaction of its own, and then \
+      the functions that have changed, all in one. Safe to run from several machines at once and as often as you like: one \
+      works, the others wait and then find nothing to do. Nothing is ever undone.
 
       It refuses a database whose migrations are not those of this binary (a newer version's, or edited ones).
 
@@ -29,10 +29,10 @@ struct MigrateCommand: AsyncParsableCommand {
     if check {
       let pending = try await migrator.pending(on: connection)
       await connection.close()
-      for migration in pending { StandardOutput.write("pending \(migration.title)") }
+      for title in pending.titles { StandardOutput.write("pending \(title)") }
       if !pending.isEmpty { throw ExitCode.failure }
     } else {
-      try await migrator.migrate(connection) { StandardOutput.write("applied \($0.title)") }
+      try await migrator.migrate(connection) { StandardOutput.write("applied \($0)") }
       await connection.close()
     }
     StandardOutput.write("the schema is up to date")

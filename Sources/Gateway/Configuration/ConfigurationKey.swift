@@ -55,6 +55,9 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey(
       "apps.*.escalate_after_seconds",
       "when a user none of whose phones said that it rings is tried on the next channel, 1 to 600; never"),
+    ConfigurationKey(
+      "apps.*.at_least_once",
+      "whether missed calls and notifications of unknown fate are sent again, so that some show twice; false"),
     ConfigurationKey("apps.*.apns.team_id", "Apple team id"),
     ConfigurationKey("apps.*.apns.key_id", "id of the .p8 key"),
     ConfigurationKey("apps.*.apns.key_file", "the .p8 key (ES256, PEM)"),

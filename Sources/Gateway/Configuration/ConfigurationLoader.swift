@@ -90,6 +90,7 @@ extension GatewayConfiguration {
       name: name, dialect: dialect, locale: reader.locale(path + ["locale"]),
       ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
       escalateAfterSeconds: reader.integer(path + ["escalate_after_seconds"], in: 1...600),
+      isAtLeastOnce: reader.choice(path + ["at_least_once"], [("true", true), ("false", false)], default: false),
       invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], &reader),
       fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
     if app.providers.isEmpty, !reader.hasProblems(in: path) {

@@ -73,6 +73,8 @@ struct GatewayConfiguration: Sendable, Equatable {
     var ringSeconds: Int
     /// When a user none of whose phones said that it rings is tried on the next channel; nil: never.
     var escalateAfterSeconds: Int?
+    /// Whether missed calls and notifications are sent again when nobody knows if they arrived.
+    var isAtLeastOnce: Bool
     var invalidation: Invalidation
     var apns: APNs?
     var fcm: FCM?

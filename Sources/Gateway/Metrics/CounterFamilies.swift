@@ -1,6 +1,7 @@
 // The families of what this replica has counted.
 
 import Dialects
+import Dispatching
 import Providers
 import Queue
 import Runtime
@@ -43,16 +44,16 @@ extension ExpositionWriter {
 
   mutating func write(apps snapshot: MetricsSnapshot) {
     let apps = snapshot.counters.apps.filter { !$0.isSilent }
-    family("push_gateway_calls_total", .counter, "Calls enqueued, as the leader counts them")
+    family("push_gateway_calls_total", .counter, "Calls enqueued, as the replica counts them that took their notes")
     for app in apps { sample(app.calls, ["app": app.app]) }
-    family("push_gateway_missed_calls_total", .counter, "Missed calls announced to users, as the leader counts them")
+    family("push_gateway_missed_calls_total", .counter, "Missed calls announced to users, counted as calls_total is")
     for app in apps {
       sample(app.missedByDeadline, ["app": app.app, "reason": "deadline"])
       sample(app.missedByEnd, ["app": app.app, "reason": "ended"])
     }
     family(
       "push_gateway_time_to_ring_seconds", .histogram,
-      "From the commit of a call until a phone said that it rings, as the leader counts it")
+      "From the commit of a call until a phone said that it rings, counted as calls_total is")
     for app in apps { sample(app.timeToRing, ["app": app.app]) }
     family("push_gateway_receipts_lost_total", .counter, "Expo tickets whose receipts did not come within 24 hours")
     for app in apps where app.app != DispatcherCounters.unknownApp {
@@ -75,8 +76,20 @@ extension ExpositionWriter {
     }
     family("push_gateway_postgres_reconnects_total", .counter, "Connections to Postgres made anew after a loss")
     sample(snapshot.outbox.reconnects)
-    family("push_gateway_leader", .gauge, "1 on the replica that does the maintenance")
-    sample(snapshot.outbox.isLeader)
+    family(
+      "push_gateway_reconciled_total", .counter,
+      "Rows claimed in the name of this replica that it did not know of, and gave back")
+    sample(snapshot.counters.reconciled)
+    family("push_gateway_forgotten_claims_total", .counter, "Claims whose answers were lost, and that were given up")
+    sample(snapshot.counters.forgottenClaims)
+    family(
+      "push_gateway_settled_again_total", .counter,
+      "Settlements written once more, since the database had lost them in a crash or a fail-over")
+    sample(snapshot.counters.settledAgain)
+    family(
+      "push_gateway_lease_lapses_total", .counter,
+      "How often no heartbeat was confirmed in time, so that nothing could be sent")
+    sample(snapshot.counters.leaseLapses)
   }
 
   // MARK: - Helpers

@@ -1,6 +1,7 @@
 // The exposition: a copy from the gateway's loop, a look at the database, and all of it as text.
 
 import Dialects
+import Dispatching
 import Logging
 import Queue
 import Runtime

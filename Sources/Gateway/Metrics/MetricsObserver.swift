@@ -1,5 +1,6 @@
 // The one hop of a scrape to the gateway's loop: everything that is counted there is copied, and nothing is rendered.
 
+import Dispatching
 import Queue
 import Runtime
 

@@ -5,31 +5,46 @@ extension Migration {
   /// In order of their versions.
   static let embedded: [Migration] = [
     Migration(version: 1, name: "schema", sql: migration0001),
-    Migration(version: 2, name: "enqueue", sql: migration0002),
-    Migration(version: 3, name: "gateway", sql: migration0003),
-    Migration(version: 4, name: "ops", sql: migration0004),
-    Migration(version: 5, name: "call_rules", sql: migration0005),
-    Migration(version: 6, name: "provider_tokens", sql: migration0006),
-    Migration(version: 7, name: "second_chances", sql: migration0007),
-    Migration(version: 8, name: "notifications", sql: migration0008),
-    Migration(version: 9, name: "operations", sql: migration0009),
-    Migration(version: 10, name: "backend", sql: migration0010),
-    Migration(version: 11, name: "tally", sql: migration0011),
-    Migration(version: 12, name: "traces", sql: migration0012),
-    Migration(version: 13, name: "dashboard", sql: migration0013),
-    Migration(version: 14, name: "throughput", sql: migration0014),
-    Migration(version: 15, name: "many_lanes", sql: migration0015),
+  ]
+}
+
+extension FunctionsFile {
+  /// In the order they are applied in.
+  static let embedded: [FunctionsFile] = [
+    FunctionsFile(topic: "api_keys", sql: functionsApiKeys),
+    FunctionsFile(topic: "backlog", sql: functionsBacklog),
+    FunctionsFile(topic: "call_rules", sql: functionsCallRules),
+    FunctionsFile(topic: "claims", sql: functionsClaims),
+    FunctionsFile(topic: "dashboard", sql: functionsDashboard),
+    FunctionsFile(topic: "devices", sql: functionsDevices),
+    FunctionsFile(topic: "enqueue", sql: functionsEnqueue),
+    FunctionsFile(topic: "gateways", sql: functionsGateways),
+    FunctionsFile(topic: "housekeeping", sql: functionsHousekeeping),
+    FunctionsFile(topic: "jobs", sql: functionsJobs),
+    FunctionsFile(topic: "lanes", sql: functionsLanes),
+    FunctionsFile(topic: "operations", sql: functionsOperations),
+    FunctionsFile(topic: "receipts", sql: functionsReceipts),
+    FunctionsFile(topic: "restore", sql: functionsRestore),
+    FunctionsFile(topic: "retention", sql: functionsRetention),
+    FunctionsFile(topic: "second_chances", sql: functionsSecondChances),
+    FunctionsFile(topic: "settle", sql: functionsSettle),
+    FunctionsFile(topic: "stories", sql: functionsStories),
+    FunctionsFile(topic: "tally", sql: functionsTally),
+    FunctionsFile(topic: "tokens", sql: functionsTokens),
+    FunctionsFile(topic: "validation", sql: functionsValidation),
+    FunctionsFile(topic: "roles", sql: functionsRoles),
   ]
 }
 
 private let migration0001 = ###"""
--- The tables of push-gateway: what a backend writes, what is still owed, what became of it.
+-- The tables of push-gateway: what a backend writes, what is still owed, what became of it. This is the baseline: tables
+-- change in the files that follow it, and what is in functions/ is replaced as a whole.
 --
--- A call is one row of push.outbox. Inserting it fans out one narrow row of push.delivery a device (0002); a gateway
--- claims those rows, and settling one moves it to push.history in the same statement (0003). The hot table therefore
--- holds only unfinished work, and its cost does not depend on how much was ever sent.
+-- A call is one row of push.outbox. Inserting it fans out one narrow row of push.delivery a device (enqueue.sql); a
+-- gateway claims those rows (claims.sql), and settling one moves it to push.history in the same statement (settle.sql). The
+-- hot table therefore holds only unfinished work, and its cost does not depend on how much was ever sent.
 --
--- Codes, decoded by the views of 0004:
+-- Codes, decoded by the views of stories.sql:
 --   kind         0 invite, 1 cancel, 2 missed_call, 3 notification
 --   state        0 ready, 1 claimed, 2 waiting
 --   outcome      0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead
@@ -43,28 +58,41 @@ revoke all on schema push from public;
 -- What the gateway's configuration says -------------------------------------------------------------------------------
 
 create table push.apps (
-  app          text primary key,
-  ring_seconds int not null,
-  updated_at   timestamptz not null default clock_timestamp(),
+  app                    text primary key,
+  ring_seconds           int not null,
+  updated_at             timestamptz not null default clock_timestamp(),
+  escalate_after_seconds int,
+  at_least_once          boolean not null default false,
   constraint apps_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
-  constraint apps_ring_seconds_range check (ring_seconds between 1 and 600)
+  constraint apps_ring_seconds_range check (ring_seconds between 1 and 600),
+  constraint apps_escalate_range check (escalate_after_seconds between 1 and 600)
 );
+create index apps_escalating on push.apps (app) where escalate_after_seconds is not null;
 comment on table push.apps is 'one app of the gateway''s configuration, as far as enqueueing needs it';
 comment on column push.apps.app is 'name of the app: the key under apps in the configuration';
 comment on column push.apps.ring_seconds is 'ring window of a call that gives none of its own, in seconds, 1 to 600';
 comment on column push.apps.updated_at is 'when a gateway last changed the row';
+comment on column push.apps.escalate_after_seconds is
+  'a user none of whose phones has said by then that it rings is tried on the next channel, once; null: never';
+comment on column push.apps.at_least_once is
+  'true: a missed call or notification of which nobody knows whether it was sent is sent again; false: it is not';
+
+-- Lanes and replicas --------------------------------------------------------------------------------------------------
 
 create table push.lane (
-  id         smallint generated always as identity primary key,
-  app        text not null,
-  provider   text not null,
-  paused     boolean not null default false,
-  note       text,
-  updated_at timestamptz not null default clock_timestamp(),
+  id                   smallint generated always as identity primary key,
+  app                  text not null,
+  provider             text not null,
+  paused               boolean not null default false,
+  note                 text,
+  updated_at           timestamptz not null default clock_timestamp(),
+  invalidation_held_at timestamptz,
+  invalidation_note    text,
   constraint lane_app_provider unique (app, provider),
   constraint lane_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
   constraint lane_provider_known check (provider in ('apns', 'fcm', 'expo'))
 );
+create index lane_paused on push.lane (id) where paused;
 comment on table push.lane is 'one app and provider: deliveries of different lanes never wait for one another';
 comment on column push.lane.id is 'small number that deliveries carry';
 comment on column push.lane.app is 'name of the app';
@@ -72,6 +100,9 @@ comment on column push.lane.provider is 'apns, fcm or expo';
 comment on column push.lane.paused is 'true: nothing is claimed from this lane, its deliveries wait or expire';
 comment on column push.lane.note is 'why it is paused, or whatever ops want to remember';
 comment on column push.lane.updated_at is 'when the row last changed';
+comment on column push.lane.invalidation_held_at is
+  'since when no token of this lane is invalidated, but quarantined; null: the ordinary state';
+comment on column push.lane.invalidation_note is 'why invalidation is on hold';
 
 create table push.gateways (
   id           int generated always as identity primary key,
@@ -82,7 +113,10 @@ create table push.gateways (
   heartbeat_at timestamptz not null default clock_timestamp(),
   ended_at     timestamptz,
   ended_reason text,
+  claims_from  int not null default 0,
+  free_due_at  timestamptz,
   constraint gateways_ended check (alive = (ended_at is null) and alive = (ended_reason is null)),
+  constraint gateways_free_ended check (free_due_at is null or not alive),
   constraint gateways_ended_reason_known check (ended_reason in ('retired', 'silent'))
 ) with (fillfactor = 50);
 comment on table push.gateways is 'one life of one gateway process; its id is the fence, so it is never used again';
@@ -94,11 +128,93 @@ comment on column push.gateways.started_at is 'when it registered';
 comment on column push.gateways.heartbeat_at is 'when it was last heard';
 comment on column push.gateways.ended_at is 'when it ended or was declared dead';
 comment on column push.gateways.ended_reason is 'retired (clean shutdown) or silent (missed its heartbeats)';
+comment on column push.gateways.claims_from is 'claims with a lower number are barred: they take nothing any more (push.forget)';
+comment on column push.gateways.free_due_at is
+  'of one that has ended: when deliveries that are claimed in its name are looked for again; null: none is left';
+
+-- Both are unlogged on purpose: PostgreSQL empties them after a crash and on a promoted standby, which may have lost the last
+-- commits of the gateways' sessions, and keeps them over a clean restart. An empty push.life says that this may have happened.
+create unlogged table push.life (
+  is_present boolean primary key default true,
+  began_at   timestamptz not null default clock_timestamp(),
+  opened_at  timestamptz,
+  constraint life_at_most_one check (is_present)
+);
+comment on table push.life is
+  'at most one row: the time since which no commit can have been lost. Nothing is claimed before it is opened (gateways.sql)';
+comment on column push.life.is_present is 'always true: makes the row the only one';
+comment on column push.life.began_at is 'when a gateway first found the table empty';
+comment on column push.life.opened_at is
+  'when every living gateway had reclaimed what it holds and what it remembers as settled; null: claims return nothing';
+
+create unlogged table push.reclaimed (
+  gateway      int primary key,
+  asked_at     timestamptz not null default clock_timestamp(),
+  confirmed_at timestamptz
+);
+comment on table push.reclaimed is 'one gateway that was asked, in this life of the server, to reclaim what it holds';
+comment on column push.reclaimed.gateway is 'push.gateways.id';
+comment on column push.reclaimed.asked_at is 'when push.beat first told it to';
+comment on column push.reclaimed.confirmed_at is 'when it had done so, or was new and had nothing; null: not yet';
+
+create table push.job (
+  name     text primary key,
+  every    interval not null,
+  due_at   timestamptz not null default clock_timestamp(),
+  taken_at timestamptz,
+  gateway  int,
+  constraint job_every_positive check (every > '0')
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+comment on table push.job is
+  'one piece of housekeeping; any gateway takes what is due (push.take_job) and runs a bite of it (push.run_job)';
+comment on column push.job.name is 'what is done: housekeeping.sql';
+comment on column push.job.every is 'how long after it was taken it is due again';
+comment on column push.job.due_at is 'when it is due; moved on when it is taken, so an error delays it and nothing else';
+comment on column push.job.taken_at is 'when it was last taken';
+comment on column push.job.gateway is 'push.gateways.id of the gateway that took it';
+insert into push.job (name, every) values
+  ('promote', '250 ms'), ('miss', '250 ms'), ('check_ends', '250 ms'), ('escalate', '500 ms'), ('tally', '500 ms'), ('expire', '1 s'),
+  ('prune', '10 s'), ('expire_all', '15 s'), ('ensure_partitions', '1 hour'), ('drop_partitions', '1 hour');
+
+-- Its other column, and its row, are made by restore.sql.
+create table push.origin (
+  made_at timestamptz not null default clock_timestamp()
+);
+comment on table push.origin is
+  'when this database was made. A row that was written later than it was made was restored from a dump, and with it all '
+  'that was owed then (restore.sql)';
+comment on column push.origin.made_at is 'when the row was first made, as a dump has it';
+
+create table push.lane_status (
+  lane            smallint not null,
+  gateway         int not null,
+  window_size     int not null,
+  capacity        int not null,
+  in_flight       int not null,
+  rate_per_second int not null,
+  circuit         text not null,
+  throttled_until timestamptz,
+  updated_at      timestamptz not null default clock_timestamp(),
+  constraint lane_status_pkey primary key (lane, gateway),
+  constraint lane_status_circuit_known check (circuit in ('closed', 'half_open', 'open'))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+comment on table push.lane_status is 'one lane as one replica sees it, written every second. People read push.lanes';
+comment on column push.lane_status.lane is 'push.lane.id';
+comment on column push.lane_status.gateway is 'push.gateways.id of the replica';
+comment on column push.lane_status.window_size is 'how many requests the replica lets be in flight now';
+comment on column push.lane_status.capacity is 'how many its connections could carry';
+comment on column push.lane_status.in_flight is 'how many are';
+comment on column push.lane_status.rate_per_second is 'requests it sent in the last second';
+comment on column push.lane_status.circuit is
+  'closed (all is well), half_open (trying again) or open (nothing is sent)';
+comment on column push.lane_status.throttled_until is 'until when the provider wants to be left alone';
+comment on column push.lane_status.updated_at is 'when the replica last said so';
 
 -- What the backend writes ---------------------------------------------------------------------------------------------
 
--- The columns a backend fills carry no CHECK: a CHECK's error prints the failing row with its tokens. The statement
--- trigger of 0002 refuses the same rows with an error that names the field and prints no value.
+-- The columns a backend fills carry no CHECK that it can fail: a CHECK's error prints the failing row with its tokens. The
+-- statement triggers of enqueue.sql refuse the same rows with an error that names the field and prints no value. The
+-- empty traceparent is what push.fill_call makes of a bad one, for push.check_traces to refuse.
 create table push.outbox (
   id           bigint generated always as identity (cache 32) primary key,
   app          text not null default 'default',
@@ -110,29 +226,87 @@ create table push.outbox (
   state        text not null default 'ringing',
   created_at   timestamptz not null default clock_timestamp(),
   deadline_at  timestamptz not null,
+  answered_by  text,
+  ended_at     timestamptz,
+  end_reason   text,
+  voided       boolean not null default false,
+  traceparent  text,
   constraint outbox_call unique (call_id, app),
-  constraint outbox_state_known check (state in ('ringing', 'answered', 'ended', 'missed'))
+  constraint outbox_state_known check (state in ('ringing', 'answered', 'ended', 'missed')),
+  constraint outbox_traceparent_form check (traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$')
 ) with (
   fillfactor = 90, vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 500000,
-  autovacuum_vacuum_cost_delay = 0
+  autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 100000
 );
+-- For push.miss. A look-up by id asks "ended_at is null" for the same thing: given "state = 'ringing'" the planner may
+-- walk this index instead.
+create index outbox_ringing on push.outbox (deadline_at) where state = 'ringing';
 comment on table push.outbox is
-  'one call as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
+  'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), '
+  'the rest is filled in';
 comment on column push.outbox.id is 'number of the call; unique, but not in order of insertion';
 comment on column push.outbox.app is 'which app''s phones ring: the key under apps in the gateway''s configuration';
-comment on column push.outbox.kind is 'incoming_call or video_call';
-comment on column push.outbox.call_id is 'payload.callId; unique with app, so enqueueing twice is one call';
+comment on column push.outbox.kind is
+  'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
+comment on column push.outbox.call_id is
+  'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId '
+  'or a new UUID; unique with app, so enqueueing twice is one call';
 comment on column push.outbox.payload is
-  'object: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional';
+  'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, '
+  'channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, '
+  'messageId, fromName, metadata optional; never a text of the message';
 comment on column push.outbox.recipients is
   'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, platform, '
   'environment, locale, notificationEnabled}';
-comment on column push.outbox.ring_seconds is 'ring window in seconds, 1 to 600; the app''s (else 60) unless given';
-comment on column push.outbox.state is 'ringing, answered, ended or missed';
+comment on column push.outbox.ring_seconds is
+  'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, '
+  '1 to 2419200; 14400 unless given';
+comment on column push.outbox.state is
+  'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or '
+  'end_call; a notification is ended from the start';
 comment on column push.outbox.created_at is 'when it was enqueued, by the database''s clock';
-comment on column push.outbox.deadline_at is 'end of the ring window: no invite leaves after it';
+comment on column push.outbox.deadline_at is 'end of the ring window, or of the time to live: nothing leaves after it';
+comment on column push.outbox.answered_by is 'the user who answered, as far as known: their devices are told nothing';
+comment on column push.outbox.ended_at is 'when the state ceased to be ringing; null while it rings';
+comment on column push.outbox.end_reason is
+  'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; '
+  'notification: it never was a call';
+comment on column push.outbox.voided is 'ended by push.void_call: nobody is told of a missed call';
+comment on column push.outbox.traceparent is
+  'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
+
+-- What makes a call unique, beside the constraint of push.outbox: a row trigger can ask "on conflict" of it, which waits
+-- for another transaction that enqueues the same call. The constraint itself is never violated, so it never raises.
+create table push.call_key (
+  call_id text not null,
+  app     text not null,
+  constraint call_key_pkey primary key (call_id, app)
+) with (
+  vacuum_truncate = off,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 500000,
+  autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 100000
+);
+comment on table push.call_key is
+  'one call of push.outbox by what makes it unique; written by push.fill_call before the call, removed with it';
+comment on column push.call_key.call_id is 'push.outbox.call_id';
+comment on column push.call_key.app is 'push.outbox.app';
+
+create table push.prune_cursor (
+  is_present boolean primary key default true,
+  after_id   bigint not null default 0,
+  until      timestamptz,
+  ended_at   timestamptz,
+  constraint prune_cursor_one check (is_present)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+comment on table push.prune_cursor is 'one row: how far push.prune has come. Whoever prunes has it locked';
+comment on column push.prune_cursor.is_present is 'always true: makes the row the only one';
+comment on column push.prune_cursor.after_id is 'push.outbox.id after which the next bite begins; 0: a pass begins';
+comment on column push.prune_cursor.until is 'what the last pass removed was enqueued before this';
+comment on column push.prune_cursor.ended_at is 'when the last pass came to the end';
+insert into push.prune_cursor default values;
 
 -- Whom to reach -------------------------------------------------------------------------------------------------------
 
@@ -199,10 +373,34 @@ comment on column push.token_invalidations.user_id is 'whose token it was, as fa
 comment on column push.token_invalidations.reason is 'what the provider said';
 comment on column push.token_invalidations.invalidated_at is 'since when it is dead';
 
+create table push.quarantined_tokens (
+  app            text not null,
+  provider       text not null,
+  token          text not null,
+  user_id        text,
+  since          timestamptz not null,
+  reason         text not null,
+  quarantined_at timestamptz not null default clock_timestamp(),
+  constraint quarantined_tokens_provider_known check (provider in ('apns', 'fcm', 'expo'))
+);
+create unique index quarantined_tokens_token on push.quarantined_tokens (sha256(token::bytea), app, provider);
+comment on table push.quarantined_tokens is
+  'one token that its provider called dead while the lane''s invalidation is on hold; it is used as if alive, until '
+  'push.resume_invalidation decides';
+comment on column push.quarantined_tokens.app is 'app the token belongs to';
+comment on column push.quarantined_tokens.provider is 'apns, fcm or expo';
+comment on column push.quarantined_tokens.token is 'the token';
+comment on column push.quarantined_tokens.user_id is 'whose token it is, as far as known';
+comment on column push.quarantined_tokens.since is 'since when the provider calls it dead, or when it said so';
+comment on column push.quarantined_tokens.reason is 'what the provider said';
+comment on column push.quarantined_tokens.quarantined_at is 'when it came here';
+
 -- What is still owed: the hot table -----------------------------------------------------------------------------------
 
--- Exactly these indexes. One on owner makes the planner settle a batch by a product of the batch with itself, and costs
--- an entry a claim. No foreign keys: each would lock or look up a row per delivery.
+-- Exactly these indexes. No index mentions, its predicate included, what a claim changes (lease, owner, attempt, state):
+-- so a claim is a HOT update, for which half of each page is kept free. One on owner would also make the planner settle a
+-- batch by a product of the batch with itself. No foreign keys: each would lock or look up a row per delivery. One CHECK:
+-- each is evaluated twice a delivery; that the other codes are known, enqueueing sees to (enqueue.sql).
 create table push.delivery (
   outbox_id   bigint not null,
   created_at  timestamptz not null default clock_timestamp(),
@@ -210,45 +408,52 @@ create table push.delivery (
   deadline_at timestamptz not null,
   n           int not null,
   lease       int not null default 0,
+  attempt     int not null default 0,
   owner       int,
-  attempt     smallint not null default 0,
-  lane        smallint not null,
-  kind        smallint not null default 0,
   state       smallint not null default 0,
+  crashes     smallint not null default 0,
+  lane        smallint not null,
+  ready_lane  smallint,
+  kind        smallint not null default 0,
   environment smallint not null default 0,
   platform    smallint not null default 0,
   user_id     text not null,
   token       text not null,
   locale      text,
   last_reason text,
+  failures    jsonb,
+  fallback_of int,
   constraint delivery_pkey primary key (outbox_id, n),
-  constraint delivery_n_range check (n between 0 and 29999),
-  constraint delivery_codes_known check (
-    kind between 0 and 3 and state between 0 and 2 and environment between 0 and 1 and platform between 0 and 2),
-  constraint delivery_claimed_has_owner check ((state = 1) = (owner is not null)),
-  constraint delivery_counts check (lease >= 0 and attempt >= 0)
+  constraint delivery_state_form check (
+    ready_lane is not distinct from case when state < 2 and crashes < 2 then lane end
+    and (owner is not null) = (state = 1) and state between 0 and 2)
 ) with (
-  fillfactor = 80, vacuum_truncate = off,
+  fillfactor = 50, vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 500000,
   autovacuum_vacuum_cost_delay = 0
 );
-create index delivery_ready on push.delivery (lane, deadline_at) where state = 0;
-create index delivery_waiting on push.delivery (due_at) where state = 2;
+create index delivery_ready on push.delivery (ready_lane, deadline_at) where ready_lane is not null;
+create index delivery_waiting on push.delivery (due_at) where ready_lane is null;
+create index delivery_suspect on push.delivery (lane, deadline_at) where crashes >= 2;
 comment on table push.delivery is
   'one push still owed to one device; claimed by an update, finished by a delete. People read push.deliveries';
 comment on column push.delivery.outbox_id is 'the call: push.outbox.id';
-comment on column push.delivery.created_at is 'when the call was enqueued';
+comment on column push.delivery.created_at is 'when it was enqueued: an invite with its call, anything else at its end';
 comment on column push.delivery.due_at is
   'a waiting delivery becomes ready at this time, never later than its deadline';
 comment on column push.delivery.deadline_at is 'nothing is sent after this';
 comment on column push.delivery.n is
-  'number of the push within its call: invites from 0, cancels from 10000, missed calls from 20000';
+  'number of the push within its call: invites and notifications from 0, cancels from 10000, missed calls from 20000';
 comment on column push.delivery.lease is
-  'raised by every claim, never lowered: with owner, the fence against a slow gateway';
+  'number of the claim that took it: with owner, the fence against a slow gateway. Kept when it is given back';
 comment on column push.delivery.owner is 'push.gateways.id of the gateway that has claimed it';
 comment on column push.delivery.attempt is 'tries so far, the current one included';
 comment on column push.delivery.lane is 'push.lane.id';
+comment on column push.delivery.crashes is
+  'how many gateways died while they had it. From 2 on it is a suspect: taken one at a time; at 3 it is dead, GatewayCrashed';
+comment on column push.delivery.ready_lane is
+  'the lane while it is ready or claimed; null while it waits, and of a suspect: so the index of ready ones has no state in it';
 comment on column push.delivery.kind is '0 invite, 1 cancel, 2 missed_call, 3 notification';
 comment on column push.delivery.state is '0 ready, 1 claimed, 2 waiting';
 comment on column push.delivery.environment is '0 production, 1 sandbox';
@@ -257,6 +462,9 @@ comment on column push.delivery.user_id is 'the backend''s id of the user';
 comment on column push.delivery.token is 'the device token';
 comment on column push.delivery.locale is 'language of visible texts';
 comment on column push.delivery.last_reason is 'why the last try did not end it';
+comment on column push.delivery.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}, the last 20';
+comment on column push.delivery.fallback_of is
+  'n of the invite of the same call that failed, instead of which this is sent';
 
 -- What became of it ---------------------------------------------------------------------------------------------------
 
@@ -280,12 +488,17 @@ create table push.history (
   reason              text,
   provider_message_id text,
   failures            jsonb,
+  fallback_of         int,
+  receipt_reason      text,
   constraint history_codes_known check (kind between 0 and 3 and outcome between 0 and 4),
   constraint history_failure_has_reason check (outcome <= 1 or reason is not null),
   constraint history_failures_form check (jsonb_typeof(failures) = 'array')
 ) partition by range (finished_at);
 create index history_call on push.history (outbox_id);
 create index history_failed on push.history (lane, finished_at) where outcome <> 0;
+-- Rows are written in order of time: the smallest of indexes finds the last minute of a day with millions.
+create index history_finished on push.history using brin (finished_at)
+  with (pages_per_range = 32, autosummarize = on);
 comment on table push.history is
   'one finished push; a partition a UTC day, dropped by retention. People read push.delivery_history';
 comment on column push.history.finished_at is 'when it was settled';
@@ -307,41 +520,108 @@ comment on column push.history.device is 'the token, masked: its first and last 
 comment on column push.history.reason is 'why it was not delivered, in the provider''s word or ours';
 comment on column push.history.provider_message_id is 'the provider''s id: apns-id, FCM message name, Expo ticket';
 comment on column push.history.failures is
-  'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
+  'failed tries before the last: array of {"at", "attempt", "status", "reason"}, at most 20';
+comment on column push.history.fallback_of is
+  'n of the invite of the same call that failed, instead of which this was sent';
+comment on column push.history.receipt_reason is 'what Expo''s receipt said later; null: nothing bad, or not yet';
 
 -- A forgotten partition must never fail a settlement; push.ensure_partitions keeps this one empty.
-create table push.history_default partition of push.history default;
+create table push.history_default partition of push.history default with (autovacuum_analyze_threshold = 100000);
 comment on table push.history_default is 'airbag: catches finished pushes for which no day''s partition exists';
+
+-- The phone says that it rings ----------------------------------------------------------------------------------------
+
+create table push.ring_reports (
+  outbox_id bigint not null,
+  user_id   text not null,
+  rang_at   timestamptz not null default clock_timestamp(),
+  constraint ring_reports_pkey primary key (outbox_id, user_id)
+);
+comment on table push.ring_reports is 'one user whose phone has said that a call rings; the first report counts';
+comment on column push.ring_reports.outbox_id is 'the call: push.outbox.id';
+comment on column push.ring_reports.user_id is 'the backend''s id of the user';
+comment on column push.ring_reports.rang_at is 'when the first report came';
+
+create table push.escalations_due (
+  outbox_id bigint primary key,
+  due_at    timestamptz not null
+);
+create index escalations_due_at on push.escalations_due (due_at);
+comment on table push.escalations_due is
+  'one call of an app that escalates, until its time has come; taken by push.escalate';
+comment on column push.escalations_due.outbox_id is 'the call: push.outbox.id';
+comment on column push.escalations_due.due_at is 'when users of whom no phone was heard are tried on the next channel';
+
+create table push.escalations (
+  outbox_id bigint not null,
+  n         int not null,
+  user_id   text not null,
+  constraint escalations_pkey primary key (outbox_id, n)
+);
+comment on table push.escalations is 'one invite that was made because no phone of the user had said that it rings';
+comment on column push.escalations.outbox_id is 'the call: push.outbox.id';
+comment on column push.escalations.n is 'number of the invite within its call';
+comment on column push.escalations.user_id is 'the backend''s id of the user';
+
+-- No key: rows come and go, and nobody is to wait for another one's.
+create table push.ends_unchecked (
+  outbox_id bigint not null,
+  ended_at  timestamptz not null default clock_timestamp()
+);
+comment on table push.ends_unchecked is
+  'one call that a transaction ended, or deleted, which saw the database as it had been before (REPEATABLE READ, '
+  'SERIALIZABLE): its deliveries are looked at once more, by push.check_ends';
+comment on column push.ends_unchecked.outbox_id is 'the call: push.outbox.id';
+comment on column push.ends_unchecked.ended_at is 'when it was ended or deleted';
+
+create unlogged table push.fallback_turn (
+  outbox_id bigint primary key
+);
+comment on table push.fallback_turn is
+  'decisions about a call''s next channel are taken in turn: each inserts the call here, which waits for the other''s commit, '
+  'and deletes it at once. Nobody ever sees a row';
+comment on column push.fallback_turn.outbox_id is 'the call: push.outbox.id';
 
 -- What replicas share -------------------------------------------------------------------------------------------------
 
-create table push.expo_receipts (
-  app        text not null,
-  ticket     text not null,
-  outbox_id  bigint not null,
-  n          int not null,
-  user_id    text not null,
-  token      text not null,
+-- One row a settlement and lane, not a ticket. The arrays are stored as they are: compressing them would cost more than it saves.
+create table push.receipt_batch (
+  id         bigint generated always as identity primary key,
   sent_at    timestamptz not null,
   due_at     timestamptz not null,
   give_up_at timestamptz not null,
   attempts   int not null default 0,
-  constraint expo_receipts_pkey primary key (app, ticket),
-  constraint expo_receipts_order check (sent_at <= due_at and due_at <= give_up_at)
-);
-create index expo_receipts_due on push.expo_receipts (due_at);
-comment on table push.expo_receipts is 'one Expo ticket whose receipt is still to be looked up';
-comment on column push.expo_receipts.app is 'app whose access token reads the receipt';
-comment on column push.expo_receipts.ticket is 'the ticket''s id';
-comment on column push.expo_receipts.outbox_id is 'the call: push.outbox.id';
-comment on column push.expo_receipts.n is 'number of the push within its call';
-comment on column push.expo_receipts.user_id is 'the backend''s id of the user';
-comment on column push.expo_receipts.token is 'the token, to be invalidated when the receipt says so';
-comment on column push.expo_receipts.sent_at is
-  'when the push was sent; the token counts as dead only if not registered since';
-comment on column push.expo_receipts.due_at is 'when to look next: about 15 minutes after sending';
-comment on column push.expo_receipts.give_up_at is 'when Expo has dropped the receipt: 24 hours after sending';
-comment on column push.expo_receipts.attempts is 'look-ups made';
+  claimed    boolean not null default false,
+  app        text not null,
+  ticket     text[] not null,
+  outbox_id  bigint[] not null,
+  n          int[] not null,
+  user_id    text[] not null,
+  token      text[] not null,
+  constraint receipt_batch_order check (sent_at <= due_at and due_at <= give_up_at),
+  constraint receipt_batch_lengths check (cardinality(ticket) > 0 and cardinality(outbox_id) = cardinality(ticket)
+    and cardinality(n) = cardinality(ticket) and cardinality(user_id) = cardinality(ticket)
+    and cardinality(token) = cardinality(ticket))
+) with (autovacuum_analyze_threshold = 10000);
+alter table push.receipt_batch alter ticket set storage external, alter outbox_id set storage external,
+  alter n set storage external, alter user_id set storage external, alter token set storage external;
+create index receipt_batch_due on push.receipt_batch (app, due_at);
+create index receipt_batch_asked on push.receipt_batch (app, claimed) where attempts > 0;
+comment on table push.receipt_batch is
+  'Expo tickets whose receipts are still to be looked up: those that one settlement noted for one lane, or what is left of them';
+comment on column push.receipt_batch.id is 'number of the batch';
+comment on column push.receipt_batch.sent_at is
+  'when the first of the pushes was sent; a token counts as dead only if not registered since';
+comment on column push.receipt_batch.due_at is 'when to look next: about 15 minutes after sending. While claimed: the end of the lease';
+comment on column push.receipt_batch.give_up_at is 'when Expo has dropped the receipts: 24 hours after sending';
+comment on column push.receipt_batch.attempts is 'look-ups made';
+comment on column push.receipt_batch.claimed is 'a replica looks these up, or did and died';
+comment on column push.receipt_batch.app is 'app whose access token reads the receipts';
+comment on column push.receipt_batch.ticket is 'the tickets'' ids; the other arrays have the same order';
+comment on column push.receipt_batch.outbox_id is 'the calls: push.outbox.id';
+comment on column push.receipt_batch.n is 'numbers of the pushes within their calls';
+comment on column push.receipt_batch.user_id is 'the backend''s ids of the users';
+comment on column push.receipt_batch.token is 'the tokens, to be invalidated when a receipt says so';
 
 create table push.provider_tokens (
   provider   text not null,
@@ -355,913 +635,288 @@ create table push.provider_tokens (
 );
 comment on table push.provider_tokens is 'one signed APNs JWT or FCM access token, shared by all replicas; secret';
 comment on column push.provider_tokens.provider is 'apns or fcm';
-comment on column push.provider_tokens.name is 'whose: team and key id (apns), service account and scope (fcm)';
+comment on column push.provider_tokens.name is 'whose: team, key id and a fingerprint of the key (apns), service account (fcm)';
 comment on column push.provider_tokens.token is 'the token; secret';
 comment on column push.provider_tokens.minted_at is 'when it was signed or fetched';
-comment on column push.provider_tokens.expires_at is 'when it stops being good';
+comment on column push.provider_tokens.expires_at is 'when it is to be renewed, before it stops being good';
+
+create table push.tally (
+  id      bigint generated always as identity primary key,
+  what    text not null,
+  lane    smallint,
+  app     text,
+  kind    smallint,
+  outcome smallint,
+  reason  text,
+  untried boolean not null default false,
+  count   int not null default 1,
+  seconds double precision,
+  constraint tally_what_known check (what in ('ended', 'enqueued', 'missed', 'rang', 'invalidated', 'quarantined')),
+  constraint tally_count_positive check (count > 0)
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 50000,
+  autovacuum_vacuum_cost_delay = 0
+);
+comment on table push.tally is
+  'what one statement did that no gateway saw: only inserted into, and taken by a gateway (push.take_tally)';
+comment on column push.tally.id is 'number of the note; the oldest are taken first';
+comment on column push.tally.what is
+  'ended (deliveries, by push.void_unsent or push.expire), enqueued (calls), missed (missed calls announced), rang (a '
+  'phone said so), invalidated or quarantined (tokens)';
+comment on column push.tally.lane is 'push.lane.id, for deliveries and tokens';
+comment on column push.tally.app is 'name of the app, where there is no lane';
+comment on column push.tally.kind is 'of deliveries: as push.history.kind';
+comment on column push.tally.outcome is 'of deliveries: as push.history.outcome';
+comment on column push.tally.reason is 'of deliveries: as push.history.reason; of missed calls: deadline or ended';
+comment on column push.tally.untried is 'of deliveries: no try of them was ever made';
+comment on column push.tally.count is 'how many';
+comment on column push.tally.seconds is 'rang: from the enqueueing of the call to the report';
+
+-- Who did what, and who may ask ---------------------------------------------------------------------------------------
+
+create table push.audit (
+  id     bigint generated always as identity primary key,
+  at     timestamptz not null default clock_timestamp(),
+  who    text not null default session_user,
+  action text not null,
+  target text not null,
+  detail jsonb,
+  via    text default nullif(current_setting('application_name'), '')
+);
+create index audit_at on push.audit (at);
+comment on table push.audit is 'one intervention, by ops or by a gateway on its own';
+comment on column push.audit.id is 'number of the intervention';
+comment on column push.audit.at is 'when';
+comment on column push.audit.who is 'the database role that was logged in';
+comment on column push.audit.action is 'name of the function';
+comment on column push.audit.target is 'what it was done to, for example app/provider';
+comment on column push.audit.detail is 'object: what was asked and what came of it';
+comment on column push.audit.via is 'the program that asked (application_name): psql, push-gateway dashboard';
+
+create table push.api_keys (
+  id         int generated always as identity primary key,
+  app        text not null,
+  name       text not null,
+  scopes     text[] not null,
+  hash       bytea not null,
+  created_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz,
+  revoked_at timestamptz,
+  constraint api_keys_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
+  constraint api_keys_name_length check (length(name) between 1 and 128),
+  constraint api_keys_scopes_known check (scopes <@ '{enqueue,device,read}' and cardinality(scopes) between 1 and 3),
+  constraint api_keys_hash_sha256 check (length(hash) = 32)
+);
+comment on table push.api_keys is 'one key to the HTTP API; the key itself is not stored';
+comment on column push.api_keys.id is 'number of the key, and its part after pgk_';
+comment on column push.api_keys.app is 'the only app it opens';
+comment on column push.api_keys.name is 'who has it, for people';
+comment on column push.api_keys.scopes is
+  'what it may do: enqueue (enqueue, answer and end calls), device (register and drop devices, report ringing), read '
+  '(a call''s state and timeline)';
+comment on column push.api_keys.hash is 'SHA-256 of the whole key';
+comment on column push.api_keys.created_at is 'when it was made';
+comment on column push.api_keys.expires_at is 'from when on it is refused; null: never';
+comment on column push.api_keys.revoked_at is 'since when it is refused; null: it is not';
+
+-- Statistics that nobody plans with -----------------------------------------------------------------------------------
+
+-- ANALYZE comes by whenever a table has grown by a tenth, every few seconds on a day that has just begun, and sorts thirty
+-- thousand samples of each of these columns: seen as 14 us a delivery. Plans do not depend on it (claims.sql).
+alter table push.call_key alter call_id set statistics 0;
+alter table push.outbox alter payload set statistics 0, alter recipients set statistics 0,
+  alter traceparent set statistics 0;
+alter table push.history alter user_id set statistics 0, alter call_id set statistics 0, alter device set statistics 0,
+  alter provider_message_id set statistics 0, alter failures set statistics 0;
+alter table push.receipt_batch alter ticket set statistics 0, alter outbox_id set statistics 0, alter n set statistics 0,
+  alter user_id set statistics 0, alter token set statistics 0;
 
 """###
 
-private let migration0002 = ###"""
--- Enqueueing: from one row of push.outbox to one delivery a device, inside the backend's own transaction.
---
--- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises: an error there, or a
--- failing constraint, would make COPY print the line with its tokens. A statement trigger then looks at all new calls
--- at once: it refuses what is wrong, naming the field and printing no value, and inserts the deliveries. One INSERT,
--- an array of rows and a COPY all take this path.
+private let functionsApiKeys = ###"""
+-- Keys for the HTTP API: made and revoked by ops, looked up by gateways.
 
--- What is wrong with a value ------------------------------------------------------------------------------------------
--- These are plain expressions, so that the planner inlines them: a function call a recipient would cost more than the
--- check. Each *_fault returns null when all is well, else the field's path below its parent, and the remedy.
-
--- Lengths are compared, not written as {64,200}: a bounded repetition makes PostgreSQL's matcher 70 times slower.
-
-create function push.is_app(p_app text) returns boolean language sql immutable parallel safe as
-$$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
-comment on function push.is_app is 'whether a text may be the name of an app';
-
-create function push.is_apns_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
-comment on function push.is_apns_token is
-  'whether a text has the form of an APNs device token: 64 to 200 hex digits, even';
-
-create function push.is_fcm_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
-comment on function push.is_fcm_token is 'whether a text has the form of an FCM registration token';
-
-create function push.is_expo_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select case
-  when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
-    then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
-  else p_token like '________-____-____-____-____________'
-    and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]'
-end $$;
-comment on function push.is_expo_token is 'whether a text has the form of an Expo push token';
-
-create function push.call_fault(
-  p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
-) returns text language sql immutable parallel safe as $$
-  select case
-    when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
-    when jsonb_typeof(p_payload -> 'callId') is distinct from 'string'
-        or length(p_payload ->> 'callId') not between 1 and 128
-      then 'payload.callId: must be a string of 1 to 128 characters'
-    when p_call_id <> p_payload ->> 'callId'
-      then 'call_id: must equal payload.callId; leave it out and it is filled in'
-    when jsonb_typeof(p_payload -> 'from') is distinct from 'string' then 'payload.from: must be a string'
-    when jsonb_typeof(p_payload -> 'fromName') not in ('string', 'number', 'null')
-      then 'payload.fromName: must be a string, or left out'
-    when jsonb_typeof(p_payload -> 'apartmentNumber') not in ('string', 'number', 'null')
-      then 'payload.apartmentNumber: must be a string, or left out'
-    when jsonb_typeof(p_payload -> 'buildingName') not in ('string', 'number', 'null')
-      then 'payload.buildingName: must be a string, or left out'
-    when jsonb_typeof(p_payload -> 'channelName') not in ('string', 'number', 'null')
-      then 'payload.channelName: must be a string, or left out'
-    when jsonb_typeof(p_payload -> 'metadata') not in ('object', 'null')
-      then 'payload.metadata: must be an object, or left out'
-    when p_kind not in ('incoming_call', 'video_call')
-      then 'kind: must be incoming_call or video_call; other kinds are not supported yet'
-    when not push.is_app(p_app)
-      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
-    when p_ring_seconds not between 1 and 600
-      then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
-    when jsonb_typeof(p_recipients) <> 'array'
-      then 'recipients: must be an array of user ids or objects'
-    when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
-      then 'recipients: must have at most 1000 entries; split the call'
-  end
-$$;
-comment on function push.call_fault is 'what is wrong with a call, its recipients'' entries aside; null: nothing';
-
-create function push.recipient_fault(
-  p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text
-) returns text language sql immutable parallel safe as $$
-  select case
-    when jsonb_typeof(p_entry) = 'string' then
-      case when length(p_entry #>> '{}') not between 1 and 256 then ': must be a user id of 1 to 256 characters' end
-    when jsonb_typeof(p_entry) <> 'object' then ': must be a user id, or an object with a userId'
-    when jsonb_typeof(p_entry -> 'userId') is distinct from 'string'
-        or length(p_entry ->> 'userId') not between 1 and 256
-      then '.userId: must be a string of 1 to 256 characters'
-    when not push.is_apns_token(p_voip_token)
-      then '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'
-    when not push.is_apns_token(p_alert_token)
-      then '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'
-    when not push.is_fcm_token(p_fcm_token)
-      then '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
-    when not push.is_expo_token(p_expo_token)
-      then '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
-    when p_entry ->> 'platform' not in ('ios', 'android') then '.platform: must be ios or android, or left out'
-    when p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
-      then '.environment: must be production or sandbox, or left out'
-    when jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
-      then '.locale: must be a string of at most 64 characters, or left out'
-    when jsonb_typeof(p_entry -> 'notificationEnabled') not in ('boolean', 'null')
-      then '.notificationEnabled: must be true or false, or left out'
-  end
-$$;
-comment on function push.recipient_fault is
-  'what is wrong with one entry of recipients, given its tokens; null: nothing';
-
-create function push.size_faults(p_payload jsonb) returns text[] language plpgsql immutable as $$
-declare
-  -- What a rendered push has beside the payload: type, action, timestamp, expiresAt, seq, isVoip, a default fromName;
-  -- and on Expo the title, body, sound and channel around the data.
-  c_own_keys  constant int := 256;
-  c_own_quotes constant int := 40;
-  c_expo_envelope constant int := 512;
-  v_text    text := p_payload::text;
-  v_blanks  int;  -- jsonb prints one after every ':' and ',' that separates members; a push has none
-  v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
-  v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
-  v_scalars int;  -- numbers and booleans, which become strings
-  v_members int;
-  v_bytes   int[];
-begin
-  select coalesce(sum(case jsonb_typeof(node)
-      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
-      when 'array' then greatest(jsonb_array_length(node) - 1, 0)
-      else 0 end), 0)
-    into v_blanks
-    from jsonb_path_query(p_payload, 'strict $.**') node;
-  select coalesce(sum(length(value::text) - length(translate(value::text, '"\', '')))
-        filter (where jsonb_typeof(value) in ('object', 'array')), 0),
-      count(*) filter (where jsonb_typeof(value) in ('number', 'boolean'))
-    into v_nested, v_scalars
-    from jsonb_each(p_payload);
-  v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
-  v_bytes := array[
-    v_members,
-    -- Flat string keys, and `body` with the whole object once more as an escaped string.
-    v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
-    v_members + c_expo_envelope];
-  return array(
-    select case when b.bytes > l.bytes then
-      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first',
-        b.bytes, l.provider, l.bytes) end
-    from unnest(v_bytes) with ordinality b(bytes, rank)
-    join (values (1, 'APNs VoIP', 5120), (2, 'FCM', 4096), (3, 'Expo', 4096)) l(rank, provider, bytes) using (rank)
-    order by rank);
-end
-$$;
-comment on function push.size_faults is
-  'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing';
-
-create function push.refuse(p_call_id text, p_fault text) returns boolean language plpgsql as $$
-begin
-  raise exception using
-    errcode = 'invalid_parameter_value',
-    message = format('%s (call %s)', p_fault,
-      case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
-    hint = 'Nothing of this statement was enqueued.',
-    schema = 'push', table = 'outbox', column = substring(p_fault from '^[a-z_]+');
-end
-$$;
-comment on function push.refuse is
-  'raises the error for a fault, naming the call; it has a result so that a query may call it';
-
--- Lanes and the bell --------------------------------------------------------------------------------------------------
-
-create function push.register_lane(p_app text, p_provider text) returns smallint
-language plpgsql security definer set search_path = push, pg_temp as $$
-declare
-  v_lane smallint;
-begin
-  loop
-    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
-    exit when found;
-    insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
-  end loop;
-  return v_lane;
-end
-$$;
-comment on function push.register_lane is 'the lane of an app and provider, made if it is missing';
-
-create function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
-declare
-  v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
-begin
-  -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
-  -- a fixed key one long transaction would silence all others.
-  if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
-    perform pg_notify('push_outbox', '');
-  end if;
-end
-$$;
-comment on function push.ring_doorbell is 'wakes the gateways at commit; a hint, they poll as well';
-
--- Fan-out -------------------------------------------------------------------------------------------------------------
-
--- Plans are pinned to indexes: one made while the tables are small would scan them for the rest of the session.
-create function push.fill_call() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-begin
-  -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
-  new.app := left(coalesce(new.app, 'default'), 65);
-  new.kind := coalesce(new.kind, 'incoming_call');
-  new.payload := coalesce(new.payload, 'null');
-  new.recipients := coalesce(new.recipients, 'null');
-  new.call_id := left(coalesce(new.call_id, new.payload ->> 'callId', ''), 129);
-  if exists (select from push.outbox o where o.call_id = new.call_id and o.app = new.app) then
-    return null;
-  end if;
-  if new.ring_seconds is null then
-    new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
-  end if;
-  new.state := 'ringing';
-  new.created_at := clock_timestamp();
-  new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
-  return new;
-end
-$$;
-comment on function push.fill_call is 'fills in what the backend leaves out; skips a call that exists';
-
-create function push.invite_devices(p_app text, p_user_id text)
-returns table (rank int, token text, environment smallint, platform smallint, locale text)
-language sql stable as $$
-  select best.rank, best.token,
-    case best.environment when 'sandbox' then 1 else 0 end::smallint,
-    case best.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
-    best.locale
-  from (
-    select usable.*,
-      min(usable.rank) over (partition by usable.platform) as best_rank,
-      bool_or(usable.platform is not null) over () as some_known
-    from (
-      select d.token, d.environment, d.locale, d.registered_at,
-        case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank,
-        coalesce(d.platform, case d.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
-      from push.devices d
-      where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
-        and (d.provider <> 'apns' or d.voip)
-    ) usable
-  ) best
-  -- An Expo token of unknown platform may be of a phone that is already reached better.
-  where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
-  order by best.registered_at desc
-  limit 10
-$$;
-comment on function push.invite_devices is
-  'the devices an invite to a user goes to: of each platform those of its best channel, the ten newest; '
-  'rank: 1 apns, 2 fcm, 3 expo';
-
-create function push.fan_out() returns trigger
-language plpgsql security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set work_mem = '64MB' set jit = off
-as $$
-begin
-  -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
-  -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
-  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, environment, platform, user_id,
-    token, locale)
-  select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
-    d.created_at, d.created_at, d.deadline_at, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale
-  from (
-    -- The same token twice in a call is one delivery.
-    select distinct on (t.id, t.lane, t.token) t.*
-    from (
-      select e.id, e.ordinal, e.created_at, e.deadline_at, v.token collate "C" as token, e.user_id,
-        v.environment, v.platform, v.locale,
-        case when e.size_faults[v.rank] is null
-          then coalesce(l.id,
-            push.register_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end))
-          else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
-      from (
-        select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.size_faults, e.ordinal, e.entry,
-          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          coalesce(e.voip_token, e.fcm_token, e.expo_token) as token,
-          case when e.voip_token is not null then 1 when e.fcm_token is not null then 2 else 3 end as rank,
-          coalesce(e.voip_token, e.fcm_token, e.expo_token) is not null
-            or jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
-        from (
-          select t.*, push.recipient_fault(t.entry, t.voip_token, t.alert_token, t.fcm_token, t.expo_token) as fault
-          from (
-            select c.*, r.entry, r.ordinal,
-              nullif(r.entry ->> 'voipPushToken', '') as voip_token,
-              nullif(r.entry ->> 'apnsToken', '') as alert_token,
-              nullif(r.entry ->> 'fcmToken', '') as fcm_token,
-              nullif(r.entry ->> 'pushToken', '') as expo_token
-            from (
-              select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients,
-                -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
-                case when c.bytes > 880 then push.size_faults(c.payload) end as size_faults
-              from (
-                select n.*, octet_length(n.payload::text) as bytes,
-                  push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
-                from new_calls n offset 0
-              ) c
-              where case
-                when c.fault is not null then push.refuse(c.call_id, c.fault)
-                when c.bytes > 16384
-                  then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
-                else true end
-              offset 0
-            ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
-            offset 0
-          ) t offset 0
-        ) e
-        where case
-          when e.fault is not null then push.refuse(e.call_id, format('recipients[%s]%s', e.ordinal - 1, e.fault))
-          else e.entry -> 'notificationEnabled' is distinct from 'false' end
-        offset 0
-      ) e
-      -- An entry that brings tokens is one device; one that only names a user stands for the user's registered devices.
-      cross join lateral (
-        select e.rank, e.token,
-          case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
-          e.entry ->> 'locale' as locale
-        where e.inline and e.token is not null
-          and not exists (select from push.token_invalidations x where x.token = e.token and x.app = e.app
-            and x.provider = case e.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end)
-        union all
-        select d.rank, d.token, d.environment, d.platform, d.locale
-        from push.invite_devices(e.app, e.user_id) d
-        where not e.inline
-      ) v
-      left join push.lane l
-        on l.app = e.app and l.provider = case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end
-    ) t
-    order by t.id, t.lane, t.token, t.ordinal
-  ) d;
-  if found then
-    perform push.ring_doorbell();
-  end if;
-  return null;
-end
-$$;
-comment on function push.fan_out is 'refuses bad calls, and makes one delivery a device of the good ones';
-
-create trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
-create trigger fan_out after insert on push.outbox referencing new table as new_calls
-  for each statement execute function push.fan_out();
-
-create function push.enqueue_call(
-  payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null
-) returns table (outbox_id bigint, deliveries int, duplicate boolean)
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+create or replace function push.create_api_key(
+  app text, name text, scopes text[] default '{enqueue,device,read}', expires_at timestamptz default null
+) returns table (id int, key text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
+declare
+  v_scopes text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
+  v_fault  text := case
+    when not coalesce(push.is_app(create_api_key.app), false)
+      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
+      then 'name: must have 1 to 128 characters'
+    when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
+      then 'scopes: must be some of enqueue, device and read'
+    when create_api_key.expires_at <= clock_timestamp() then 'expires_at: must be in the future, or null'
+  end;
 begin
-  insert into push.outbox (app, payload, recipients, ring_seconds)
-    values (enqueue_call.app, enqueue_call.payload, enqueue_call.recipients, enqueue_call.ring_seconds)
-    on conflict (call_id, app) do nothing
-    returning id into outbox_id;
-  duplicate := not found;
-  if duplicate then
-    select o.id into outbox_id from push.outbox o
-      where o.call_id = enqueue_call.payload ->> 'callId' and o.app = coalesce(enqueue_call.app, 'default');
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault,
+      schema = 'push', table = 'api_keys', column = substring(v_fault from '^[a-z_]+');
   end if;
-  deliveries := (select count(*) from push.delivery d where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3));
-  if duplicate then
-    deliveries := deliveries + (select count(*) from push.history h
-      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3));
-  end if;
+  id := nextval(pg_get_serial_sequence('push.api_keys', 'id'));
+  -- 32 bytes out of 366 random bits: the server has no other source without an extension.
+  key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
+    || uuid_send(gen_random_uuid())), 'hex');
+  insert into push.api_keys (id, app, name, scopes, hash, expires_at) overriding system value
+    values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
+      create_api_key.expires_at);
+  perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
+    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes));
   return next;
 end
 $$;
-comment on function push.enqueue_call is
-  'enqueues one call; deliveries is how many devices it goes to, duplicate is true when (app, callId) existed already';
+comment on function push.create_api_key is
+  'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has '
+  'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, null: never. To rotate a key, '
+  'make another, move over, then push.revoke_api_key the old one';
 
--- Devices -------------------------------------------------------------------------------------------------------------
-
-create function push.check_device() returns trigger language plpgsql as $$
+create or replace function push.revoke_api_key(id int) returns table (revoked boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
 declare
-  v_fault text;
+  v_key push.api_keys;
 begin
-  new.environment := case new.environment when 'development' then 'sandbox'
-    else coalesce(new.environment, 'production') end;
-  v_fault := case
-    when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
-    when not coalesce(push.is_app(new.app), false)
-      then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
-    when new.provider is null or new.provider not in ('apns', 'fcm', 'expo') then 'provider: must be apns, fcm or expo'
-    when not coalesce(case new.provider when 'apns' then push.is_apns_token(new.token)
-        when 'fcm' then push.is_fcm_token(new.token) else push.is_expo_token(new.token) end, false)
-      then format('token: must have the form of a token of provider %s', new.provider)
-    when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
-    when new.platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
-    when length(new.locale) > 64 then 'locale: must have at most 64 characters'
-  end;
-  if v_fault is not null then
-    raise exception using errcode = 'invalid_parameter_value', message = 'push.devices.' || v_fault,
-      schema = 'push', table = 'devices', column = substring(v_fault from '^[a-z_]+');
+  select k.* into v_key from push.api_keys k where k.id = revoke_api_key.id for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found', message = format('there is no API key %s', revoke_api_key.id),
+      hint = 'push.keys lists them.';
   end if;
-  return new;
+  revoked := v_key.revoked_at is null;
+  update push.api_keys k set revoked_at = clock_timestamp() where k.id = v_key.id and k.revoked_at is null;
+  message := format('key %s (%s, app %s) %s', v_key.id, v_key.name, v_key.app,
+    case when revoked then 'is refused from now on' else 'was revoked already' end);
+  perform push.note_audit('revoke_api_key', v_key.app || '/' || v_key.id, jsonb_build_object('revoked', revoked));
+  return next;
 end
 $$;
-comment on function push.check_device is
-  'refuses a malformed device with an error that names the column and prints no token';
+comment on function push.revoke_api_key is
+  'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence '
+  'about it; running it twice is harmless';
 
-create trigger check_device before insert or update of user_id, app, provider, token, environment, platform, locale
-  on push.devices for each row execute function push.check_device();
+create or replace function push.find_api_key(p_id int) returns table (app text, scopes text[], hash bytea)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select k.app, k.scopes, k.hash from push.api_keys k
+  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+$$;
+comment on function push.find_api_key is
+  'what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: '
+  'there is none, or it is revoked or expired';
 
-revoke execute on all functions in schema push from public;
+create or replace view push.keys as
+select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at from push.api_keys k;
+comment on view push.keys is 'push.api_keys without the hashes';
+comment on column push.keys.id is 'number of the key, and its part after pgk_';
+comment on column push.keys.app is 'the only app it opens';
+comment on column push.keys.name is 'who has it';
+comment on column push.keys.scopes is 'what it may do: enqueue, device, read';
+comment on column push.keys.created_at is 'when it was made';
+comment on column push.keys.expires_at is 'from when on it is refused; null: never';
+comment on column push.keys.revoked_at is 'since when it is refused; null: it is not';
 
 """###
 
-private let migration0003 = ###"""
--- What a gateway calls: it registers, beats, claims, settles; the leader among the replicas does the housekeeping.
+private let functionsBacklog = ###"""
+-- How much is owed, told in about the same time whether it is little or a backlog of millions.
 --
--- The hot functions are PL/pgSQL with pinned plans: PostgreSQL 15 plans a SQL function anew at every call, and
--- statistics taken while the queue was empty or full would change the plan at the worst time. Every transition of a
--- claimed delivery is fenced by (state, owner, lease), so that a gateway that lost its claim changes nothing.
+-- push.delivery is not counted: reading all of it takes half a second a million, and after a backlog it is as large as the
+-- backlog was. Up to a bound the indexes are walked, lane by lane, in the order of deadlines; that is exact. Where there is
+-- more, a few hundred pages of the table, drawn at random, say about how much; that is right to within a tenth or so for what
+-- is most of it, and is rounded to three digits, so that one sees it is no count.
 
--- One life of a gateway -----------------------------------------------------------------------------------------------
-
-create function push.register_gateway(p_name text, p_version text) returns int
-language plpgsql security definer set search_path = push, pg_temp as $$
-declare
-  v_id int;
-begin
-  insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
-  return v_id;
-end
-$$;
-comment on function push.register_gateway is 'a new life of a gateway; the result is its fence';
-
-create function push.heartbeat(p_gateway int) returns boolean
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  update push.gateways set heartbeat_at = clock_timestamp() where id = p_gateway and alive;
-  return found;
-end
-$$;
-comment on function push.heartbeat is
-  'to be called every second; false: declared dead, its claims are taken over, drop them and register anew';
-
-create function push.register_app(p_app text, p_ring_seconds int) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.apps as a (app, ring_seconds) values (p_app, p_ring_seconds)
-    on conflict (app) do update set ring_seconds = excluded.ring_seconds, updated_at = clock_timestamp()
-      where a.ring_seconds <> excluded.ring_seconds;
-end
-$$;
-comment on function push.register_app is 'tells enqueueing what the configuration says of an app';
-
--- Rows of gateways that ended in the last minute are looked for each time: a claim that ran while its gateway was
--- declared dead commits afterwards, with an owner who can no longer settle it.
-create function push.free_claims() returns bigint
-language plpgsql security definer set search_path = push, pg_temp set plan_cache_mode = force_generic_plan as $$
-declare
-  v_ended int[] := array(
-    select g.id from push.gateways g where not g.alive and g.ended_at > clock_timestamp() - interval '1 minute');
-  v_freed bigint;
-begin
-  if v_ended = '{}' then
-    return 0;
-  end if;
-  with lost as materialized (
-    select d.ctid as tid
-    from push.delivery d
-    where d.state = 1 and d.owner = any (v_ended)
-    for no key update skip locked
-  )
-  update push.delivery d set state = 0, owner = null where d.ctid = any (array(select tid from lost));
-  get diagnostics v_freed = row_count;
-  if v_freed > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_freed;
-end
-$$;
-comment on function push.free_claims is 'makes what ended gateways held ready again; attempts stay counted';
-
-create function push.retire_gateway(p_gateway int) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired'
-    where id = p_gateway and alive;
-  perform push.free_claims();
-end
-$$;
-comment on function push.retire_gateway is 'the clean end of a gateway; what it still holds becomes ready';
-
-create function push.reap(p_silence interval default '3 s') returns bigint
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
-    where alive and heartbeat_at < clock_timestamp() - p_silence;
-  return push.free_claims();
-end
-$$;
-comment on function push.reap is
-  'declares gateways dead that were silent for so long; returns how many deliveries became ready again';
-
--- Claim ---------------------------------------------------------------------------------------------------------------
-
-create function push.claim(
-  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms'
-) returns table (
-  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
-  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
-  created_at timestamptz, deadline_at timestamptz, remaining_us bigint
+create or replace function push.count_owed(p_most int default 30000, p_past boolean default true)
+returns table (
+  lane smallint, kind smallint, state smallint, owner int, count bigint, oldest timestamptz, first_deadline timestamptz
 )
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
-  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
-  v_floor timestamptz;
+  c_pages   constant float := 300;
+  -- Three ranges of deadlines: past, those of rings, the rest, as push.claim has them: a ring is not hidden by a backlog of
+  -- messages. Waiting ones are a range of their own, of all lanes.
+  v_past    timestamptz := now() - interval '5 s';
+  v_near    timestamptz := now() + interval '10 minutes';
+  v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
+  v_percent float := least(100, 100 * c_pages * current_setting('block_size')::int
+    / greatest(pg_relation_size('push.delivery'), 1));
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return;
-  end if;
-  for i in 1 .. coalesce(array_length(p_lanes, 1), 0) loop
-    continue when p_max[i] <= 0;
-    v_floor := greatest(p_floor[i], statement_timestamp() + p_slack);
-    return query
-      with pick as materialized (
-        select d.ctid as tid
-        from push.delivery d
-        where d.state = 0 and d.lane = p_lanes[i] and d.deadline_at > v_floor
-          and (select not l.paused from push.lane l where l.id = p_lanes[i])
-        order by d.deadline_at
-        limit p_max[i]
-        for no key update skip locked
-      )
-      update push.delivery d
-      set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
-      from push.outbox o
-      where d.ctid = any (array(select pick.tid from pick)) and o.id = d.outbox_id
-      returning d.lane, d.outbox_id, d.n, d.lease, d.attempt::int, d.kind, d.environment, d.platform,
-        d.user_id, d.token, d.locale, o.kind, o.call_id, o.payload, d.created_at, d.deadline_at,
-        (extract(epoch from d.deadline_at - clock_timestamp()) * 1000000)::bigint;
-  end loop;
-end
-$$;
-comment on function push.claim is
-  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
-  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead';
-
--- What became of claimed deliveries -----------------------------------------------------------------------------------
-
-create function push.settle(
-  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_outcome smallint[],
-  p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
-  p_sent_at timestamptz[], p_answered_at timestamptz[]
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_settled bigint;
-begin
-  with gone as (
-    delete from push.delivery d
-    using unnest(p_outbox_id, p_n, p_lease, p_attempts, p_outcome, p_status, p_reason, p_message_id, p_call_id,
-      p_sent_at, p_answered_at)
-      r(outbox_id, n, lease, attempts, outcome, status, reason, message_id, call_id, sent_at, answered_at)
-    where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
-    returning d.outbox_id, d.created_at, d.deadline_at, r.sent_at, r.answered_at, d.n, r.attempts, d.lane, d.kind,
-      r.outcome, r.status, d.user_id, r.call_id, d.token, r.reason, d.last_reason, r.message_id
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
-    outcome, status, user_id, call_id, device, reason, provider_message_id)
-  select g.outbox_id, g.created_at, g.deadline_at, g.sent_at, g.answered_at, g.n, g.attempts, p_gateway, g.lane, g.kind,
-    g.outcome, g.status, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.outcome <= 1 then g.reason
-      else coalesce(g.reason, g.last_reason,
-        case g.outcome when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
-    end,
-    g.message_id
-  from gone g;
-  get diagnostics v_settled = row_count;
-  return v_settled;
-end
-$$;
-comment on function push.settle is
-  'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases '
-  'were lost, and those results are dropped. attempts are what was really tried, retries under one lease included';
-
-create function push.park(
-  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[]
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_parked bigint;
-begin
-  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
-  update push.delivery d
-  set state = 2, owner = null, attempt = r.attempts, last_reason = coalesce(r.reason, d.last_reason),
-    due_at = least(clock_timestamp() + r.delay_ms * interval '1 ms', d.deadline_at)
-  from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason)
-    r(outbox_id, n, lease, attempts, delay_ms, reason)
-  where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease;
-  get diagnostics v_parked = row_count;
-  return v_parked;
-end
-$$;
-comment on function push.park is
-  'claimed to waiting, for so many milliseconds; returns how many were still the caller''s';
-
-create function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_released bigint;
-begin
-  update push.delivery d set state = 0, owner = null, attempt = greatest(d.attempt - 1, 0)
-  from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
-  where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease;
-  get diagnostics v_released = row_count;
-  if v_released > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_released;
-end
-$$;
-comment on function push.release is
-  'claimed to ready with the attempt given back, for a shutdown or an open circuit; '
-  'returns how many were still the caller''s';
-
--- Housekeeping, by the leader; harmless when two do it ----------------------------------------------------------------
-
-create function push.promote(p_max int default 2000) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_promoted bigint;
-begin
-  with pick as materialized (
-    select d.ctid as tid
-    from push.delivery d
-    where d.state = 2 and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  )
-  update push.delivery d set state = 0 where d.ctid = any (array(select pick.tid from pick));
-  get diagnostics v_promoted = row_count;
-  if v_promoted > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_promoted;
-end
-$$;
-comment on function push.promote is 'makes up to p_max waiting deliveries ready whose time has come; returns how many';
-
-create function push.expire(p_max int default 5000, p_slack interval default '0') returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_before timestamptz := statement_timestamp() + p_slack;
-  v_expired bigint;
-begin
-  with ready as materialized (
-    select late.tid
-    from push.lane l cross join lateral (
-      select d.ctid as tid
-      from push.delivery d
-      where d.state = 0 and d.lane = l.id and d.deadline_at <= v_before
+  return query
+  with looked_at as materialized (
+    select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
+    from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
+    cross join push.lane l
+    cross join lateral (
+      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
       order by d.deadline_at
-      limit p_max
-      for no key update skip locked
-    ) late
-  ), waiting as materialized (
-    select d.ctid as tid
-    from push.delivery d
-    where d.state = 2 and d.due_at <= v_before and d.deadline_at <= v_before
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  ), gone as (
-    delete from push.delivery d
-    where d.ctid = any (array(select tid from ready union all select tid from waiting limit p_max))
-    returning d.*
+      limit v_each
+    ) d
+    where r.range > 0 or p_past
+    union all
+    (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane is null and d.due_at > case when p_past then '-infinity' else v_past end and d.crashes < 2
+      order by d.due_at
+      limit p_most)
+    union all
+    (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.crashes >= 2
+      limit p_most)
+  ), counted as materialized (
+    select c.lane, c.range, c.kind, c.state, c.owner, count(*) as count, min(c.created_at) as oldest,
+      min(c.deadline_at) as first_deadline
+    from looked_at c
+    group by c.lane, c.range, c.kind, c.state, c.owner
+  ), cut as materialized (
+    -- Lanes and ranges with more. Of those that wait it is all lanes.
+    select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
+    union all
+    select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
+  ), drawn as materialized (
+    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent as count, min(d.created_at) as oldest,
+      min(d.deadline_at) as first_deadline
+    from (select from cut limit 1) is_any
+    cross join lateral (
+      select d.lane, d.kind, d.state, d.owner, d.created_at, d.deadline_at,
+        case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
+          when d.deadline_at <= v_near then 1 else 2 end as range
+      from push.delivery d tablesample system (v_percent)
+      -- What is claimed has the earliest deadlines, as a rule: counting found it.
+      where d.state <> 1
+    ) d
+    group by d.lane, d.range, d.kind, d.state, d.owner
+  ), both_ways as (
+    select c.lane, c.kind, c.state, c.owner, c.count, c.oldest, c.first_deadline, 0 as drawn
+    from counted c
+    union all
+    select d.lane, d.kind, d.state, d.owner, d.count - coalesce(c.count, 0), d.oldest, d.first_deadline, 1
+    from drawn d
+    join cut on cut.lane = d.lane and cut.range = d.range
+    left join counted c on c.lane = d.lane and c.range = d.range and c.kind = d.kind and c.state = d.state
+      and c.owner is not distinct from d.owner
+    where d.count > coalesce(c.count, 0)
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id, o.call_id,
-    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed')
-  from gone g left join push.outbox o on o.id = g.outbox_id;
-  get diagnostics v_expired = row_count;
-  return v_expired;
+  select b.lane, b.kind, b.state, b.owner,
+    case max(b.drawn) when 0 then sum(b.count) else round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) end::bigint,
+    min(b.oldest), min(b.first_deadline)
+  from both_ways b
+  group by b.lane, b.kind, b.state, b.owner;
 end
 $$;
-comment on function push.expire is
-  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired; '
-  'returns how many. A claimed one belongs to its gateway';
-
--- History's partitions ------------------------------------------------------------------------------------------------
-
--- Making and dropping are two functions, hence two transactions: a drop that loses a race for a lock must not undo
--- tomorrow's partition. Days are UTC days, whatever the session's time zone.
-
-create function push.ensure_partitions(p_days_ahead int default 14) returns int
-language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
-declare
-  v_day  date;
-  v_name text;
-  v_made int := 0;
-begin
-  -- One replica at a time: the other is doing the same.
-  if not pg_try_advisory_xact_lock(7781, 1) then
-    return 0;
-  end if;
-  for v_day in
-    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
-  loop
-    v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
-    continue when to_regclass('push.' || v_name) is not null;
-    begin
-      execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
-        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
-      execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
-      v_made := v_made + 1;
-    exception when check_violation then
-      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
-    end;
-  end loop;
-  return v_made;
-end
-$$;
-comment on function push.ensure_partitions is
-  'makes the missing partitions of push.history from yesterday to so many days ahead; returns how many';
-
-create function push.drop_partitions(p_keep_days int default 14) returns int
-language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '200ms' as $$
-declare
-  v_name text := (
-    select c.relname
-    from pg_inherits i join pg_class c on c.oid = i.inhrelid
-    where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-      and right(c.relname, 8) < to_char(current_date - greatest(p_keep_days, 1), 'YYYYMMDD')
-    order by c.relname
-    limit 1);
-begin
-  if v_name is null then
-    return 0;
-  end if;
-  execute format('drop table if exists push.%I', v_name);
-  return 1;
-end
-$$;
-comment on function push.drop_partitions is
-  'drops the oldest partition of push.history that is older than so many days; call it until it returns 0';
-
-select push.ensure_partitions();
-
-revoke execute on all functions in schema push from public;
+comment on function push.count_owed is
+  'what is owed, by lane, kind, state and owner: how many, the oldest, the first deadline. Exact for up to p_most deliveries, '
+  'in equal parts of the lanes (at least 20 each) and as many again of those with more than ten minutes; above that an '
+  'estimate, rounded to three digits. p_past: also what is past its deadline by five seconds';
 
 """###
 
-private let migration0004 = ###"""
--- What people read: codes as words, tokens masked, a call's story in one list.
-
-create view push.lanes as
-select l.id, l.app, l.provider, l.paused, l.note, l.updated_at from push.lane l;
-comment on view push.lanes is
-  'one app and provider; to stop it: update push.lanes set paused = true, note = ''why'' '
-  'where app = … and provider = …';
-comment on column push.lanes.id is 'small number of the lane';
-comment on column push.lanes.app is 'name of the app';
-comment on column push.lanes.provider is 'apns, fcm or expo';
-comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
-comment on column push.lanes.note is 'why it is paused, or whatever is worth remembering';
-comment on column push.lanes.updated_at is 'when the row last changed';
-
-create function push.touch_lane() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  new.updated_at := clock_timestamp();
-  if old.paused and not new.paused then
-    perform push.ring_doorbell();
-  end if;
-  return new;
-end
-$$;
-comment on function push.touch_lane is 'keeps updated_at, and wakes the gateways when a lane is resumed';
-create trigger touch_lane before update on push.lane for each row execute function push.touch_lane();
-
-create view push.deliveries as
-select d.outbox_id, l.app, o.call_id, l.provider,
-  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  d.user_id,
-  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
-  d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
-  case d.environment when 0 then 'production' else 'sandbox' end as environment,
-  case d.platform when 1 then 'ios' when 2 then 'android' end as platform,
-  d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device
-from push.delivery d
-left join push.lane l on l.id = d.lane
-left join push.outbox o on o.id = d.outbox_id;
-comment on view push.deliveries is 'one push still owed to one device';
-comment on column push.deliveries.outbox_id is 'the call: push.outbox.id';
-comment on column push.deliveries.app is 'name of the app';
-comment on column push.deliveries.call_id is 'payload.callId of the call';
-comment on column push.deliveries.provider is 'apns, fcm or expo';
-comment on column push.deliveries.kind is 'invite, cancel, missed_call or notification';
-comment on column push.deliveries.user_id is 'the backend''s id of the user';
-comment on column push.deliveries.state is 'ready, claimed (a gateway has it) or waiting (until due_at)';
-comment on column push.deliveries.attempt is 'tries so far, the current one included';
-comment on column push.deliveries.due_at is 'a waiting delivery becomes ready at this time';
-comment on column push.deliveries.deadline_at is 'nothing is sent after this';
-comment on column push.deliveries.last_reason is 'why the last try did not end it';
-comment on column push.deliveries.created_at is 'when the call was enqueued';
-comment on column push.deliveries.n is 'number of the push within its call';
-comment on column push.deliveries.gateway is 'push.gateways.id of the gateway that has it';
-comment on column push.deliveries.lease is 'how often it was claimed';
-comment on column push.deliveries.environment is 'production or sandbox';
-comment on column push.deliveries.platform is 'ios, android or unknown (null)';
-comment on column push.deliveries.locale is 'language of visible texts';
-comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
-
-create view push.delivery_history as
-select h.outbox_id, l.app, h.call_id, l.provider,
-  case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  h.user_id,
-  case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
-    else 'dead' end as outcome,
-  h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
-  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, h.device, h.failures
-from push.history h
-left join push.lane l on l.id = h.lane;
-comment on view push.delivery_history is 'one finished push';
-comment on column push.delivery_history.outbox_id is 'the call: push.outbox.id';
-comment on column push.delivery_history.app is 'name of the app';
-comment on column push.delivery_history.call_id is 'payload.callId of the call';
-comment on column push.delivery_history.provider is 'apns, fcm or expo';
-comment on column push.delivery_history.kind is 'invite, cancel, missed_call or notification';
-comment on column push.delivery_history.user_id is 'the backend''s id of the user';
-comment on column push.delivery_history.outcome is
-  'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
-  'or dead (failed)';
-comment on column push.delivery_history.reason is 'why it was not delivered, in the provider''s word or ours';
-comment on column push.delivery_history.attempts is 'tries made';
-comment on column push.delivery_history.created_at is 'when the call was enqueued';
-comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
-comment on column push.delivery_history.finished_at is 'when it was settled; give a range of it to read few partitions';
-comment on column push.delivery_history.provider_message_id is 'apns-id, FCM message name or Expo ticket';
-comment on column push.delivery_history.status is 'HTTP status of the last answer';
-comment on column push.delivery_history.answered_at is 'when the provider''s last answer came';
-comment on column push.delivery_history.deadline_at is 'what the deadline was';
-comment on column push.delivery_history.n is 'number of the push within its call';
-comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
-comment on column push.delivery_history.device is 'the token, masked';
-comment on column push.delivery_history.failures is
-  'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
-
-create function push.timeline(call_id text)
-returns table (
-  at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
-  device text
-)
-language sql stable security definer set search_path = push, pg_temp as $$
-  with call as (
-    select o.id, o.kind, o.created_at from push.outbox o where o.call_id = timeline.call_id
-  ), done as (
-    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
-  ), event as (
-    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
-      null::int as attempt, null::int as status, null as reason, null as device
-    from call c
-    union all
-    -- A ready or claimed delivery has no time of its own: it is shown where the call began.
-    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 1, d.n, d.state, d.provider,
-      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
-    from call c join push.deliveries d on d.outbox_id = c.id
-    union all
-    select h.outbox_id, (f ->> 'at')::timestamptz, 2, h.n, 'attempt failed', h.provider, h.kind,
-      h.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', h.device
-    from done h cross join lateral jsonb_array_elements(h.failures) f
-    union all
-    select h.outbox_id, h.sent_at, 3, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
-    from done h where h.sent_at is not null
-    union all
-    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 4, h.n, h.outcome, h.provider, h.kind,
-      h.user_id, h.attempts, h.status, h.reason, h.device
-    from done h
-  )
-  select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
-    e.user_id, e.attempt, e.status, e.reason, e.device
-  from event e join call c on c.id = e.id
-  order by e.at, e.step, e.n
-$$;
-comment on function push.timeline is
-  'the story of a call, in order of time; ms: milliseconds since it was enqueued; event: enqueued, ready, claimed, '
-  'waiting, attempt failed, sent, or the outcome';
-
-revoke execute on all functions in schema push from public;
-
-"""###
-
-private let migration0005 = ###"""
--- The rules of a call: how it ends, whom that is told, what a missed call leaves behind, which tokens are dead.
+private let functionsCallRules = ###"""
+-- The rules of a call: how it ends, whom that is told, what a missed call leaves behind.
 --
 -- push.outbox.state is the truth. It changes once, from ringing to answered, ended or missed; a statement trigger does
 -- the rest for all calls of the statement, inside the caller's transaction. The functions here only update that column.
@@ -1270,111 +925,78 @@ private let migration0005 = ###"""
 -- a claim in flight, and the next statement's fresh snapshot then sees what was claimed. A claimed invite that is given
 -- back meanwhile (parked, released, reaped) must not become ready unseen: it does only under a share lock on its call,
 -- which an end in progress denies; otherwise it waits, and push.promote asks again. So push.claim needs to ask nothing.
-
--- How a call ended ----------------------------------------------------------------------------------------------------
-
-alter table push.outbox add column answered_by text, add column ended_at timestamptz, add column end_reason text;
-update push.outbox set ended_at = clock_timestamp(), end_reason = state where state <> 'ringing';
-comment on column push.outbox.answered_by is 'the user who answered, as far as known: their devices are told nothing';
-comment on column push.outbox.ended_at is 'when the state ceased to be ringing; null while it rings';
-comment on column push.outbox.end_reason is
-  'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call';
-comment on column push.outbox.state is
-  'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call';
-comment on column push.delivery.created_at is 'when it was enqueued: an invite with its call, anything else at its end';
--- For push.miss. A look-up by id asks "ended_at is null" for the same thing: given "state = 'ringing'" the planner may
--- walk this index instead.
-create index outbox_ringing on push.outbox (deadline_at) where state = 'ringing';
-
--- As in 0002; besides, no call is born ended.
-create or replace function push.fill_call() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-begin
-  -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
-  new.app := left(coalesce(new.app, 'default'), 65);
-  new.kind := coalesce(new.kind, 'incoming_call');
-  new.payload := coalesce(new.payload, 'null');
-  new.recipients := coalesce(new.recipients, 'null');
-  new.call_id := left(coalesce(new.call_id, new.payload ->> 'callId', ''), 129);
-  if exists (select from push.outbox o where o.call_id = new.call_id and o.app = new.app) then
-    return null;
-  end if;
-  if new.ring_seconds is null then
-    new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
-  end if;
-  new.state := 'ringing';
-  new.answered_by := null;
-  new.ended_at := null;
-  new.end_reason := null;
-  new.created_at := clock_timestamp();
-  new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
-  return new;
-end
-$$;
-create function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
-declare
-  v_fault text := case
-    when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
-        is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
-        or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
-      then ': only state, answered_by and end_reason can be changed; enqueue another call'
-    when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
-      then '.state: must be answered, ended or missed'
-    when old.state <> 'ringing' and new.state <> old.state
-      then format('.state: is %s already and cannot become %s', old.state, new.state)
-    when length(new.end_reason) not between 1 and 64 then '.end_reason: must have 1 to 64 characters'
-    when length(new.answered_by) not between 1 and 256 then '.answered_by: must have 1 to 256 characters'
-  end;
-begin
-  if v_fault is not null then
-    raise exception using
-      errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
-      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
-  end if;
-  if new.state = old.state then
-    new.ended_at := old.ended_at;
-    new.end_reason := old.end_reason;
-    new.answered_by := old.answered_by;
-  else
-    new.ended_at := clock_timestamp();
-    new.end_reason := coalesce(new.end_reason, new.state);
-  end if;
-  return new;
-end
-$$;
-comment on function push.check_call is
-  'lets a call end once and refuses any other change, with an error that names the column and prints no token';
+-- Who locks what in which order is in claims.sql.
+--
+-- A backend may end a call in a transaction that sees the database as it was before (REPEATABLE READ, SERIALIZABLE). It does
+-- not see what was claimed, given back, sent or added since. So it does what it can, notes the call in push.ends_unchecked,
+-- and once it has committed push.check_ends does what it could not.
 
 -- Unsent invites ------------------------------------------------------------------------------------------------------
 
--- Also for calls of which only some have ended: the others are left alone.
-create function push.void_unsent(p_outbox_id bigint[]) returns bigint
+-- Also for calls of which only some have ended: the others are left alone. Whoever has given invites back holds locks on
+-- them, and two that void the same call must not wait for each other: so they pass by what is locked. Its holder is about to
+-- void it, too, or it waits, and push.promote comes by.
+create or replace function push.void_unsent(p_outbox_id bigint[], p_wait boolean default true) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_ended  bigint[] := array(
-    select distinct o.id from push.outbox o where o.id = any (p_outbox_id) and o.state <> 'ringing' order by o.id);
+  v_ended  bigint[];
+  v_gone   bigint[];
+  v_mine   tid[];
   v_voided bigint;
 begin
-  if v_ended = '{}' then
+  select array_agg(c.id order by c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state is null)
+    into v_ended, v_gone
+    from (select distinct unnest(p_outbox_id) as id) c
+    left join lateral (select o.state from push.outbox o where o.id = c.id offset 0) o on true;
+  if v_gone is not null then
+    perform push.drop_deliveries(v_gone, p_wait);
+  end if;
+  if v_ended is null then
     return 0;
   end if;
-  with gone as (
+  if not p_wait then
+    v_mine := array(
+      select d.tid from unnest(v_ended) c(id) cross join lateral (
+        select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2)
+        for update skip locked
+      ) d);
+    if v_mine = '{}' then
+      return 0;
+    end if;
+  end if;
+  with unsent as materialized (
+    select d.tid, o.call_id, o.call_state
+    from unnest(v_ended) c(id)
+    cross join lateral (
+      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
+    ) o
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+    ) d
+    where p_wait or d.tid = any (v_mine)
+  ), gone as (
     delete from push.delivery d
-    using push.outbox o
-    where o.id = any (v_ended) and d.outbox_id = any (v_ended) and d.outbox_id = o.id
-      and d.kind = 0 and d.state in (0, 2)
+    using unsent u
+    where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
     -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
-    returning d.*, o.call_id, o.state as call_state,
-      o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, case when g.is_late then 3 else 2 end,
+      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+      g.attempt = 0, count(*)
+    from gone g
+    group by 2, 3, 4, 5, 6
   )
   insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason)
+    device, reason, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
     case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end
+    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+    g.failures, g.fallback_of
   from gone g;
   get diagnostics v_voided = row_count;
   return v_voided;
@@ -1382,13 +1004,14 @@ end
 $$;
 comment on function push.void_unsent is
   'ends the ready and waiting invites of those of the given calls that no longer ring, as void (CallAnswered, '
-  'CallEnded, CallMissed), or as expired when missed; returns how many';
+  'CallEnded, CallMissed), or as expired when missed, and drops what is owed of those that were deleted; returns how '
+  'many ended. p_wait: for what others have locked, rather than leaving it to them';
 
 -- Cancels -------------------------------------------------------------------------------------------------------------
 
 -- "lateral (… offset 0)" pins a lookup by index for each outer row, and leaves hash joins to what is small. History
 -- holds masked tokens only: a token is found again among the call's recipients and the user's devices by its mask.
-create function push.cancel_invites(p_outbox_id bigint[]) returns bigint
+create or replace function push.cancel_invites(p_outbox_id bigint[], p_again boolean default false) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -1447,12 +1070,24 @@ begin
         and d.provider = f.provider and left(d.token, 4) || '…' || right(d.token, 4) = f.device
       offset 0
     ) d
+  ), told as materialized (
+    select d.* from call c cross join lateral (
+      select d.outbox_id, d.lane, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
+      from push.delivery d where d.outbox_id = c.id and d.kind = 1
+      union all
+      select h.outbox_id, h.lane, h.device, h.n from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 1
+      offset 0
+    ) d
+    where p_again
   )
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, environment, platform, user_id,
-    token, locale)
-  select t.id, 9999 + row_number() over (partition by t.id order by t.lane, t.token), 1, clock_timestamp(),
-    clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.environment, t.platform, t.user_id, t.token,
-    t.locale
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+    user_id, token, locale)
+  select t.id,
+    coalesce((select max(x.n) from told x where x.outbox_id = t.id), 9999)
+      + row_number() over (partition by t.id order by t.lane, t.token),
+    1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.lane, t.environment, t.platform,
+    t.user_id, t.token, t.locale
   from (
     select distinct on (t.id, t.lane, t.token) t.*
     from target t
@@ -1460,90 +1095,135 @@ begin
     join push.lane l on l.id = t.lane
     -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one.
     where l.provider <> 'apns' and t.user_id is distinct from c.answered_by
+      and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane
+        and x.device = left(t.token, 4) || '…' || right(t.token, 4))
     order by t.id, t.lane, t.token
   ) t;
   get diagnostics v_cancels = row_count;
+  if v_cancels > 0 then
+    perform push.commit_durably();
+  end if;
   return v_cancels;
 end
 $$;
 comment on function push.cancel_invites is
   'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who '
-  'answered; returns how many';
+  'answered; returns how many. p_again: it was done before, and those who were told are left alone';
 
 -- Missed calls --------------------------------------------------------------------------------------------------------
 
-create function push.announce_missed(p_outbox_id bigint[]) returns bigint
+-- Nobody missed a voided call.
+create or replace function push.announce_missed(p_outbox_id bigint[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  -- From the end of the call, not from when this came to it: after an outage nobody hears of the calls of last week.
+  c_life      constant interval := '4 hours';
+  v_now       timestamptz := clock_timestamp();
   v_announced bigint;
 begin
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, environment, platform, user_id,
-    token, locale)
-  select m.id, 19999 + row_number() over (partition by m.id order by m.user_id), 2, clock_timestamp(),
-    clock_timestamp(), clock_timestamp() + interval '4 hours', coalesce(l.id, push.register_lane(m.app, m.provider)),
-    m.environment, m.platform, m.user_id, m.token, m.locale
-  from (
-    select distinct on (r.id, r.user_id) r.id, r.app, r.user_id, v.*
+  with due as materialized (
+    select m.*, m.until <= v_now as is_late,
+      19999 + row_number() over (partition by m.id order by m.user_id) as n
     from (
-      select o.id, o.app, o.recipients, e.entry, e.ordinal,
-        case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-        jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
-      from unnest(p_outbox_id) c(id) cross join lateral (
-        select * from push.outbox o
-        where o.id = c.id and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
-        offset 0
-      ) o
-      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-      where e.entry -> 'notificationEnabled' is distinct from 'false'
-    ) r
-    cross join lateral (
-      select t.rank, t.provider, t.token,
-        case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-        case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
-          else 0 end::smallint as platform,
-        r.entry ->> 'locale' as locale, null::timestamptz as registered_at
-      from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
-        (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
-      where r.inline and t.token <> ''
-        and not exists (select from push.token_invalidations x
-          where x.token = t.token and x.app = r.app and x.provider = t.provider)
-        -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
-        and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
-          and not exists (select from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
-            and x.app = r.app and x.provider = 'apns' and x.voip))
-      union all
-      select d.* from (
-        select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
-          case d.environment when 'sandbox' then 1 else 0 end::smallint,
-          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
-            when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
-          d.locale, d.registered_at
-        from push.devices d
-        where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
-          and (d.provider <> 'apns' or not d.voip)
-        offset 0
-      ) d
-    ) v
-    order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
-  ) m
-  left join push.lane l on l.app = m.app and l.provider = m.provider;
-  get diagnostics v_announced = row_count;
+      select m.*, coalesce(l.id, push.register_lane(m.app, m.provider)) as lane
+      from (
+        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
+        from (
+          select o.id, o.call_id, o.app, o.recipients, least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
+            case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+            jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+          from unnest(p_outbox_id) c(id) cross join lateral (
+            select * from push.outbox o
+            where o.id = c.id and not o.voided
+              and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
+            offset 0
+          ) o
+          cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+          where e.entry -> 'notificationEnabled' is distinct from 'false'
+        ) r
+        cross join lateral (
+          select t.rank, t.provider, t.token,
+            case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+            case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
+              else 0 end::smallint as platform,
+            r.entry ->> 'locale' as locale, null::timestamptz as registered_at
+          from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
+            (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
+          -- "not exists" may become a join, with all dead tokens or all devices.
+          where r.inline and t.token <> ''
+            and (select true from push.token_invalidations x
+              where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
+            -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+            and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+              and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
+                and x.app = r.app and x.provider = 'apns' and x.voip) is null)
+          union all
+          select d.* from (
+            select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
+              case d.environment when 'sandbox' then 1 else 0 end::smallint,
+              case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+                when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
+              d.locale, d.registered_at
+            from push.devices d
+            where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
+              and (d.provider <> 'apns' or not d.voip)
+            offset 0
+          ) d
+        ) v
+        order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
+      ) m
+      left join push.lane l on l.app = m.app and l.provider = m.provider
+      offset 0
+    ) m
+  ), made as (
+    insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+      user_id, token, locale)
+    select d.id, d.n, 2, v_now, v_now, d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale
+    from due d
+    where not d.is_late
+    returning outbox_id
+  ), late as (
+    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
+      reason)
+    select d.id, v_now, d.until, d.n, 0, d.lane, 2, 3, d.user_id, d.call_id, left(d.token, 4) || '…' || right(d.token, 4),
+      'DeadlinePassed'
+    from due d
+    where d.is_late
+  ), tallied_late as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', d.lane, 2, 3, 'DeadlinePassed', true, count(*) from due d where d.is_late group by d.lane
+  ), tallied as (
+    insert into push.tally (what, app, reason, count)
+    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
+    from made d cross join lateral (select o.app, o.state from push.outbox o where o.id = d.outbox_id offset 0) o
+    group by 2, 3
+    returning count
+  )
+  select coalesce(sum(t.count), 0) into v_announced from tallied t;
+  if v_announced > 0 then
+    perform push.commit_durably();
+  end if;
   return v_announced;
 end
 $$;
 comment on function push.announce_missed is
-  'for calls missed, or ended without an answer, other than declined or busy: one missed_call a user, over APNs alert, '
-  'else FCM, else Expo, never to a VoIP token; returns how many';
+  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user, over APNs '
+  'alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
+  'at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
 
-create function push.miss(p_max int default 1000) returns bigint
+create or replace function push.miss(p_max int default 1000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_missed bigint;
 begin
+  -- Calls of the time before a restore are not announced.
+  if push.restored_at() is not null then
+    return 0;
+  end if;
   with late as materialized (
     select o.id
     from push.outbox o
@@ -1558,43 +1238,111 @@ begin
 end
 $$;
 comment on function push.miss is
-  'up to p_max calls that still ring after their deadline become missed; returns how many. For the leader';
+  'up to p_max calls that still ring after their deadline become missed; returns how many';
 
 -- The end of a call ---------------------------------------------------------------------------------------------------
 
-create function push.end_calls() returns trigger
+create or replace function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
+declare
+  v_fault text := case
+    when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
+        is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
+        or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
+      then ': only state, answered_by and end_reason can be changed; enqueue another call'
+    when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
+      then '.state: must be answered, ended or missed'
+    when old.state <> 'ringing' and new.state <> old.state
+      then format('.state: is %s already and cannot become %s', old.state, new.state)
+    when length(new.end_reason) not between 1 and 64 then '.end_reason: must have 1 to 64 characters'
+    when length(new.answered_by) not between 1 and 256 then '.answered_by: must have 1 to 256 characters'
+  end;
+begin
+  if v_fault is not null then
+    raise exception using
+      errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
+      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
+  end if;
+  if new.state = old.state then
+    new.ended_at := old.ended_at;
+    new.end_reason := old.end_reason;
+    new.answered_by := old.answered_by;
+    new.voided := old.voided;
+  else
+    new.ended_at := clock_timestamp();
+    new.end_reason := coalesce(new.end_reason, new.state);
+  end if;
+  return new;
+end
+$$;
+comment on function push.check_call is
+  'lets a call end once and refuses any other change, with an error that names the column and prints no token';
+
+create or replace trigger check_call before update on push.outbox for each row execute function push.check_call();
+
+create or replace function push.tell_void(p_outbox_id bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  if cardinality(p_outbox_id) > 100 then
+    perform pg_notify('push_control', 'void *');
+  else
+    perform pg_notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
+  end if;
+end
+$$;
+comment on function push.tell_void is
+  'tells gateways that calls have ended, or exist no more: NOTIFY push_control with "void" and push.outbox.id, or '
+  '"void *" (any call may have ended) when there are more than 100';
+
+-- Past the deadline they drop what they hold in memory by themselves.
+create or replace function push.tell_held(p_outbox_id bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+begin
+  perform push.tell_void(array(
+    select c.id
+    from unnest(p_outbox_id) c(id)
+    where exists (select from push.delivery d
+      where d.outbox_id = c.id and d.kind = 0 and d.deadline_at > clock_timestamp())
+    order by c.id
+    limit 101));
+end
+$$;
+comment on function push.tell_held is
+  'tells gateways (push.tell_void) of those of these calls, which have ended, of which one holds invites';
+
+create or replace function push.end_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
-  c_notices constant int := 100;
   -- A call ends once: it is one that did not ring before, or it is of this statement.
   v_calls   bigint[] := array(
     select n.id from new_calls n where n.state <> 'ringing'
     except
     select o.id from old_calls o where o.state <> 'ringing'
     order by 1);
-  v_held    bigint[];
   v_made    bigint;
 begin
   if v_calls = '{}' then
     return null;
   end if;
-  perform push.void_unsent(v_calls);
-  v_made := push.cancel_invites(v_calls) + push.announce_missed(v_calls);
-  -- Gateways drop what they hold in memory. Past the deadline they do so by themselves.
-  v_held := array(
-    select c.id
-    from unnest(v_calls) c(id)
-    where exists (select from push.delivery d
-      where d.outbox_id = c.id and d.kind = 0 and d.deadline_at > clock_timestamp())
-    order by c.id
-    limit c_notices + 1);
-  if cardinality(v_held) > c_notices then
-    perform pg_notify('push_control', 'void *');
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
+    begin
+      perform push.void_unsent(v_calls);
+      v_made := push.cancel_invites(v_calls);
+    exception when serialization_failure then
+      -- What a gateway has done since. The backend's transaction need not fail for it.
+      v_made := 0;
+    end;
+    perform push.tell_void(v_calls[:101]);
   else
-    perform pg_notify('push_control', 'void ' || h.id) from unnest(v_held) h(id);
+    perform push.void_unsent(v_calls);
+    v_made := push.cancel_invites(v_calls);
+    perform push.tell_held(v_calls);
   end if;
+  v_made := v_made + push.announce_missed(v_calls);
   if v_made > 0 then
     perform push.ring_doorbell();
   end if;
@@ -1603,15 +1351,44 @@ end
 $$;
 comment on function push.end_calls is
   'what follows from calls ending: unsent invites are void, devices that may ring are told, so are users who missed '
-  'the call, and gateways that hold invites of it: NOTIFY push_control with "void" and push.outbox.id, or "void *" '
-  '(any call may have ended) when there are more than 100';
+  'the call, and gateways that hold invites of it';
 
-create trigger check_call before update on push.outbox for each row execute function push.check_call();
+create or replace function push.check_ends(p_max int default 500) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_calls bigint[];
+  v_taken bigint;
+begin
+  with taken as (
+    delete from push.ends_unchecked e
+    where e.ctid = any (array(select x.ctid from push.ends_unchecked x limit p_max for update skip locked))
+    returning e.outbox_id
+  )
+  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*) into v_calls, v_taken from taken t;
+  if v_taken > 0 then
+    -- Of calls that were deleted it drops all that is owed.
+    perform push.void_unsent(v_calls);
+    perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
+      where (select true from push.outbox o where o.id = c.id) is null));
+    if push.cancel_invites(v_calls, true) > 0 then
+      perform push.ring_doorbell();
+    end if;
+    perform push.tell_held(v_calls);
+  end if;
+  return v_taken;
+end
+$$;
+comment on function push.check_ends is
+  'looks once more at up to p_max calls that were ended or deleted by transactions which may not have seen all their '
+  'deliveries: invites that are left are void, and devices that may ring are told; returns how many calls';
+
 -- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".
-create trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
+create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.end_calls();
 
-create function push.find_call(p_call_id text, p_app text) returns bigint
+create or replace function push.find_call(p_call_id text, p_app text) returns bigint
 language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
   v_ids  bigint[];
@@ -1634,7 +1411,7 @@ $$;
 comment on function push.find_call is
   'number of a call; an error if there is none, or, without an app, several';
 
-create function push.answer_call(call_id text, user_id text default null, app text default null) returns boolean
+create or replace function push.answer_call(call_id text, user_id text default null, app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
   v_id bigint := push.find_call(call_id, app);
@@ -1645,10 +1422,11 @@ begin
 end
 $$;
 comment on function push.answer_call is
-  'the call was answered, by this user if known: nothing more is sent, other devices that may ring are told; '
-  'false: it had ended before';
+  'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: '
+  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id. '
+  'False: it had ended before';
 
-create function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
+create or replace function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
   v_id bigint := push.find_call(call_id, app);
@@ -1660,154 +1438,59 @@ end
 $$;
 comment on function push.end_call is
   'the call is over, unanswered: nothing more is sent, devices that may ring are told, and users get a missed call '
-  'unless the reason is declined or busy; false: it had ended before';
+  'unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed '
+  'only if several apps have a call of this id. False: it had ended before';
 
--- Fences: what a gateway gives back of a call that has ended ----------------------------------------------------------
+"""###
 
-create or replace function push.free_claims() returns bigint
-language plpgsql security definer set search_path = push, pg_temp set plan_cache_mode = force_generic_plan as $$
-declare
-  v_ended int[] := array(
-    select g.id from push.gateways g where not g.alive and g.ended_at > clock_timestamp() - interval '1 minute');
-  v_freed bigint;
-  v_unsure bigint[];
-begin
-  if v_ended = '{}' then
-    return 0;
-  end if;
-  with lost as materialized (
-    select d.ctid as tid, d.outbox_id, d.kind
-    from push.delivery d
-    where d.state = 1 and d.owner = any (v_ended)
-    for no key update skip locked
-  ), asked as materialized (
-    select l.tid, l.outbox_id, l.kind <> 0 or coalesce((
-      select true from push.outbox o where o.id = l.outbox_id and o.ended_at is null for share skip locked
-    ), false) as rings
-    from lost l
-  ), ready as (
-    update push.delivery d set state = 0, owner = null
-    where d.ctid = any (array(select tid from asked where rings)) returning 1
-  ), waiting as (
-    update push.delivery d set state = 2, owner = null, due_at = clock_timestamp()
-    where d.ctid = any (array(select tid from asked where not rings)) returning 1
-  )
-  select (select count(*) from ready) + (select count(*) from waiting),
-      array(select distinct outbox_id from asked where not rings)
-    into v_freed, v_unsure;
-  perform push.void_unsent(v_unsure);
-  if v_freed > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_freed;
-end
-$$;
-comment on function push.free_claims is
-  'makes what ended gateways held ready again; attempts stay counted, invites of calls that have ended are void';
+private let functionsClaims = ###"""
+-- Claims: a gateway takes deliveries under a number that it counts, and no answer that gets lost leaves one owed for ever.
+--
+-- Locks are taken in this order: push.gateways, push.outbox (ascending id), push.delivery (ascending outbox_id, n), the rest
+-- (push.fallback_turn ascending, push.receipt_batch, push.life, push.job). Only these wait for a lock while they hold another:
+--   push.forget        has its gateway's row, waits for deliveries
+--   push.reclaim       has its gateway's row, waits for deliveries, in order
+--   the end of a call  has the call's row, waits for the call's deliveries, in order (push.void_unsent)
+--   push.settle        has deliveries, waits for its turn with a call (push.fall_back); who has the turn waits for nobody
+--   push.requeue       has the call's row, waits for the turn, then for deliveries
+-- Everything else that locks several rows passes by what is locked ("skip locked"), in whatever order it comes, and finds it
+-- the next time: push.claim, free_claims, promote, expire, park, release and their void_unsent.
+--
+-- A claim is named by (owner, lease), the gateway and the claim's number. Every transition of a claimed delivery is fenced by
+-- (state, owner, lease), so that a gateway that lost its claim changes nothing. The transition of a delivery that a claim
+-- makes touches no index, which half-empty pages make a HOT update: see the indexes of push.delivery.
+--
+-- The functions are PL/pgSQL with pinned plans: PostgreSQL 15 plans a SQL function anew at every call, and statistics
+-- taken while the queue was empty or full would change the plan at the worst time. A function's plan is made once a
+-- session, maybe while the tables are empty. A join with push.delivery may then be planned to walk the table and to look
+-- into the caller's batch for each row; once the table has filled, the session stays ten to a thousand times slower than
+-- the next. So nothing here, or in whatever else settles deliveries, joins a table that grows: a row is looked up "cross
+-- join lateral (… offset 0)", which can only run once for each row of the batch, and is changed by its ctid, which no plan
+-- can find otherwise. The fence is a condition of the change itself: it is asked of the row's newest version.
 
-create or replace function push.park(
-  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[]
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_parked bigint;
-begin
-  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
-  update push.delivery d
-  set state = 2, owner = null, attempt = r.attempts, last_reason = coalesce(r.reason, d.last_reason),
-    due_at = least(clock_timestamp() + r.delay_ms * interval '1 ms', d.deadline_at)
-  from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason)
-    r(outbox_id, n, lease, attempts, delay_ms, reason)
-  where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease;
-  get diagnostics v_parked = row_count;
-  perform push.void_unsent(p_outbox_id);
-  return v_parked;
-end
-$$;
-comment on function push.park is
-  'claimed to waiting, for so many milliseconds; invites of calls that have ended are void; '
-  'returns how many were still the caller''s';
+-- Claiming ------------------------------------------------------------------------------------------------------------
 
-create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_released bigint;
-begin
-  update push.delivery d
-  set state = case when d.kind <> 0 or r.rings then 0 else 2 end, owner = null,
-    attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
-  from (
-    select r.*, coalesce((
-      select true from push.outbox o where o.id = r.outbox_id and o.ended_at is null for share skip locked
-    ), false) as rings
-    from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
-    offset 0
-  ) r
-  where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease;
-  get diagnostics v_released = row_count;
-  perform push.void_unsent(p_outbox_id);
-  if v_released > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_released;
-end
-$$;
-comment on function push.release is
-  'claimed to ready with the attempt given back, for a shutdown or an open circuit; invites of calls that have ended '
-  'are void; returns how many were still the caller''s';
-
-create or replace function push.promote(p_max int default 2000) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_promoted bigint;
-  v_unsure bigint[];
-begin
-  with pick as materialized (
-    select d.ctid as tid, d.outbox_id, d.kind
-    from push.delivery d
-    where d.state = 2 and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  ), asked as materialized (
-    -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
-    select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
-      select true from push.outbox o where o.id = p.outbox_id and o.ended_at is null for share skip locked
-    ), false) as rings
-    from pick p
-  ), ready as (
-    update push.delivery d set state = 0 where d.ctid = any (array(select tid from asked where rings)) returning 1
-  )
-  select (select count(*) from ready), array(select distinct outbox_id from asked where not rings)
-    into v_promoted, v_unsure;
-  perform push.void_unsent(v_unsure);
-  if v_promoted > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_promoted;
-end
-$$;
-comment on function push.promote is
-  'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls void; '
-  'returns how many became ready';
-
--- Claim: as in 0003, with why the call ended at the end of the row, for cancels ---------------------------------------
-
-drop function push.claim(int, smallint[], int[], timestamptz[], interval);
-create function push.claim(
-  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms'
+-- The lanes are looked into only until the claim is full, in the order they are asked for, so that claims cost the same
+-- with six hundred lanes as with three: a lane without anything ready costs next to nothing. What is taken in all is
+-- bounded by rows; a lane's limit is its share (the gateway knows which lanes have more). What has more than ten
+-- minutes, which no ring has, goes after what has less, and has a bound of its own. All rows of a claim are taken by
+-- one statement. The end of a call needs no look here (call_rules.sql).
+--
+-- What is claimed stays in the index until it is settled, in front of what is ready: its deadlines are the earliest. A claim
+-- without a floor therefore steps over all that is in flight, at a quarter of a microsecond each; with a floor, the newest
+-- deadline that the gateway has claimed of the lane less a little, over hardly any. push.walked says how many it were.
+--
+-- The gateway's row is locked last, without waiting, and only if there is something to take: so an empty claim writes
+-- nothing. The lock says that this claim is running: push.forget waits for it, or has barred it. It is the weakest there is
+-- ("key share"), which lets the gateway's own heartbeat pass.
+create or replace function push.claim(
+  p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[],
+  p_slack interval default '300 ms', p_total int default null, p_background int default null,
+  p_later_floor timestamptz[] default '{}', p_later_max int[] default '{}'
 ) returns table (
-  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
-  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
-  created_at timestamptz, deadline_at timestamptz, remaining_us bigint, end_reason text
+  place tid, lane smallint, outbox_id bigint, n int, attempt int, kind smallint, crashes smallint, environment smallint,
+  platform smallint, created_at timestamptz, deadline_at timestamptz, remaining_us bigint, user_id text, token text,
+  locale text, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb
 )
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -1817,106 +1500,446 @@ as $$
 declare
   -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
   -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
-  v_floor timestamptz;
+  v_first    timestamptz := statement_timestamp() + p_slack;
+  v_near     timestamptz := v_first + interval '10 minutes';
+  v_total    bigint := coalesce(p_total, 2147483647);
+  v_later    bigint := coalesce(p_background, 2147483647);
+  v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
+  v_ringing  smallint[];
+  v_tids     tid[];
+  v_suspect  tid;
+  v_of_lane  smallint;
+  v_is_later boolean;
+  v_read     bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
+    or not exists (select from push.life l where l.is_present and l.opened_at is not null) then
     return;
   end if;
-  for i in 1 .. coalesce(array_length(p_lanes, 1), 0) loop
-    continue when p_max[i] <= 0;
-    v_floor := greatest(p_floor[i], statement_timestamp() + p_slack);
-    return query
-      with pick as materialized (
-        select d.ctid as tid
-        from push.delivery d
-        where d.state = 0 and d.lane = p_lanes[i] and d.deadline_at > v_floor
-          and (select not l.paused from push.lane l where l.id = p_lanes[i])
+  -- One suspect at a time. As a rule there is none anywhere, and that is quickly seen.
+  if v_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
+    and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
+    select suspect.tid, u.lane, suspect.is_later into v_suspect, v_of_lane, v_is_later
+      from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
+      cross join lateral (
+        select d.ctid as tid, d.deadline_at > v_near as is_later from push.delivery d
+        where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > v_first and d.state = 0
+          and (d.deadline_at <= v_near or least(u.most, u.later_most, v_later) > 0)
         order by d.deadline_at
-        limit p_max[i]
+        limit 1
         for no key update skip locked
-      )
+      ) suspect
+      where u.most > 0 and u.lane <> all (v_paused)
+      limit 1;
+    if v_suspect is not null then
+      v_total := v_total - 1;
+      v_later := v_later - v_is_later::int;
+      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
+    end if;
+  end if;
+  -- No order by: it would look into every lane before the first row. A nested loop keeps the order of p_lanes.
+  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
+  from (
+    select near.tid, u.lane
+    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
+        and d.state = 0
+      order by d.deadline_at
+      limit u.most
+      for no key update skip locked
+    ) near
+    where u.most > 0 and u.lane <> all (v_paused)
+    limit v_total
+  ) pick;
+  v_later := least(v_later, v_total - coalesce(cardinality(v_tids), 0));
+  if v_later > 0 then
+    v_ringing := array(select distinct unnest(v_ringing));
+    v_tids := v_tids || array(
+      select later.tid
+      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
+      cross join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
+        order by d.deadline_at
+        limit least(u.most, u.later_most)
+        for no key update skip locked
+      ) later
+      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
+      limit v_later
+    );
+  end if;
+  perform set_config('push.walked',
+    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
+  if v_suspect is not null then
+    v_tids := v_tids || v_suspect;
+  end if;
+  if v_tids is null or v_tids = '{}' then
+    return;
+  end if;
+  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share skip locked;
+  if not found then
+    return;
+  end if;
+  return query
+    with taken as (
+      -- The rows come in the order of their places, so those of a call stand together, whatever their lanes.
       update push.delivery d
-      set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
+      set state = 1, owner = p_gateway, lease = p_claim, attempt = d.attempt + 1
+      where d.ctid = any (v_tids)
+      returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
+        d.created_at, d.deadline_at, d.user_id, d.token, d.locale
+    )
+    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform, t.created_at,
+      t.deadline_at,
+      -- Not extract, which calculates in numeric: half a microsecond a row.
+      (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint,
+      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason, o.ended, o.traceparent, o.payload
+    from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
+    left join lateral (
+      select o.kind, o.call_id, o.payload, o.end_reason, o.ended_at is not null as ended, o.traceparent
       from push.outbox o
-      where d.ctid = any (array(select pick.tid from pick)) and o.id = d.outbox_id
-      returning d.lane, d.outbox_id, d.n, d.lease, d.attempt::int, d.kind, d.environment, d.platform,
-        d.user_id, d.token, d.locale, o.kind, o.call_id, o.payload, d.created_at, d.deadline_at,
-        (extract(epoch from d.deadline_at - clock_timestamp()) * 1000000)::bigint, o.end_reason;
-  end loop;
+      where o.id = t.outbox_id and t.is_first offset 0
+    ) o on true;
 end
 $$;
 comment on function push.claim is
   'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
-  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead';
+  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead, nothing before '
+  'push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s '
+  'number, which the gateway counts and which becomes the deliveries'' lease; p_total: the most of all lanes together, which '
+  'are looked into in the order of p_lanes until it is reached; p_background: the most of those whose deadline is more than '
+  'ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push '
+  'needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; '
+  'app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; '
+  'ended: a call no longer rings (a notification never did). The session''s setting push.walked says how many index entries '
+  'it stepped over, dead ones included';
 
--- Dead tokens ---------------------------------------------------------------------------------------------------------
+-- When an answer is lost ------------------------------------------------------------------------------------------------
 
-create function push.invalidate_tokens(
-  p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+create or replace function push.claimed_places(p_gateways int[], p_claim int default null) returns tid[]
+language plpgsql stable set search_path = push, pg_temp set enable_seqscan = on set max_parallel_workers_per_gather = 0
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  -- The whole table is read, on purpose: an index on owner would cost each claim an entry.
+  if p_claim is null then
+    return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (p_gateways));
+  end if;
+  return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = p_gateways[1] and d.lease = p_claim);
+end
+$$;
+comment on function push.claimed_places is
+  'where the deliveries lie that are claimed in these gateways'' names. p_gateways: push.gateways.id; p_claim: only those of '
+  'the claim with this number, of the first gateway. For push.forget and push.free_claims; reads all of push.delivery';
+
+-- An invite becomes ready only under a share lock on its call, which an end in progress denies (call_rules.sql).
+create or replace function push.give_back(p_gateway int, p_place tid[], p_lease int[]) returns bigint
+language plpgsql volatile set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_dead bigint;
+  v_given  bigint;
+  v_unsure bigint[];
 begin
-  with said as materialized (
-    -- Of several answers about a token the latest counts; one without a time counts always.
-    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
-      coalesce(r.reason, 'Unknown') as reason
-    from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
-    join push.lane l on l.id = r.lane
-    where r.token is not null
-    order by l.app, l.provider, r.token, r.since desc nulls first
-  ), cleared as (
-    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
-    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = s.reason
-    from said s
-    where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
-      and d.invalidated_at is null and (s.since is null or s.since >= d.registered_at)
-    returning d.app, d.provider, d.token, d.user_id, s.reason
+  with mine as materialized (
+    select p_place[r.i] as tid, p_lease[r.i] as lease, d.outbox_id, d.kind <> 0 or coalesce((
+        select true from push.outbox o where o.id = d.outbox_id and o.ended_at is null for share skip locked
+      ), false) as rings
+    from generate_series(1, cardinality(p_place)) r(i)
+    cross join lateral (
+      select d.outbox_id, d.kind from push.delivery d
+      where d.ctid = p_place[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
+    ) d
+  ), given as (
+    update push.delivery d
+    set state = case when m.rings then 0 else 2 end, ready_lane = case when m.rings then d.ready_lane end, owner = null,
+      attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
+    from mine m
+    where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease
+    returning d.outbox_id, m.rings
   )
-  insert into push.token_invalidations (app, provider, token, user_id, reason)
-  select c.app, c.provider, c.token, c.user_id, c.reason from cleared c
-  union all
-  select s.app, s.provider, s.token, null, s.reason
-  from said s
-  where not exists (select from push.devices d
-    where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider)
-  on conflict do nothing;
-  get diagnostics v_dead = row_count;
-  if v_dead > 0 then
-    perform pg_notify('push_token_invalidations', '');
+  select count(*), array_agg(distinct g.outbox_id) filter (where not g.rings) into v_given, v_unsure from given g;
+  perform push.void_unsent(v_unsure, false);
+  if v_given > 0 then
+    perform push.ring_doorbell();
   end if;
-  return v_dead;
+  return v_given;
 end
 $$;
-comment on function push.invalidate_tokens is
-  'the provider of a lane called these tokens dead, since a time if it gave one: registered devices are cleared unless '
-  'registered later, tokens of no device are noted; returns how many are new in push.token_invalidations, and if any '
-  'are, NOTIFY push_token_invalidations';
+comment on function push.give_back is
+  'claimed to ready with the attempt given back; invites of calls that have ended are void, those of calls that are being '
+  'ended wait. p_gateway: whose; arrays, by delivery: p_place: where it lies, p_lease: as claimed. Returns how many were '
+  'still the gateway''s. For push.release and push.forget';
 
-create function push.revive_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+create or replace function push.forget(p_gateway int, p_claim int) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_places tid[];
+begin
+  -- "for update", which an update of these columns would not take by itself, waits for a claim that is running and bars it
+  -- to one that has picked its rows and not yet locked this one. The next statement sees what the claim took.
+  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for update;
+  if not found then
+    return 0;
+  end if;
+  update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
+  v_places := push.claimed_places(array[p_gateway], p_claim);
+  return push.give_back(p_gateway, v_places, array_fill(p_claim, array[cardinality(v_places)]));
+end
+$$;
+comment on function push.forget is
+  'the answer to a claim was lost: if it has not begun it takes nothing any more; if it runs it is waited for; what it took '
+  'is ready again, with the attempt given back, and invites of ended calls are void. The same goes for numbers below, which '
+  'are barred only. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many it gave '
+  'back; calling it again is harmless';
+
+-- In order, for it waits: a row may be locked by whoever takes over from the gateway, and is nobody's a moment later.
+create or replace function push.reclaim(p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[])
+returns table (i int, place tid)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_i     int[];
+  v_tid   tid[];
+  -- It was asked to reclaim, since commits may have been lost. A delivery that it holds, or has settled, may then be another's by
+  -- a claim of before, which that one had given back: whatever came after was lost, or this gateway would not be alive.
+  v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
+begin
+  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
+  if not found then
+    return;
+  end if;
+  select array_agg(mine.i), array_agg(mine.tid) into v_i, v_tid
+  from (
+    select r.i, d.tid
+    from (
+      select r.i, r.outbox_id, r.n from unnest(p_outbox_id, p_n) with ordinality r(outbox_id, n, i)
+      order by r.outbox_id, r.n offset 0
+    ) r
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = r.outbox_id and d.n = r.n and (v_asked or d.state <> 1 or d.owner = p_gateway
+        or (select g.alive from push.gateways g where g.id = d.owner) is not true)
+      for no key update
+    ) d
+  ) mine;
+  return query
+    update push.delivery d
+    set state = 1, owner = p_gateway, lease = p_claim, ready_lane = case when d.crashes < 2 then d.lane end,
+      attempt = d.attempt + case when d.state = 1 and d.owner = p_gateway then 0 else 1 end
+    from generate_series(1, cardinality(v_tid)) r(k)
+    where d.ctid = v_tid[r.k]
+    returning v_i[r.k], d.ctid;
+end
+$$;
+comment on function push.reclaim is
+  'of these deliveries, those that exist become the gateway''s own under a new number. After a crash of the server, which may '
+  'have lost the claims and settlements of its last moment, until push.confirm_reclaimed: whosever they are, so that nothing '
+  'may be named that was, or may have been, given back. After it was declared dead itself: its own and nobody''s (not claimed, '
+  'or by one that has ended). p_gateway: what push.register_gateway returned; p_claim: the number of '
+  'this claim; arrays, by delivery: p_outbox_id, p_n. Returns which (i, the subscript, from 1) and where they lie now; '
+  'calling it again with the same arguments is harmless';
+
+create or replace function push.claimed_by(
+  p_gateway int, p_from_page bigint, p_pages int default 2000,
+  out outbox_id bigint[], out n int[], out lease int[], out next_page bigint
+)
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_from  tid := format('(%s,0)', greatest(p_from_page, 0))::tid;
+  v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
+begin
+  select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}')
+    into outbox_id, n, lease
+    from push.delivery d
+    where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
+  next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
+  if next_page >= pg_relation_size('push.delivery') / current_setting('block_size')::int then
+    next_page := null;
+  end if;
+end
+$$;
+comment on function push.claimed_by is
+  'the deliveries claimed in a gateway''s name in one bite of the table. p_gateway: what push.register_gateway returned; '
+  'p_from_page: 0, then next_page of the bite before; p_pages: how many pages are read. Arrays, by delivery: outbox_id, n and '
+  'lease, the claim''s number; next_page: null at the end';
+
+create or replace function push.ended(p_outbox_id bigint[]) returns bigint[]
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
-  delete from push.token_invalidations x
-  using changed d
-  where d.invalidated_at is null
-    and sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider;
-  return null;
+  return array(
+    select c.id from unnest(p_outbox_id) c(id)
+    where c.id is not null and (select true from push.outbox o where o.id = c.id and o.ended_at is null) is null);
 end
 $$;
-comment on function push.revive_tokens is 'a token that a living device has is not a dead one';
+comment on function push.ended is
+  'which of these calls no longer ring, or were deleted: a notification of push_control is a hint, and what it names is '
+  'looked up. '
+  'p_outbox_id: push.outbox.id';
 
-create trigger revive_tokens_of_new after insert on push.devices referencing new table as changed
-  for each statement execute function push.revive_tokens();
-create trigger revive_tokens_of_changed after update on push.devices referencing new table as changed
-  for each statement execute function push.revive_tokens();
+"""###
 
-create function push.register_device(
+private let functionsDashboard = ###"""
+-- What the dashboard shows: the last minutes, all that ops look at in one answer, and calls by their id.
+
+-- The last minutes ----------------------------------------------------------------------------------------------------
+
+create or replace function push.minutes(p_since timestamptz) returns table (
+  minute timestamptz, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms float8,
+  p99_ms float8
+)
+language sql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+  select m.minute, m.invites, m.delivered, m.late, m.expired, m.dead, m.ms[1], m.ms[2]
+  from (
+    select date_trunc('minute', h.finished_at) as minute, count(*) as invites,
+      count(*) filter (where h.outcome = 0) as delivered, count(*) filter (where h.outcome = 1) as late,
+      count(*) filter (where h.outcome = 3) as expired, count(*) filter (where h.outcome = 4) as dead,
+      percentile_cont(array[0.5, 0.99]) within group (order by extract(epoch from h.answered_at - h.created_at)::float8 * 1000)
+        filter (where h.outcome <= 1) as ms
+    from push.history h
+    where h.finished_at >= p_since and h.kind = 0 and h.outcome <> 2
+    group by grouping sets ((1), ())
+  ) m
+  order by m.minute nulls last
+$$;
+comment on function push.minutes is
+  'how invites went, by the minute in which they were settled, void ones aside; the last row, without a minute, is all '
+  'of them together. p_since: from when on, costs what was settled since. late: delivered after the deadline; expired: '
+  'never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing to the provider''s yes';
+
+-- Everything at a glance ----------------------------------------------------------------------------------------------
+
+create or replace function push.epoch_ms(p_time timestamptz) returns bigint language sql immutable parallel safe as
+$$ select (extract(epoch from p_time) * 1000)::bigint $$;
+comment on function push.epoch_ms is 'a time, p_time, as milliseconds since 1970';
+
+create or replace function push.length_ms(p_length interval) returns bigint language sql immutable parallel safe as
+$$ select (extract(epoch from p_length) * 1000)::bigint $$;
+comment on function push.length_ms is 'a length of time, p_length, in milliseconds';
+
+create or replace function push.overview(p_max int default 50) returns jsonb
+language sql stable set search_path = push, pg_temp set jit = off
+as $$
+  select jsonb_build_object(
+    'now', push.epoch_ms(clock_timestamp()),
+    'lanes', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', l.app, 'provider', l.provider, 'paused', l.paused, 'note', l.note, 'window', l.window_size,
+          'capacity', l.capacity, 'inFlight', l.in_flight, 'circuit', l.circuit,
+          'throttledUntil', push.epoch_ms(l.throttled_until), 'rate', l.rate_per_second, 'ready', l.ready,
+          'waiting', l.waiting, 'claimed', l.claimed, 'oldestMs', push.length_ms(l.oldest_age),
+          'heldSince', push.epoch_ms(l.invalidation_held_at), 'heldNote', l.invalidation_note)
+        order by l.app, l.provider), '[]')
+      from push.lanes l),
+    'health', (
+      select jsonb_agg(jsonb_build_object('item', h.item, 'value', h.value, 'state', h.state, 'hint', h.hint))
+      from push.health h),
+    'failures', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', f.app, 'provider', f.provider, 'kind', f.kind, 'outcome', f.outcome, 'reason', f.reason,
+          'count', f.count, 'lastAt', push.epoch_ms(f.last_at), 'callId', f.example_call_id,
+          'device', f.example_device)
+        order by f.count desc, f.last_at desc), '[]')
+      from (select * from push.failures f order by f.count desc, f.last_at desc limit p_max) f),
+    'stuck', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', s.app, 'provider', s.provider, 'kind', s.kind, 'callId', s.call_id, 'userId', s.user_id,
+          'why', s.why, 'ageMs', push.length_ms(s.age), 'leftMs', push.length_ms(s."left"),
+          'reason', s.last_reason, 'replica', s.gateway)
+        order by s."left"), '[]')
+      from (select * from push.stuck s order by s."left" limit p_max) s),
+    'replicas', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'id', r.id, 'name', r.name, 'version', r.version, 'alive', r.alive, 'startedAt', push.epoch_ms(r.started_at),
+          'silentMs', push.length_ms(r.silence), 'claimed', r.claimed, 'endedAt', push.epoch_ms(r.ended_at),
+          'endedReason', r.ended_reason)
+        order by r.alive desc, r.id desc), '[]')
+      from (
+        select * from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour'
+        order by r.alive desc, r.id desc limit p_max
+      ) r),
+    'audit', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'action', a.action, 'target', a.target,
+          'note', a.detail ->> 'note')
+        order by a.at desc), '[]')
+      from (select * from push.audit a order by a.at desc limit 8) a))
+$$;
+comment on function push.overview is
+  'what ops look at, as one JSON object: lanes, health, failures, stuck, replicas (living, or ended in the last hour) '
+  'and audit (the last interventions), as the views of these names; times in milliseconds, since 1970 where they are '
+  'points. p_max: how many of each, the worst';
+
+create or replace function push.calls(p_call_id text) returns jsonb
+language sql stable set search_path = push, pg_temp set enable_seqscan = off set jit = off
+as $$
+  select coalesce(jsonb_agg(push.call(p_call_id, o.app) || jsonb_build_object('timeline', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'ms', t.ms, 'event', t.event, 'provider', t.provider, 'kind', t.kind, 'userId', t.user_id,
+          'attempt', t.attempt, 'status', t.status, 'reason', t.reason, 'device', t.device) order by t.ordinality), '[]')
+      from push.timeline(p_call_id, o.app) with ordinality t))
+    order by o.created_at desc), '[]')
+  from (select o.app, o.created_at from push.outbox o where o.call_id = p_call_id order by o.created_at desc limit 5) o
+$$;
+comment on function push.calls is
+  'the calls with this id, one an app, the latest five first: each as of push.call, with its timeline. p_call_id: '
+  'payload.callId';
+
+"""###
+
+private let functionsDevices = ###"""
+-- Devices: how backends register and drop them, and what people read of them, with the tokens masked.
+
+-- Registering ---------------------------------------------------------------------------------------------------------
+
+create or replace function push.check_device() returns trigger language plpgsql as $$
+declare
+  v_fault text;
+begin
+  new.environment := case new.environment when 'development' then 'sandbox'
+    else coalesce(new.environment, 'production') end;
+  v_fault := case
+    when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
+    when not coalesce(push.is_app(new.app), false)
+      then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
+    when new.provider is null or new.provider not in ('apns', 'fcm', 'expo') then 'provider: must be apns, fcm or expo'
+    when not coalesce(case new.provider when 'apns' then push.is_apns_token(new.token)
+        when 'fcm' then push.is_fcm_token(new.token) else push.is_expo_token(new.token) end, false)
+      then format('token: must have the form of a token of provider %s', new.provider)
+    when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
+    when new.platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
+    when length(new.locale) > 64 then 'locale: must have at most 64 characters'
+  end;
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = 'push.devices.' || v_fault,
+      schema = 'push', table = 'devices', column = substring(v_fault from '^[a-z_]+');
+  end if;
+  return new;
+end
+$$;
+comment on function push.check_device is
+  'refuses a malformed device with an error that names the column and prints no token';
+
+create or replace trigger check_device before insert or update of user_id, app, provider, token, environment, platform, locale
+  on push.devices for each row execute function push.check_device();
+
+create or replace function push.register_device(
   user_id text, app text, provider text, token text, environment text default 'production',
   platform text default null, locale text default null, voip boolean default true
 ) returns void
@@ -1936,9 +1959,11 @@ begin
 end
 $$;
 comment on function push.register_device is
-  'the phone gave this token, now: it is the user''s, and alive; to be called at every login';
+  'the phone gave this token, now: it is the user''s, and alive; to be called at every login. user_id: the backend''s id; '
+  'app; provider: apns, fcm or expo; token; environment: of an APNs token, production or sandbox; platform: ios, '
+  'android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
 
-create function push.drop_device(app text, provider text, token text) returns boolean
+create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
   delete from push.devices d
@@ -1947,985 +1972,97 @@ begin
   return found;
 end
 $$;
-comment on function push.drop_device is 'the user logged out of this device; false: it was not registered';
+comment on function push.drop_device is
+  'the user logged out of this device, nothing more is sent to its token. app, provider, token: as registered. False: '
+  'it was not registered';
 
-revoke execute on all functions in schema push from public;
+-- Tokens, masked ------------------------------------------------------------------------------------------------------
 
-"""###
+create or replace view push.registered_devices as
+select d.user_id, d.app, d.provider, left(d.token, 4) || '…' || right(d.token, 4) as device, d.voip, d.environment,
+  d.platform, d.locale, d.enabled, d.registered_at, d.invalidated_at, d.invalid_reason
+from push.devices d;
+comment on view push.registered_devices is 'push.devices with the tokens masked';
+comment on column push.registered_devices.user_id is 'the backend''s id of the user';
+comment on column push.registered_devices.app is 'app the token belongs to';
+comment on column push.registered_devices.provider is 'apns, fcm or expo';
+comment on column push.registered_devices.device is 'the token, masked';
+comment on column push.registered_devices.voip is 'apns only: true for a PushKit token';
+comment on column push.registered_devices.environment is 'apns only: production or sandbox';
+comment on column push.registered_devices.platform is 'ios, android or unknown (null)';
+comment on column push.registered_devices.locale is 'language of visible texts';
+comment on column push.registered_devices.enabled is 'false: the user wants no notifications here';
+comment on column push.registered_devices.registered_at is 'when the phone last gave this token';
+comment on column push.registered_devices.invalidated_at is 'since when it is dead; null: it is alive';
+comment on column push.registered_devices.invalid_reason is 'what the provider said';
 
-private let migration0006 = ###"""
--- Provider tokens shared by all replicas: whoever mints one offers it, and all use the one that was taken.
---
--- Apple takes no more than one new token in 20 minutes for a key. A replica that finds none, or an old one, signs its own and
--- offers it; the row's lock decides which of several is taken, and the others are never shown to the provider.
+create or replace view push.dead_devices as
+select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
+from push.token_invalidations x;
+comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
+comment on column push.dead_devices.app is 'app the token belonged to';
+comment on column push.dead_devices.provider is 'apns, fcm or expo';
+comment on column push.dead_devices.user_id is 'whose token it was, as far as known';
+comment on column push.dead_devices.device is 'the token, masked';
+comment on column push.dead_devices.reason is 'what the provider said';
+comment on column push.dead_devices.invalidated_at is 'since when it is dead';
 
-comment on column push.provider_tokens.expires_at is 'when it is to be renewed, before it stops being good';
-comment on column push.provider_tokens.name is 'whose: team, key id and a fingerprint of the key (apns), service account (fcm)';
-
-create function push.current_provider_token(p_provider text, p_name text)
-returns table (token text, minted_at timestamptz, expires_at timestamptz)
-language sql stable security definer set search_path = push, pg_temp as $$
-  select t.token, t.minted_at, t.expires_at from push.provider_tokens t
-  where t.provider = p_provider and t.name = p_name and t.expires_at > clock_timestamp()
-$$;
-comment on function push.current_provider_token is 'the token all replicas use now; no row if there is none';
-
-create function push.offer_provider_token(
-  p_provider text, p_name text, p_token text, p_minted_at timestamptz, p_expires_at timestamptz, p_age_min interval
-) returns table (token text, minted_at timestamptz, expires_at timestamptz)
-language plpgsql security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-begin
-  insert into push.provider_tokens as t (provider, name, token, minted_at, expires_at)
-  values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
-  on conflict (provider, name) do update
-    set token = excluded.token, minted_at = excluded.minted_at, expires_at = excluded.expires_at
-    -- A token of the future is of a clock that was wrong: it gives way.
-    where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
-      or t.minted_at > excluded.minted_at + interval '5 minutes';
-  return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
-    where t.provider = p_provider and t.name = p_name;
-end
-$$;
-comment on function push.offer_provider_token is
-  'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in use';
-
-revoke execute on function push.current_provider_token, push.offer_provider_token from public;
-
-"""###
-
-private let migration0007 = ###"""
--- Second chances: the next channel when one fails, the receipt after the ticket, and the breaker that keeps tokens
--- alive when a provider suddenly calls most of them dead.
---
--- settle is the hot path and does one statement, as before. What a batch rarely holds is asked of its arrays first, so
--- that a batch without receipts and failures pays for no lookup.
-
-alter table push.delivery add column failures jsonb, add column fallback_of int,
-  add constraint delivery_failures_form check (jsonb_typeof(failures) = 'array');
-comment on column push.delivery.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}, the last 20';
-comment on column push.delivery.fallback_of is
-  'n of the invite of the same call that failed, instead of which this is sent';
-alter table push.history add column fallback_of int, add column receipt_reason text;
-comment on column push.history.failures is
-  'failed tries before the last: array of {"at", "attempt", "status", "reason"}, at most 20';
-comment on column push.history.fallback_of is
-  'n of the invite of the same call that failed, instead of which this was sent';
-comment on column push.history.receipt_reason is 'what Expo''s receipt said later; null: nothing bad, or not yet';
-
--- Parked and settled, with the failed tries ---------------------------------------------------------------------------
-
-create function push.last_failures(p_failures jsonb) returns jsonb language sql immutable parallel safe as $$
-  select case when jsonb_array_length(p_failures) <= 20 then p_failures else (
-    select jsonb_agg(f.failure order by f.ordinal)
-    from jsonb_array_elements(p_failures) with ordinality f(failure, ordinal)
-    where f.ordinal > jsonb_array_length(p_failures) - 20) end
-$$;
-comment on function push.last_failures is 'the last 20 of a list of failed tries';
-
-drop function push.park(int, bigint[], int[], int[], int[], int[], text[]);
-create function push.park(
-  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[],
-  p_failures text[] default null
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_parked bigint;
-begin
-  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
-  update push.delivery d
-  set state = 2, owner = null, attempt = r.attempts, last_reason = coalesce(r.reason, d.last_reason),
-    due_at = least(clock_timestamp() + r.delay_ms * interval '1 ms', d.deadline_at),
-    failures = case when r.failures is null then d.failures
-      else push.last_failures(coalesce(d.failures, '[]') || r.failures::jsonb) end
-  from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason, p_failures)
-    r(outbox_id, n, lease, attempts, delay_ms, reason, failures)
-  where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease;
-  get diagnostics v_parked = row_count;
-  perform push.void_unsent(p_outbox_id);
-  return v_parked;
-end
-$$;
-comment on function push.park is
-  'claimed to waiting, for so many milliseconds; p_failures: the tries that failed, each a JSON array of {"at", '
-  '"attempt", "status", "reason"} or null, kept with earlier ones; invites of calls that have ended are void; returns '
-  'how many were still the caller''s';
-
--- A call's next channel -----------------------------------------------------------------------------------------------
-
--- Runs in the transaction that settled the failed invites, which are gone from push.delivery by now.
---
--- Two replicas may settle the last two tokens of one channel at the same moment. Each would still see the other's as
--- owed, and neither would go on to the next channel. So decisions about one call are taken one after the other, under
--- an advisory lock, and each with a snapshot taken after it had the lock. No cycle of waits comes of it: the locks of
--- several calls are taken in one order; who holds one waits for nothing else (the call's row is locked with "skip
--- locked", no lane is made, no row is inserted that another could insert, for n is chosen under the lock too); and
--- ending a call never asks for one. Whoever waits for one holds deliveries it has deleted, which nobody with such a
--- lock waits for.
---
--- The race with the end of a call has the outcome that 0005 describes for a claimed invite given back: the new invite
--- is ready only under a share lock on its call. If that is denied, an end is in progress: the invite waits, and
--- push.promote makes it ready if the end was rolled back, and void if it was not.
-create function push.fall_back(p_failed push.delivery[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_calls bigint[] := array(select distinct f.outbox_id from unnest(p_failed) f);
-  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
-  v_since timestamptz;
-  v_until timestamptz := clock_timestamp() + interval '1 minute';
-  v_made  bigint;
-begin
-  -- Spread over all keys, so that no other use of advisory locks by a number is hit.
-  perform pg_advisory_xact_lock(k.key)
-    from (select hashint8extended(c.id, 7782) as key from unnest(v_calls) c(id) order by 1 offset 0) k;
-  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
-  with call as materialized (
-    select o.*,
-      coalesce((select true from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked), false)
-        as rings
-    from unnest(v_calls) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.deadline_at,
-        case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
-      from push.outbox o
-      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
-      offset 0
-    ) o
-  ), failed as materialized (
-    select f.outbox_id, f.n, f.lane, f.platform, f.user_id, f.token, c.app,
-      case l.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank
-    from unnest(p_failed) f
-    join call c on c.id = f.outbox_id
-    join push.lane l on l.id = f.lane
-    where l.provider <> 'expo'
-  ), owed as materialized (
-    select d.* from call c cross join lateral (
-      select d.outbox_id, d.n, d.lane, d.platform, d.user_id, d.token from push.delivery d
-      where d.outbox_id = c.id and d.n < 10000
-      offset 0
-    ) d
-  ), past as materialized (
-    select h.* from call c cross join lateral (
-      select h.outbox_id, h.n, h.lane, h.user_id, h.device, h.outcome from push.history h
-      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.n < 10000
-      offset 0
-    ) h
-  ), entry as materialized (
-    select c.id, e ->> 'userId' as user_id, nullif(e ->> 'voipPushToken', '') as voip_token,
-      nullif(e ->> 'fcmToken', '') as fcm_token, nullif(e ->> 'pushToken', '') as expo_token,
-      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      e ->> 'locale' as locale
-    from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}'
-      and e -> 'notificationEnabled' is distinct from 'false'
-  ), inline as materialized (
-    -- Those that an entry of recipients brought.
-    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale
-    from failed f
-    join entry e on e.id = f.outbox_id and e.user_id = f.user_id
-      and f.token = case f.rank when 1 then e.voip_token else e.fcm_token end
-  ), next as (
-    -- An entry that brought the token: the next token of the same entry.
-    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale
-    from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
-    where t.rank > i.rank and t.token is not null
-      -- "not exists" may become a hash of all dead tokens.
-      and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
-        and x.provider = case t.rank when 2 then 'fcm' else 'expo' end) is null
-    union all
-    -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
-    select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      d.platform, d.locale
-    from failed f cross join lateral (
-      select d.* from (
-        select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
-          case coalesce(d.platform, case d.provider when 'fcm' then 'android' end)
-            when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform
-        from push.devices d
-        where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
-          and d.provider <> 'apns'
-        offset 0
-      ) d
-      where d.rank > f.rank and d.platform in (0, f.platform)
-      order by d.registered_at desc
-      limit 10
-    ) d
-    where not exists (select from inline i where i.outbox_id = f.outbox_id and i.n = f.n)
-      and not exists (select from owed o
-        where o.outbox_id = f.outbox_id and o.user_id = f.user_id and o.lane = f.lane and o.platform = f.platform)
-      and not exists (select from past h
-        where h.outbox_id = f.outbox_id and h.user_id = f.user_id and h.lane = f.lane and h.outcome <= 1
-          -- History does not know the platform. Only FCM serves two.
-          and (f.rank = 1 or (select true from push.devices x
-            where x.user_id = f.user_id and x.app = f.app and x.enabled and x.invalidated_at is null
-              and x.provider = 'fcm' and case coalesce(x.platform, 'android') when 'ios' then 1 else 2 end = f.platform
-              and left(x.token, 4) || '…' || right(x.token, 4) = h.device
-            limit 1) is not null))
-  ), best as (
-    select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
-    from next v
-    join call c on c.id = v.outbox_id
-    -- Without a lane no gateway serves the channel.
-    join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
-    where c.size_faults[v.rank] is null
-      and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
-      and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
-        and h.device = left(v.token, 4) || '…' || right(v.token, 4))
-  ), chosen as (
-    select b.*, c.deadline_at, c.rings,
-      (select max(u.n) from (select o.n from owed o where o.outbox_id = c.id
-        union all select h.n from past h where h.outbox_id = c.id) u)
-        + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
-    from (
-      -- Several tokens of one channel that failed together have one next channel.
-      select distinct on (b.outbox_id, b.lane, b.token) b.* from best b where b.preference = b.preferred
-      order by b.outbox_id, b.lane, b.token, b.n desc
-    ) b
-    join call c on c.id = b.outbox_id
-  )
-  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, state, platform, user_id, token,
-    locale, fallback_of)
-  select x.outbox_id, x.next_n, clock_timestamp(), clock_timestamp(), x.deadline_at, x.lane,
-    case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.n
-  from chosen x
-  where x.next_n < 10000;
-  get diagnostics v_made = row_count;
-  if v_made > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_made;
-end
-$$;
-comment on function push.fall_back is
-  'for invites that failed for good: an invite over the user''s next channel while the call still rings, never to an '
-  'APNs token, to no token twice in a call; returns how many. For push.settle';
-
--- Settle --------------------------------------------------------------------------------------------------------------
-
-drop function push.settle(int, bigint[], int[], int[], int[], smallint[], smallint[], text[], text[], text[],
-  timestamptz[], timestamptz[]);
-create function push.settle(
-  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_outcome smallint[],
-  p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
-  p_sent_at timestamptz[], p_answered_at timestamptz[], p_failures text[] default null,
-  p_receipt_after_ms int[] default null
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_settled bigint;
-  v_failed  push.delivery[];
-begin
-  -- Both of these lock what they found still claimed under its lease, so it is the same that is settled below.
-  if cardinality(array_remove(p_receipt_after_ms, null)) > 0 then
-    insert into push.expo_receipts (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at)
-    select l.app, r.message_id, d.outbox_id, d.n, d.user_id, d.token, r.sent_at,
-      least(clock_timestamp() + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
-      r.sent_at + interval '24 hours'
-    from (
-      -- A gateway's clock may be ahead.
-      select u.*, least(coalesce(u.left_at, now()), now()) as sent_at
-      from unnest(p_outbox_id, p_n, p_lease, p_outcome, p_message_id, p_sent_at, p_receipt_after_ms)
-        u(outbox_id, n, lease, outcome, message_id, left_at, after_ms)
-      where u.after_ms is not null and u.outcome <= 1 and u.message_id is not null
-      offset 0
-    ) r
-    cross join lateral (
-      select * from push.delivery d
-      where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
-      offset 0 for no key update
-    ) d
-    join push.lane l on l.id = d.lane
-    on conflict (app, ticket) do nothing;
-  end if;
-  if p_outcome && '{3,4}' then
-    v_failed := array(
-      select d
-      from unnest(p_outbox_id, p_n, p_lease, p_outcome) r(outbox_id, n, lease, outcome)
-      cross join lateral (
-        select * from push.delivery d
-        where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
-          and d.kind = 0 and d.deadline_at > clock_timestamp() + case r.outcome when 3 then interval '2 s' else '0' end
-        offset 0 for no key update
-      ) d
-      where r.outcome in (3, 4));
-  end if;
-
-  with gone as (
-    delete from push.delivery d
-    using unnest(p_outbox_id, p_n, p_lease, p_attempts, p_outcome, p_status, p_reason, p_message_id, p_call_id,
-      p_sent_at, p_answered_at, p_failures)
-      r(outbox_id, n, lease, attempts, outcome, status, reason, message_id, call_id, sent_at, answered_at, failures)
-    where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
-    returning d.outbox_id, d.created_at, d.deadline_at, r.sent_at, r.answered_at, d.n, r.attempts, d.lane, d.kind,
-      r.outcome, r.status, d.user_id, r.call_id, d.token, r.reason, d.last_reason, r.message_id,
-      case when r.failures is null then d.failures
-        else push.last_failures(coalesce(d.failures, '[]') || r.failures::jsonb) end as failures, d.fallback_of
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
-    outcome, status, user_id, call_id, device, reason, provider_message_id, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.sent_at, g.answered_at, g.n, g.attempts, p_gateway, g.lane, g.kind,
-    g.outcome, g.status, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.outcome <= 1 then g.reason
-      else coalesce(g.reason, g.last_reason,
-        case g.outcome when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
-    end,
-    g.message_id, g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_settled = row_count;
-
-  if v_failed <> '{}' then
-    perform push.fall_back(v_failed);
-  end if;
-  return v_settled;
-end
-$$;
-comment on function push.settle is
-  'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases '
-  'were lost, and those results are dropped. attempts are what was really tried, retries under one lease included; '
-  'p_failures: as for push.park; p_receipt_after_ms: not null for an Expo ticket (p_message_id) whose receipt is due '
-  'so much later. An invite that failed for good while its call rings is followed by one over the user''s next channel';
-
--- As in 0005, with the failed tries and the fallback.
-create or replace function push.void_unsent(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_ended  bigint[] := array(
-    select distinct o.id from push.outbox o where o.id = any (p_outbox_id) and o.state <> 'ringing' order by o.id);
-  v_voided bigint;
-begin
-  if v_ended = '{}' then
-    return 0;
-  end if;
-  with gone as (
-    delete from push.delivery d
-    using push.outbox o
-    where o.id = any (v_ended) and d.outbox_id = any (v_ended) and d.outbox_id = o.id
-      and d.kind = 0 and d.state in (0, 2)
-    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
-    returning d.*, o.call_id, o.state as call_state,
-      o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
-    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
-    g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_voided = row_count;
-  return v_voided;
-end
-$$;
-
--- As in 0003, with the failed tries and the fallback.
-create or replace function push.expire(p_max int default 5000, p_slack interval default '0') returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_before timestamptz := statement_timestamp() + p_slack;
-  v_expired bigint;
-begin
-  with ready as materialized (
-    select late.tid
-    from push.lane l cross join lateral (
-      select d.ctid as tid
-      from push.delivery d
-      where d.state = 0 and d.lane = l.id and d.deadline_at <= v_before
-      order by d.deadline_at
-      limit p_max
-      for no key update skip locked
-    ) late
-  ), waiting as materialized (
-    select d.ctid as tid
-    from push.delivery d
-    where d.state = 2 and d.due_at <= v_before and d.deadline_at <= v_before
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  ), gone as (
-    delete from push.delivery d
-    where d.ctid = any (array(select tid from ready union all select tid from waiting limit p_max))
-    returning d.*
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id, o.call_id,
-    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
-  from gone g left join push.outbox o on o.id = g.outbox_id;
-  get diagnostics v_expired = row_count;
-  return v_expired;
-end
-$$;
-
--- Expo receipts -------------------------------------------------------------------------------------------------------
-
-drop index push.expo_receipts_due;
-create index expo_receipts_due on push.expo_receipts (app, due_at);
-
-create function push.claim_receipts(p_app text, p_max int, p_lease_ms int)
-returns table (ticket text, outbox_id bigint, n int, token text, sent_at timestamptz)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-begin
-  return query
-    with pick as materialized (
-      select r.ctid as tid
-      from push.expo_receipts r
-      where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at > statement_timestamp()
-      order by r.due_at
-      limit p_max
-      for no key update skip locked
-    )
-    -- The lease is the due time: whoever takes them dies, and they are due again.
-    update push.expo_receipts r
-    set attempts = r.attempts + 1, due_at = least(clock_timestamp() + p_lease_ms * interval '1 ms', r.give_up_at)
-    where r.ctid = any (array(select pick.tid from pick))
-    returning r.ticket, r.outbox_id, r.n, r.token, r.sent_at;
-end
-$$;
-comment on function push.claim_receipts is
-  'takes up to p_max tickets of an app whose receipts are due, for p_lease_ms milliseconds; then they are due again';
-
-create function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_settled bigint;
-  v_outbox  bigint[];
-  v_n       int[];
-  v_ticket  text[];
-  v_reason  text[];
-  -- A variable, so that older partitions are not looked at. The margin is for a gateway's clock.
-  v_since   timestamptz;
-begin
-  with gone as (
-    delete from push.expo_receipts r
-    using unnest(p_ticket, p_reason) s(ticket, reason)
-    where r.app = p_app and r.ticket = s.ticket
-    returning r.outbox_id, r.n, r.ticket, s.reason, r.sent_at
-  )
-  select count(*), array_agg(g.outbox_id) filter (where g.reason is not null),
-      array_agg(g.n) filter (where g.reason is not null), array_agg(g.ticket) filter (where g.reason is not null),
-      array_agg(g.reason) filter (where g.reason is not null), min(g.sent_at) - interval '1 hour'
-    into v_settled, v_outbox, v_n, v_ticket, v_reason, v_since
-    from gone g;
-  if v_outbox is not null then
-    update push.history h set receipt_reason = s.reason
-    from unnest(v_outbox, v_n, v_ticket, v_reason) s(outbox_id, n, ticket, reason)
-    where h.outbox_id = s.outbox_id and h.n = s.n and h.provider_message_id = s.ticket and h.finished_at >= v_since;
-  end if;
-  return v_settled;
-end
-$$;
-comment on function push.settle_receipts is
-  'ends the look-up of these tickets; a reason other than null is what the receipt said, kept in push.history; returns '
-  'how many there were';
-
-create function push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms int) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_postponed bigint;
-begin
-  update push.expo_receipts r
-  set due_at = least(clock_timestamp() + p_delay_ms * interval '1 ms', r.give_up_at)
-  where r.app = p_app and r.ticket = any (p_ticket);
-  get diagnostics v_postponed = row_count;
-  return v_postponed;
-end
-$$;
-comment on function push.postpone_receipts is
-  'these tickets are due again in so many milliseconds, never later than they are given up; returns how many there '
-  'were';
-
-create function push.give_up_receipts(p_app text) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_lost bigint;
-begin
-  -- due_at is never later than give_up_at: it is what the index knows.
-  delete from push.expo_receipts r
-    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at <= statement_timestamp();
-  get diagnostics v_lost = row_count;
-  return v_lost;
-end
-$$;
-comment on function push.give_up_receipts is
-  'forgets an app''s tickets whose receipts Expo no longer has; returns how many nobody will ever know of';
-
--- What ops did --------------------------------------------------------------------------------------------------------
-
-create table push.audit (
-  id     bigint generated always as identity primary key,
-  at     timestamptz not null default clock_timestamp(),
-  who    text not null default session_user,
-  action text not null,
-  target text not null,
-  detail jsonb
-);
-create index audit_at on push.audit (at);
-comment on table push.audit is 'one intervention, by ops or by a gateway on its own';
-comment on column push.audit.id is 'number of the intervention';
-comment on column push.audit.at is 'when';
-comment on column push.audit.who is 'the database role that was logged in';
-comment on column push.audit.action is 'name of the function';
-comment on column push.audit.target is 'what it was done to, for example app/provider';
-comment on column push.audit.detail is 'object: what was asked and what came of it';
-
-create function push.note_audit(p_action text, p_target text, p_detail jsonb default null) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.audit (action, target, detail) values (p_action, p_target, p_detail);
-end
-$$;
-comment on function push.note_audit is 'writes down an intervention, in the transaction that makes it';
-
--- Mass invalidation ---------------------------------------------------------------------------------------------------
-
-alter table push.lane add column invalidation_held_at timestamptz, add column invalidation_note text;
-comment on column push.lane.invalidation_held_at is
-  'since when no token of this lane is invalidated, but quarantined; null: the ordinary state';
-comment on column push.lane.invalidation_note is 'why invalidation is on hold';
-
-create table push.quarantined_tokens (
-  app            text not null,
-  provider       text not null,
-  token          text not null,
-  user_id        text,
-  since          timestamptz not null,
-  reason         text not null,
-  quarantined_at timestamptz not null default clock_timestamp(),
-  constraint quarantined_tokens_provider_known check (provider in ('apns', 'fcm', 'expo'))
-);
-create unique index quarantined_tokens_token on push.quarantined_tokens (sha256(token::bytea), app, provider);
-comment on table push.quarantined_tokens is
-  'one token that its provider called dead while the lane''s invalidation is on hold; it is used as if alive, until '
-  'push.resume_invalidation decides';
-comment on column push.quarantined_tokens.app is 'app the token belongs to';
-comment on column push.quarantined_tokens.provider is 'apns, fcm or expo';
-comment on column push.quarantined_tokens.token is 'the token';
-comment on column push.quarantined_tokens.user_id is 'whose token it is, as far as known';
-comment on column push.quarantined_tokens.since is 'since when the provider calls it dead, or when it said so';
-comment on column push.quarantined_tokens.reason is 'what the provider said';
-comment on column push.quarantined_tokens.quarantined_at is 'when it came here';
-
-create function push.hold_invalidation(p_lane smallint, p_window interval, p_note text) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_app      text;
-  v_provider text;
-  v_moved    bigint;
-begin
-  -- Waits for invalidations in flight, which share the lane's lock: the next statement sees what they did.
-  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
-    where l.id = p_lane and l.invalidation_held_at is null
-    returning l.app, l.provider into v_app, v_provider;
-  if not found then
-    return 0;
-  end if;
-  with feed as (
-    delete from push.token_invalidations x
-    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
-    returning x.*
-  ), alive as (
-    update push.devices d set invalidated_at = null, invalid_reason = null
-    from feed f
-    where sha256(d.token::bytea) = sha256(f.token::bytea) and d.app = v_app and d.provider = v_provider
-      and d.invalidated_at is not null
-  )
-  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
-  select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
-  on conflict (sha256(token::bytea), app, provider) do nothing;
-  get diagnostics v_moved = row_count;
-  perform push.note_audit('hold_invalidation', v_app || '/' || v_provider,
-    jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
-  return v_moved;
-end
-$$;
-comment on function push.hold_invalidation is
-  'from now on no token of this lane is invalidated, and those that were within p_window live again: all go to '
-  'push.quarantined_tokens until push.resume_invalidation; returns how many went there now; 0 if it is on hold already';
-
--- As in 0005; besides, a lane on hold has its dead tokens quarantined.
-create or replace function push.invalidate_tokens(
-  p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_dead bigint;
-begin
-  -- A hold in progress is waited for, and counts.
-  perform from push.lane l where l.id = any (p_lane) order by l.id for share;
-  with said as materialized (
-    -- Of several answers about a token the latest counts; one without a time counts always.
-    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
-      coalesce(r.reason, 'Unknown') as reason, l.invalidation_held_at is not null as is_held
-    from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
-    join push.lane l on l.id = r.lane
-    where r.token is not null
-    order by l.app, l.provider, r.token, r.since desc nulls first
-  ), quarantined as (
-    -- Without a time of the provider's it is dead since now: a token given anew during the hold is another matter.
-    insert into push.quarantined_tokens as q (app, provider, token, user_id, since, reason)
-    select s.app, s.provider, s.token, (select d.user_id from push.devices d
-        where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider),
-      coalesce(s.since, clock_timestamp()), s.reason
-    from said s
-    where s.is_held
-    on conflict (sha256(token::bytea), app, provider) do update set since = excluded.since, reason = excluded.reason
-      where q.since < excluded.since
-  ), cleared as (
-    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
-    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = s.reason
-    from said s
-    where not s.is_held
-      and sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
-      and d.invalidated_at is null and (s.since is null or s.since >= d.registered_at)
-    returning d.app, d.provider, d.token, d.user_id, s.reason
-  )
-  insert into push.token_invalidations (app, provider, token, user_id, reason)
-  select c.app, c.provider, c.token, c.user_id, c.reason from cleared c
-  union all
-  select s.app, s.provider, s.token, null, s.reason
-  from said s
-  where not s.is_held and not exists (select from push.devices d
-    where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider)
-  on conflict do nothing;
-  get diagnostics v_dead = row_count;
-  if v_dead > 0 then
-    perform pg_notify('push_token_invalidations', '');
-  end if;
-  return v_dead;
-end
-$$;
-comment on function push.invalidate_tokens is
-  'the provider of a lane called these tokens dead, since a time if it gave one: registered devices are cleared unless '
-  'registered later, tokens of no device are noted; returns how many are new in push.token_invalidations, and if any '
-  'are, NOTIFY push_token_invalidations. Those of a lane whose invalidation is on hold are quarantined instead';
-
-create function push.resume_invalidation(app text, provider text, apply boolean default false)
-returns table (lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
-  v_held_at  timestamptz;
-  v_token    text[];
-  v_since    timestamptz[];
-  v_reason   text[];
-begin
-  select l.id, l.invalidation_held_at into lane, v_held_at from push.lane l
-    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
-    for no key update;
-  if not found then
-    raise exception using errcode = 'no_data_found',
-      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
-  end if;
-  was_held := v_held_at is not null;
-  update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
-  with gone as (
-    delete from push.quarantined_tokens q
-    where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider
-    returning q.token, q.since, q.reason
-  )
-  select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
-    into v_token, v_since, v_reason
-    from gone g;
-  invalidated := 0;
-  if apply and v_token <> '{}' then
-    invalidated := push.invalidate_tokens(array_fill(lane, array[cardinality(v_token)]), v_token, v_since, v_reason);
-  end if;
-  forgotten := cardinality(v_token) - invalidated;
-  message := case
-    when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)
-    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s %s', v_target,
-      case when was_held then format('on hold since %s',
-        to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
-      cardinality(v_token),
-      case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
-      format('%s live on', forgotten)) end;
-  perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
-    'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
-  perform pg_notify('push_control', 'resume ' || lane);
-  return next;
-end
-$$;
-comment on function push.resume_invalidation is
-  'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again), or, '
-  'with apply, are invalidated unless registered since; says what it did; running it twice is harmless. '
-  'NOTIFY push_control with "resume" and push.lanes.id';
-
-create function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_corrected bigint;
-begin
-  update push.devices d set environment = case r.environment when 1 then 'sandbox' else 'production' end
-  from (
-    select l.app, u.token, u.environment
-    from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
-    join push.lane l on l.id = u.lane
-    where l.provider = 'apns' and u.environment in (0, 1)
-  ) r
-  where sha256(d.token::bytea) = sha256(r.token::bytea) and d.app = r.app and d.provider = 'apns'
-    and d.environment <> case r.environment when 1 then 'sandbox' else 'production' end;
-  get diagnostics v_corrected = row_count;
-  return v_corrected;
-end
-$$;
-comment on function push.correct_environment is
-  'APNs accepted these tokens in this environment (0 production, 1 sandbox): registered devices that say otherwise are '
-  'corrected; returns how many';
-
--- What people read ----------------------------------------------------------------------------------------------------
-
-create or replace view push.lanes as
-select l.id, l.app, l.provider, l.paused, l.note, l.updated_at, l.invalidation_held_at, l.invalidation_note
-from push.lane l;
-comment on column push.lanes.invalidation_held_at is
-  'since when dead tokens are quarantined rather than invalidated; push.resume_invalidation ends it';
-comment on column push.lanes.invalidation_note is 'why invalidation is on hold';
-
-create or replace view push.deliveries as
-select d.outbox_id, l.app, o.call_id, l.provider,
-  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  d.user_id,
-  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
-  d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
-  case d.environment when 0 then 'production' else 'sandbox' end as environment,
-  case d.platform when 1 then 'ios' when 2 then 'android' end as platform,
-  d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
-from push.delivery d
-left join push.lane l on l.id = d.lane
-left join push.outbox o on o.id = d.outbox_id;
-comment on column push.deliveries.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}';
-comment on column push.deliveries.fallback_of is 'n of the invite that failed, instead of which this is sent';
-
-create or replace view push.delivery_history as
-select h.outbox_id, l.app, h.call_id, l.provider,
-  case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  h.user_id,
-  case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
-    else 'dead' end as outcome,
-  h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
-  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, h.device, h.failures, h.fallback_of,
-  h.receipt_reason
-from push.history h
-left join push.lane l on l.id = h.lane;
-comment on column push.delivery_history.fallback_of is 'n of the invite that failed, instead of which this was sent';
-comment on column push.delivery_history.receipt_reason is 'what Expo''s receipt said later';
-
-revoke execute on all functions in schema push from public;
+create or replace view push.quarantined_devices as
+select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
+  q.quarantined_at
+from push.quarantined_tokens q;
+comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';
+comment on column push.quarantined_devices.app is 'app the token belongs to';
+comment on column push.quarantined_devices.provider is 'apns, fcm or expo';
+comment on column push.quarantined_devices.user_id is 'whose token it is, as far as known';
+comment on column push.quarantined_devices.device is 'the token, masked';
+comment on column push.quarantined_devices.reason is 'what the provider said';
+comment on column push.quarantined_devices.since is 'since when the provider calls it dead';
+comment on column push.quarantined_devices.quarantined_at is 'when it came here';
 
 """###
 
-private let migration0008 = ###"""
--- Notifications beside calls, and enqueueing that knows a dead token from a living one.
+private let functionsEnqueue = ###"""
+-- Enqueueing: from one row of push.outbox to one delivery a device, inside the backend's own transaction.
+--
+-- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises: an error there, or a
+-- failing constraint, would make COPY print the line with its tokens. (A deadlock, a timeout or a cancelled statement
+-- while it waits for another transaction with the same call still does, up to its first hundred characters.) A statement trigger then looks at all new calls
+-- at once: it refuses what is wrong, naming the field and printing no value, and inserts the deliveries. One INSERT, an
+-- array of rows and a COPY all take this path.
 --
 -- The kinds of push.outbox are two calls, incoming_call and video_call, which ring, and four notifications: message,
 -- group_message, group_invite and missed_call. A notification rings nowhere: it is born ended, so that nothing that
 -- belongs to a call (answer, end, cancel, missed call, fallback) touches it, and its deliveries have kind 3. They go to
--- every device of the user, over the best channel that may carry an alert: never to a VoIP token.
---
--- No text of a message travels through a push service: a payload that seems to hold one is refused.
+-- every device of the user, over the best channel that may carry an alert: never to a VoIP token. No text of a message
+-- travels through a push service: a payload that seems to hold one is refused.
 
-comment on table push.outbox is
-  'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), '
-  'the rest is filled in';
-comment on column push.outbox.kind is
-  'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
-comment on column push.outbox.call_id is
-  'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId '
-  'or a new UUID; unique with app, so enqueueing twice is one call';
-comment on column push.outbox.payload is
-  'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, '
-  'channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, '
-  'messageId, fromName, metadata optional; never a text of the message';
-comment on column push.outbox.ring_seconds is
-  'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, '
-  '1 to 2419200; 14400 unless given';
-comment on column push.outbox.state is
-  'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or '
-  'end_call; a notification is ended from the start';
-comment on column push.outbox.end_reason is
-  'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; '
-  'notification: it never was a call';
-comment on column push.outbox.deadline_at is 'end of the ring window, or of the time to live: nothing leaves after it';
-comment on column push.delivery.n is
-  'number of the push within its call: invites and notifications from 0, cancels from 10000, missed calls from 20000';
+-- Filling in ----------------------------------------------------------------------------------------------------------
 
--- What is wrong with a value ------------------------------------------------------------------------------------------
-
-create function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
-$$ select p_kind in ('incoming_call', 'video_call') $$;
-comment on function push.is_call is 'whether a kind of push.outbox rings';
-
-create function push.is_message(p_kind text) returns boolean language sql immutable parallel safe as
-$$ select p_kind in ('message', 'group_message', 'group_invite') $$;
-comment on function push.is_message is 'whether a kind of push.outbox belongs to a chat';
-
-create function push.given_call_id(p_kind text, p_payload jsonb) returns text language sql immutable parallel safe as $$
-  select case when push.is_message(p_kind) then coalesce(p_payload ->> 'callId', p_payload ->> 'messageId')
-    else p_payload ->> 'callId' end
-$$;
-comment on function push.given_call_id is 'the call_id that a payload brings; null: none';
-
--- A function of its own: one that looks into a set is not inlined, and calls need not pay for it.
-create function push.message_text_fault(p_payload jsonb) returns text language sql immutable parallel safe as $$
-  select 'payload.' || m.parent || m.key || ': a message''s text does not travel in a push; leave it out'
-  from (
-    select '' as parent, key from jsonb_object_keys(p_payload) key
-    union all
-    select 'metadata.', key
-    from jsonb_path_query(p_payload -> 'metadata', 'strict $.**') node
-    cross join lateral jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) key
-  ) m
-  where lower(m.key) in ('body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html')
-  order by m.parent, m.key
-  limit 1
-$$;
-comment on function push.message_text_fault is
-  'names a member of a payload, or of anything inside its metadata, that is called like a message''s text; null: none';
-
-create or replace function push.call_fault(
-  p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
-) returns text language sql immutable parallel safe as $$
-  select coalesce(case
-    when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
-    when push.is_call(p_kind) or p_kind = 'missed_call' then case
-      when jsonb_typeof(p_payload -> 'callId') is distinct from 'string'
-          or length(p_payload ->> 'callId') not between 1 and 128
-        then 'payload.callId: must be a string of 1 to 128 characters'
-      when p_call_id <> p_payload ->> 'callId'
-        then 'call_id: must equal payload.callId; leave it out and it is filled in'
-    end
-    when push.is_message(p_kind) then case
-      when jsonb_typeof(p_payload -> 'callId') not in ('string', 'null')
-          or length(p_payload ->> 'callId') not between 1 and 128
-        then 'payload.callId: must be a string of 1 to 128 characters, or left out'
-      when jsonb_typeof(p_payload -> 'messageId') not in ('string', 'null')
-          or length(p_payload ->> 'messageId') not between 1 and 128
-        then 'payload.messageId: must be a string of 1 to 128 characters, or left out'
-      when length(p_call_id) not between 1 and 128
-        then 'call_id: must have 1 to 128 characters; leave it out and it is filled in'
-      when jsonb_typeof(p_payload -> 'chatId') is distinct from 'string'
-          or length(p_payload ->> 'chatId') not between 1 and 256
-        then 'payload.chatId: must be a string of 1 to 256 characters'
-    end
-    else 'kind: must be incoming_call, video_call, message, group_message, group_invite or missed_call'
-  end, case
-    when jsonb_typeof(p_payload -> 'from') is distinct from 'string' then 'payload.from: must be a string'
-    when jsonb_typeof(p_payload -> 'fromName') not in ('string', 'number', 'null')
-      then 'payload.fromName: must be a string, or left out'
-    when jsonb_typeof(p_payload -> 'apartmentNumber') not in ('string', 'number', 'null')
-      then 'payload.apartmentNumber: must be a string, or left out'
-    when jsonb_typeof(p_payload -> 'buildingName') not in ('string', 'number', 'null')
-      then 'payload.buildingName: must be a string, or left out'
-    when jsonb_typeof(p_payload -> 'channelName') not in ('string', 'number', 'null')
-      then 'payload.channelName: must be a string, or left out'
-    when jsonb_typeof(p_payload -> 'metadata') not in ('object', 'null')
-      then 'payload.metadata: must be an object, or left out'
-    when not push.is_app(p_app)
-      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
-    when push.is_call(p_kind) and p_ring_seconds not between 1 and 600
-      then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
-    when not push.is_call(p_kind) and p_ring_seconds not between 1 and 2419200
-      then 'ring_seconds: must be 1 to 2419200 seconds, a notification''s time to live; leave it out for four hours'
-    when jsonb_typeof(p_recipients) <> 'array'
-      then 'recipients: must be an array of user ids or objects'
-    when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
-      then 'recipients: must have at most 1000 entries; split the call'
-    when push.is_message(p_kind) then push.message_text_fault(p_payload)
-  end)
-$$;
-comment on function push.call_fault is
-  'what is wrong with a call or notification, its recipients'' entries aside; null: nothing';
-
-drop function push.size_faults(jsonb);
-create function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
-language plpgsql immutable as $$
-declare
-  -- What a rendered push has beside the payload: type, action, timestamp, expiresAt, seq, isVoip, a default fromName;
-  -- and on Expo, or in an alert, the title, body, sound and channel around the data.
-  c_own_keys  constant int := 256;
-  c_own_quotes constant int := 40;
-  c_alert_envelope constant int := 512;
-  v_text    text := p_payload::text;
-  v_blanks  int;  -- jsonb prints one after every ':' and ',' that separates members; a push has none
-  v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
-  v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
-  v_scalars int;  -- numbers and booleans, which become strings
-  v_members int;
-  v_bytes   int[];
+-- Two transactions may enqueue the same call at once. Whoever comes second waits in the INSERT below until the first has
+-- ended, and then has a duplicate, or, after a rollback, the key.
+create or replace function push.take_call_key(p_call_id text, p_app text) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
-  select coalesce(sum(case jsonb_typeof(node)
-      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
-      when 'array' then greatest(jsonb_array_length(node) - 1, 0)
-      else 0 end), 0)
-    into v_blanks
-    from jsonb_path_query(p_payload, 'strict $.**') node;
-  select coalesce(sum(length(value::text) - length(translate(value::text, '"\', '')))
-        filter (where jsonb_typeof(value) in ('object', 'array')), 0),
-      count(*) filter (where jsonb_typeof(value) in ('number', 'boolean'))
-    into v_nested, v_scalars
-    from jsonb_each(p_payload);
-  v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
-  v_bytes := array[
-    v_members + case when p_is_call then 0 else c_alert_envelope end,
-    -- Flat string keys, and `body` with the whole object once more as an escaped string.
-    v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
-    v_members + c_alert_envelope];
-  return array(
-    select case when b.bytes > l.bytes then
-      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first',
-        b.bytes, l.provider, l.bytes) end
-    from unnest(v_bytes) with ordinality b(bytes, rank)
-    join (values (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end,
-        case when p_is_call then 5120 else 4096 end),
-      (2, 'FCM', 4096), (3, 'Expo', 4096)) l(rank, provider, bytes) using (rank)
-    order by rank);
+  insert into push.call_key (call_id, app) values (p_call_id, p_app) on conflict do nothing;
+  if found then
+    return true;
+  elsif exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app) then
+    return false;
+  end if;
+  -- A key without a call: the call is being deleted, or was deleted or skipped where triggers did not see it. Then the
+  -- key is good for one more call, which the update sees to.
+  update push.call_key k set app = k.app where k.call_id = p_call_id and k.app = p_app;
+  return found and not exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app);
 end
 $$;
-comment on function push.size_faults is
-  'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing; '
-  'p_is_call: a VoIP push, which may be larger than an alert';
+comment on function push.take_call_key is
+  'reserves the key of a call for this transaction, waiting for others that have it; false: the call exists. p_call_id, '
+  'p_app: push.outbox.call_id and app';
 
--- Enqueueing ----------------------------------------------------------------------------------------------------------
-
--- As in 0005; besides, a notification is born ended, and a chat's needs no callId.
+-- Plans are pinned to indexes: one made while the tables are small would scan them for the rest of the session. No call
+-- is born ended, a notification is; a chat's needs no callId. A bad traceparent becomes an empty one, for
+-- push.check_traces to refuse.
 create or replace function push.fill_call() returns trigger
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -2936,10 +2073,31 @@ begin
   new.recipients := coalesce(new.recipients, 'null');
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
     case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
-  if exists (select from push.outbox o where o.call_id = new.call_id and o.app = new.app) then
-    return null;
+  if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
+    -- As push.take_call_key, whose call would cost as much again.
+    insert into push.call_key (call_id, app) values (new.call_id, new.app) on conflict do nothing;
+    if not found and not push.take_call_key(new.call_id, new.app) then
+      return null;
+    end if;
+  else
+    begin
+      if not push.take_call_key(new.call_id, new.app) then
+        return null;
+      end if;
+    exception when serialization_failure then
+      -- Another transaction enqueued it after this one's snapshot was taken.
+      return null;
+    end;
   end if;
-  new.created_at := clock_timestamp();
+  -- Only a restore of data, into a schema that is there, says both: that call is of the past, and stays as it was.
+  -- The statement triggers know it by its time.
+  if new.deadline_at is not null and new.created_at < statement_timestamp() then
+    return new;
+  end if;
+  if not push.is_traceparent(new.traceparent) then
+    new.traceparent := '';
+  end if;
+  new.created_at := greatest(clock_timestamp(), statement_timestamp());
   new.answered_by := null;
   if push.is_call(new.kind) then
     if new.ring_seconds is null then
@@ -2958,9 +2116,29 @@ begin
   return new;
 end
 $$;
+comment on function push.fill_call is
+  'fills in what the backend leaves out; skips a call that exists; leaves a call alone that is restored from a dump';
 
-drop function push.invite_devices(text, text);
-create function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean)
+create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
+
+-- Refusing and fanning out --------------------------------------------------------------------------------------------
+
+create or replace function push.check_traces() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  perform push.refuse(c.call_id, 'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 '
+    'and 2 of them, neither id all zeros; leave it out if there is none')
+  from new_calls c where c.traceparent = '';
+  return null;
+end
+$$;
+comment on function push.check_traces is 'refuses calls whose traceparent is none';
+
+-- Its name puts it before fan_out.
+create or replace trigger check_traces after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.check_traces();
+
+create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean)
 returns table (rank int, token text, environment smallint, platform smallint, locale text)
 language sql stable as $$
   select best.rank, best.token,
@@ -2990,7 +2168,7 @@ comment on function push.reachable_devices is
   'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten '
   'newest; rank: 1 apns, 2 fcm, 3 expo';
 
--- As in 0002; besides, an entry whose best token is dead uses its next, and notifications go out as such.
+-- An entry whose best token is dead uses its next.
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -2999,11 +2177,11 @@ as $$
 begin
   -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
   -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
-  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, kind, environment, platform, user_id,
-    token, locale)
+  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
+    user_id, token, locale)
   select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
-    d.created_at, d.created_at, d.deadline_at, d.lane, case when d.is_call then 0 else 3 end, d.environment, d.platform,
-    d.user_id, d.token, d.locale
+    d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
+    d.platform, d.user_id, d.token, d.locale
   from (
     -- The same token twice in a call is one delivery.
     select distinct on (t.id, t.lane, t.token) t.*
@@ -3053,7 +2231,7 @@ begin
               from (
                 select n.*, octet_length(n.payload::text) as bytes, push.is_call(n.kind) as is_call,
                   push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
-                from new_calls n offset 0
+                from new_calls n where n.created_at >= statement_timestamp() offset 0
               ) c
               where case
                 when c.fault is not null then push.refuse(c.call_id, c.fault)
@@ -3097,86 +2275,33 @@ $$;
 comment on function push.fan_out is
   'refuses bad calls and notifications, and makes one delivery a device of the good ones';
 
--- Nothing is stored of whom a call skipped: that would be a row for every user without a phone. It can be told later
--- from what the backend wrote, what was made of it, and what is known of the tokens by then. Once the history of the
--- call's day is dropped it cannot, and nobody is called skipped.
-create function push.skipped_recipients(p_outbox_id bigint) returns table (user_id text, reason text)
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
-  v_since timestamptz := v_call.created_at;
-  v_until timestamptz := clock_timestamp() + interval '1 minute';
-begin
-  if v_call.id is null
-    or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
-    return;
-  end if;
-  return query
-    with reached as materialized (
-      select d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device
-      from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
-      union
-      select h.user_id, h.device
-      from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
-    ), entry as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
-        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e
-      from jsonb_array_elements(v_call.recipients) e
-    ), missing as materialized (
-      select e.* from entry e where not exists (select from reached r where r.user_id = e.user_id)
-    ), token as materialized (
-      -- Every token that could have been used, and what is known against it.
-      select m.user_id, left(t.token, 4) || '…' || right(t.token, 4) as device, m.is_off,
-        (select true from push.token_invalidations x
-          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead
-      from missing m cross join lateral (values
-        ('apns', case when push.is_call(v_call.kind) then m.e ->> 'voipPushToken' else m.e ->> 'apnsToken' end),
-        ('fcm', m.e ->> 'fcmToken'), ('expo', m.e ->> 'pushToken')) t(provider, token)
-      where jsonb_typeof(m.e) = 'object' and t.token <> ''
-      union all
-      select m.user_id, left(d.token, 4) || '…' || right(d.token, 4), m.is_off or not d.enabled,
-        d.invalidated_at is not null
-      from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
-      where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
-        and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
-    )
-    select m.user_id, case
-        when bool_and(m.is_off) then 'NotificationsDisabled'
-        when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
-        when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
-        else 'NoDevice' end
-    from missing m
-    -- A token that two users share is one delivery, under the name of the first.
-    where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
-    group by m.user_id
-    order by m.user_id;
-end
-$$;
-comment on function push.skipped_recipients is
-  'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled '
-  'or NoDevice';
+create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.fan_out();
 
-drop function push.enqueue_call(jsonb, jsonb, text, int);
-create function push.enqueue_call(
+-- By one function -----------------------------------------------------------------------------------------------------
+
+create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
-  kind text default 'incoming_call'
-) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int)
+  kind text default 'incoming_call', traceparent text default null
+) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 begin
-  insert into push.outbox (app, kind, payload, recipients, ring_seconds)
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
-      enqueue_call.ring_seconds)
-    on conflict (call_id, app) do nothing
-    returning id into outbox_id;
+      enqueue_call.ring_seconds, enqueue_call.traceparent)
+    returning id, outbox.call_id into outbox_id, call_id;
   duplicate := not found;
   if duplicate then
-    select o.id into outbox_id from push.outbox o
+    select o.id, o.call_id into outbox_id, call_id from push.outbox o
       where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
         and o.app = coalesce(enqueue_call.app, 'default');
+    if not found then
+      raise exception using errcode = 'serialization_failure',
+        message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
+          left(push.given_call_id(enqueue_call.kind, enqueue_call.payload), 128)),
+        hint = 'Roll back and try again.';
+    end if;
   end if;
   deliveries := (select count(*) from push.delivery d
     where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
@@ -3198,250 +2323,323 @@ begin
 end
 $$;
 comment on function push.enqueue_call is
-  'enqueues one call, or one notification; deliveries is how many devices it goes to, skipped how many users have none '
-  '(push.timeline says why), duplicate is true when (app, callId) existed already';
-
--- The story of a call -------------------------------------------------------------------------------------------------
-
-create or replace function push.timeline(call_id text)
-returns table (
-  at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
-  device text
-)
-language sql stable security definer set search_path = push, pg_temp as $$
-  with call as (
-    select o.id, o.kind, o.created_at from push.outbox o where o.call_id = timeline.call_id
-  ), owed as (
-    select d.* from call c join push.deliveries d on d.outbox_id = c.id
-  ), done as (
-    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
-  ), event as (
-    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
-      null::int as attempt, null::int as status, null as reason, null as device
-    from call c
-    union all
-    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null
-    from call c cross join lateral push.skipped_recipients(c.id) s
-    union all
-    -- Another channel took over from one that failed.
-    select f.outbox_id, f.created_at, 2, f.n, 'fallback', f.provider, f.kind, f.user_id, null, h.status, h.reason,
-      f.device
-    from (
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
-      union all
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
-    ) f
-    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
-    where f.fallback_of is not null
-    union all
-    -- A ready or claimed delivery has no time of its own: it is shown where it began.
-    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
-      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
-    from owed d
-    union all
-    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
-      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device
-    from (
-      select outbox_id, n, provider, kind, user_id, device, failures from owed
-      union all
-      select outbox_id, n, provider, kind, user_id, device, failures from done
-    ) t
-    cross join lateral jsonb_array_elements(t.failures) f
-    union all
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
-    from done h where h.sent_at is not null
-    union all
-    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
-      h.user_id, h.attempts, h.status, h.reason, h.device
-    from done h
-  )
-  select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
-    e.user_id, e.attempt, e.status, e.reason, e.device
-  from event e join call c on c.id = e.id
-  order by e.at, e.step, e.n, e.user_id
-$$;
-comment on function push.timeline is
-  'the story of a call, in order of time; ms: milliseconds since it was enqueued; event: enqueued, skipped (no '
-  'delivery was made for this user), fallback (the channel before it failed for this reason), ready, claimed, '
-  'waiting, attempt failed, sent, or the outcome';
-
-revoke execute on all functions in schema push from public;
+  'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: '
+  'as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a '
+  'notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns '
+  'outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed '
+  'already, then nothing was done; skipped: how many users have no device (push.timeline says why); call_id: '
+  'payload.callId, or the one made for a notification without';
 
 """###
 
-private let migration0009 = ###"""
--- Operations: plans that hold for a session's whole life, escalation, and what ops read and do.
+private let functionsGateways = ###"""
+-- One life of a gateway: it registers, beats, and retires or is found silent; what it held is then made ready again. And the
+-- life of the server, which says whether commits may have been lost.
 --
--- A function's plan is made once a session, maybe while the tables are empty. A join with push.delivery may then be
--- planned to walk the table and to look into the caller's batch for each row; once the table has filled, the session
--- stays ten to a thousand times slower than the next. So nothing below joins a table that grows: a row is looked up
--- "cross join lateral (… offset 0)", which can only run once for each row of the batch, and is changed by its ctid,
--- which no plan can find otherwise. The fence is a condition of the change itself: it is asked of the row's newest
--- version.
+-- Sessions of gateways commit asynchronously, so a crash of PostgreSQL, and the promotion of a standby, may lose their last
+-- commits: a delivery that one gateway has claimed, sent and settled may be ready again. Both empty unlogged tables, and so
+-- push.life. Then nothing is claimed until every living gateway has reclaimed what it holds and what it remembers as
+-- settled, and said so. Those that died with the server are found silent by the others, which no longer waits for them.
 
--- Hot functions -------------------------------------------------------------------------------------------------------
+-- Commits that must not get lost ----------------------------------------------------------------------------------------
 
--- As in 0005; besides, the plan is the only one there is.
-create or replace function push.claim(
-  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms'
-) returns table (
-  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
-  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
-  created_at timestamptz, deadline_at timestamptz, remaining_us bigint, end_reason text
-)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
-  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
-  v_floor timestamptz;
+create or replace function push.commit_durably() returns void
+language plpgsql set search_path = push, pg_temp as $$
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+  -- A session may ask for more than "on", which stays.
+  if current_setting('synchronous_commit') in ('off', 'local') then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+end
+$$;
+comment on function push.commit_durably is
+  'the commit of this transaction waits for the disk, whatever the session does otherwise: for what makes pushes that people '
+  'see, and for a new gateway';
+
+-- The life of the server ------------------------------------------------------------------------------------------------
+
+create or replace function push.open_life() returns void
+language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if exists (select from push.life l where l.is_present and l.opened_at is not null) then
     return;
   end if;
-  for i in 1 .. coalesce(array_length(p_lanes, 1), 0) loop
-    continue when p_max[i] <= 0;
-    v_floor := greatest(p_floor[i], statement_timestamp() + p_slack);
-    return query
-      with pick as materialized (
-        select d.ctid as tid
-        from push.delivery d
-        where d.state = 0 and d.lane = p_lanes[i] and d.deadline_at > v_floor
-          and (select not l.paused from push.lane l where l.id = p_lanes[i])
-        order by d.deadline_at
-        limit p_max[i]
-        for no key update skip locked
-      ), taken as (
-        update push.delivery d
-        set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
-        where d.ctid = any (array(select pick.tid from pick))
-        returning d.lane, d.outbox_id, d.n, d.lease, d.attempt, d.kind, d.environment, d.platform, d.user_id, d.token,
-          d.locale, d.created_at, d.deadline_at
-      )
-      select t.lane, t.outbox_id, t.n, t.lease, t.attempt::int, t.kind, t.environment, t.platform, t.user_id, t.token,
-        t.locale, o.kind, o.call_id, o.payload, t.created_at, t.deadline_at,
-        (extract(epoch from t.deadline_at - clock_timestamp()) * 1000000)::bigint, o.end_reason
-      from taken t cross join lateral (
-        select o.kind, o.call_id, o.payload, o.end_reason from push.outbox o where o.id = t.outbox_id offset 0
-      ) o;
-  end loop;
+  insert into push.life default values on conflict do nothing;
+  -- One at a time: of two that confirm at once, the second sees the first.
+  perform from push.life l where l.opened_at is null for update;
+  update push.life l set opened_at = clock_timestamp()
+    where l.opened_at is null and not exists (select from push.gateways g where g.alive
+      and (select true from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null) is null);
 end
 $$;
+comment on function push.open_life is
+  'begins the life of the server, and opens it once every living gateway has reclaimed what it holds; as a rule it is open';
 
--- As in 0007.
-create or replace function push.park(
-  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[],
-  p_failures text[] default null
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_parked bigint;
+create or replace function push.confirm_reclaimed(p_gateway int) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
-  with mine as materialized (
-    select d.tid, r.*
-    from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason, p_failures)
-      r(outbox_id, n, lease, attempts, delay_ms, reason, failures)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
-    ) d
-  )
-  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
-  update push.delivery d
-  set state = 2, owner = null, attempt = m.attempts, last_reason = coalesce(m.reason, d.last_reason),
-    due_at = least(clock_timestamp() + m.delay_ms * interval '1 ms', d.deadline_at),
-    failures = case when m.failures is null then d.failures
-      else push.last_failures(coalesce(d.failures, '[]') || m.failures::jsonb) end
-  from mine m
-  where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease;
-  get diagnostics v_parked = row_count;
-  perform push.void_unsent(p_outbox_id);
-  return v_parked;
+  -- Only one that was asked: if the server crashed again since, it is asked again.
+  update push.reclaimed r set confirmed_at = clock_timestamp() where r.gateway = p_gateway and r.confirmed_at is null;
+  perform push.open_life();
 end
 $$;
+comment on function push.confirm_reclaimed is
+  'the gateway, whom push.beat told that it must, has reclaimed (push.reclaim) all that it holds, has queued to write or '
+  'remembers as settled. p_gateway: what push.register_gateway returned';
 
--- As in 0005.
-create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+-- One gateway -----------------------------------------------------------------------------------------------------------
+
+create or replace function push.register_gateway(p_name text, p_version text) returns int
+language plpgsql security definer set search_path = push, pg_temp as $$
 declare
-  v_released bigint;
+  v_id int;
 begin
-  with mine as materialized (
-    select d.tid, r.lease, coalesce((
-      select true from push.outbox o where o.id = r.outbox_id and o.ended_at is null for share skip locked
-    ), false) as rings
-    from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
-    ) d
-  )
-  update push.delivery d
-  set state = case when d.kind <> 0 or m.rings then 0 else 2 end, owner = null,
-    attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
-  from mine m
-  where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease;
-  get diagnostics v_released = row_count;
-  perform push.void_unsent(p_outbox_id);
-  if v_released > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_released;
+  insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
+  insert into push.reclaimed (gateway, confirmed_at) values (v_id, clock_timestamp());
+  perform push.open_life();
+  perform push.commit_durably();
+  return v_id;
 end
 $$;
+comment on function push.register_gateway is
+  'a new life of a gateway, which has nothing to reclaim; the result is its fence. p_name: host or pod; p_version: of the '
+  'program';
 
--- As in 0007.
-create or replace function push.void_unsent(p_outbox_id bigint[]) returns bigint
+create or replace function push.register_app(
+  p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false
+) returns void
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once)
+    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false))
+    on conflict (app) do update set ring_seconds = excluded.ring_seconds,
+        escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
+        updated_at = clock_timestamp()
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once)
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once);
+end
+$$;
+comment on function push.register_app is
+  'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; '
+  'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; '
+  'p_at_least_once: a missed call or notification of unknown fate is sent again';
+
+-- Of gateways that ended ------------------------------------------------------------------------------------------------
+
+-- What p_gateways, which ended in this transaction, had claimed, and what is still to be freed of others. All that is free to
+-- be locked is freed at once. The rest, and a claim that was running when its gateway ended and commits afterwards, is found
+-- by a later look: push.gateways.free_due_at says when, and is cleared by a look that found nothing while it had the
+-- gateway's row to itself, which a running claim denies ("key share"). That is never the look of the transaction that ended
+-- the gateway: a claim may have locked the row as it was before.
+--
+-- A delivery that was with two gateways when they died is a suspect: it is out of the index of ready ones, and claimed one at a
+-- time. If a gateway dies with a suspect, that one is blamed, and nothing else it had. After a third death it is dead. It has
+-- no next channel: what kills a gateway is likely to be the call's.
+create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_ended  bigint[] := array(
-    select distinct o.id from push.outbox o where o.id = any (p_outbox_id) and o.state <> 'ringing' order by o.id);
-  v_voided bigint;
+  c_suspect  constant int := 2;
+  c_hopeless constant int := 3;
+  v_begun    timestamptz := clock_timestamp();
+  v_alone    int[] := array(
+    select g.id from push.gateways g
+    where g.free_due_at <= v_begun and g.id <> all (p_gateways)
+    order by g.id for update skip locked);
+  v_ended    int[] := p_gateways || v_alone || array(
+    select g.id from push.gateways g
+    where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
+    order by g.id for no key update skip locked);
+  v_silent   int[];
+  v_places   tid[];
+  v_found    bigint;
+  v_freed    bigint;
+  v_unsure   bigint[];
 begin
   if v_ended = '{}' then
     return 0;
   end if;
-  with unsent as materialized (
-    select d.tid, o.call_id, o.call_state
-    from unnest(v_ended) c(id)
-    cross join lateral (
-      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
-    ) o
-    cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
-    ) d
+  v_silent := array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent');
+  v_places := push.claimed_places(v_ended);
+  with lost as materialized (
+    select d.ctid as tid, d.outbox_id, d.owner, d.kind, d.lane, d.crashes
+    from push.delivery d
+    where d.ctid = any (v_places) and d.state = 1 and d.owner = any (v_ended)
+    for no key update skip locked
+  ), careful as materialized (
+    select distinct l.owner from lost l where l.crashes >= c_suspect
+  ), judged as materialized (
+    select l.*, l.crashes + (l.owner = any (v_silent)
+        and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
+      -- People see it, and nobody knows whether it was sent.
+      l.owner = any (v_silent) and l.kind in (2, 3) and not coalesce((
+        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane
+      ), false) as is_seen
+    from lost l
+  ), asked as materialized (
+    select j.*, j.is_seen or j.deaths >= c_hopeless as is_dead, j.kind <> 0 or coalesce((
+        select true from push.outbox o where o.id = j.outbox_id and o.ended_at is null for share skip locked
+      ), false) as rings
+    from judged j
   ), gone as (
-    delete from push.delivery d
-    using unsent u
-    where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
-    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
-    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+    delete from push.delivery d where d.ctid = any (array(select a.tid from asked a where a.is_dead)) returning d.*
+  ), noted as (
+    -- Without an owner: no gateway settled it, and its last try may have left (push.cancel_invites).
+    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+      device, reason, failures, fallback_of)
+    select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 4, g.user_id,
+      (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
+      'GatewayCrashed', g.failures, g.fallback_of
+    from gone g
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, count)
+    select 'ended', g.lane, g.kind, 4, 'GatewayCrashed', count(*) from gone g group by g.lane, g.kind
+  ), freed as (
+    update push.delivery d
+    set state = case when a.rings then 0 else 2 end, owner = null, crashes = a.deaths,
+      ready_lane = case when a.rings and a.deaths < c_suspect then d.lane end,
+      due_at = case when a.rings then d.due_at else clock_timestamp() end
+    from asked a
+    where d.ctid = a.tid and not a.is_dead
+    returning a.outbox_id, a.rings
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
-    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
-    g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_voided = row_count;
-  return v_voided;
+  select (select count(*) from lost), count(*), array_agg(distinct f.outbox_id) filter (where not f.rings)
+    into v_found, v_freed, v_unsure from freed f;
+  perform push.void_unsent(v_unsure, false);
+  if v_freed > 0 then
+    perform push.ring_doorbell();
+  end if;
+  -- At most a tenth of the time is spent on looking.
+  update push.gateways g
+    set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
+      then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
+    where g.id = any (v_ended);
+  return v_freed;
 end
 $$;
+comment on function push.free_claims is
+  'makes ready what gateways that have ended held. Attempts stay counted; invites of calls that have ended are void. Of one '
+  'that was silent, what people see (missed calls, notifications) is dead, GatewayCrashed, unless the app is at_least_once, '
+  'and the others count a crash. p_gateways: those that ended in this transaction. Returns how many it freed';
 
--- As in 0007, with a lower bound.
-drop function push.expire(int, interval);
-create function push.expire(
+create or replace function push.retire_gateway(p_gateway int) returns void
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired',
+      free_due_at = clock_timestamp()
+    where id = p_gateway and alive;
+  if found then
+    delete from push.reclaimed r where r.gateway = p_gateway;
+    perform push.free_claims(array[p_gateway]);
+    perform push.open_life();
+    perform push.commit_durably();
+  end if;
+end
+$$;
+comment on function push.retire_gateway is
+  'the clean end of a gateway; what it still holds becomes ready. p_gateway: what push.register_gateway returned';
+
+-- Its own row is first. A gateway that is silent may be one that works on something (settles, claims): that does not hinder
+-- declaring it dead, for every transition is fenced by itself.
+create or replace function push.beat(
+  p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
+)
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+  v_silent int[];
+begin
+  must_reclaim := false;
+  update push.gateways g set heartbeat_at = clock_timestamp() where g.id = p_gateway and g.alive;
+  alive := found;
+  if not alive then
+    return;
+  end if;
+  if p_may_reap then
+    with silent as materialized (
+      select g.id from push.gateways g
+      where g.alive and g.heartbeat_at < clock_timestamp() - p_silence and g.id <> p_gateway
+      order by g.id for no key update skip locked
+    ), ended as (
+      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
+        free_due_at = clock_timestamp()
+      from silent s where g.id = s.id returning g.id
+    )
+    select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
+    delete from push.reclaimed r where r.gateway = any (v_silent);
+    perform push.free_claims(v_silent);
+  end if;
+  insert into push.reclaimed (gateway) select p_gateway
+    where not exists (select from push.reclaimed r where r.gateway = p_gateway)
+    on conflict do nothing;
+  must_reclaim := (select r.confirmed_at is null from push.reclaimed r where r.gateway = p_gateway);
+  perform push.open_life();
+end
+$$;
+comment on function push.beat is
+  'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares '
+  'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. '
+  'p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it '
+  'must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then '
+  'push.confirm_reclaimed; until all have, nobody is given anything';
+
+"""###
+
+private let functionsHousekeeping = ###"""
+-- Housekeeping, by whichever gateway takes it (jobs.sql); harmless when two do it.
+
+-- What waits, and what is too late ------------------------------------------------------------------------------------
+
+create or replace function push.promote(p_max int default 2000) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_picked   bigint;
+  v_promoted bigint;
+  v_unsure   bigint[];
+  v_waiting  tid[];
+begin
+  with pick as materialized (
+    select d.ctid as tid, d.outbox_id, d.kind
+    from push.delivery d
+    where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
+      and d.state = 2
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  ), asked as materialized (
+    -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
+    select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
+      select true from push.outbox o where o.id = p.outbox_id and o.ended_at is null for share skip locked
+    ), false) as rings
+    from pick p
+  ), ready as (
+    update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
+    where d.ctid = any (array(select tid from asked where rings)) returning 1
+  )
+  select (select count(*) from asked), (select count(*) from ready),
+      array(select distinct outbox_id from asked where not rings), array(select tid from asked where not rings)
+    into v_picked, v_promoted, v_unsure, v_waiting;
+  perform push.void_unsent(v_unsure, false);
+  -- Those whose call is being ended must not fill every bite for as long as that takes.
+  if v_picked = p_max and v_waiting <> '{}' then
+    update push.delivery d set due_at = least(clock_timestamp() + interval '250 ms', d.deadline_at)
+      where d.ctid = any (v_waiting);
+  end if;
+  if v_promoted > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_promoted;
+end
+$$;
+comment on function push.promote is
+  'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls void; '
+  'returns how many became ready';
+
+create or replace function push.expire(
   p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
 ) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -3457,7 +2655,17 @@ begin
     from push.lane l cross join lateral (
       select d.ctid as tid
       from push.delivery d
-      where d.state = 0 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before
+      where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+      order by d.deadline_at
+      limit p_max
+      for no key update skip locked
+    ) late
+  ), suspect as materialized (
+    select late.tid
+    from push.lane l cross join lateral (
+      select d.ctid as tid
+      from push.delivery d
+      where d.crashes >= 2 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
       order by d.deadline_at
       limit p_max
       for no key update skip locked
@@ -3465,14 +2673,21 @@ begin
   ), waiting as materialized (
     select d.ctid as tid
     from push.delivery d
-    where d.state = 2 and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
+    where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
+      and d.state = 2
     order by d.due_at
     limit p_max
     for no key update skip locked
   ), gone as (
     delete from push.delivery d
-    where d.ctid = any (array(select tid from ready union all select tid from waiting limit p_max))
+    where d.ctid = any (array(
+      select tid from ready union all select tid from suspect union all select tid from waiting limit p_max))
     returning d.*
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
+    from gone g
+    group by 2, 3, 4, 5, 6
   )
   insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
     device, reason, failures, fallback_of)
@@ -3490,11 +2705,1341 @@ comment on function push.expire is
   'transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it '
   'without from time to time';
 
--- A call's next channel: as in 0007, but a batch is joined with itself by hashes, for nested loops cost its square (it
--- ran under push.settle's settings, which forbid hashes); and it may be asked for invites that were delivered, but of
--- which no phone was heard, with their tokens masked.
-drop function push.fall_back(push.delivery[]);
-create function push.fall_back(p_failed push.delivery[], p_unheard boolean default false)
+-- History's partitions ------------------------------------------------------------------------------------------------
+
+-- Making and dropping are two functions, hence two transactions: a drop that loses a race for a lock must not undo
+-- tomorrow's partition. Days are UTC days, whatever the session's time zone. A new day has the statistics of
+-- push.history (0001_schema.sql).
+create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
+language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
+declare
+  v_day  date;
+  v_name text;
+  v_made int := 0;
+begin
+  -- One replica at a time: the other is doing the same.
+  perform from push.job j where j.name = 'ensure_partitions' for update skip locked;
+  if not found and exists (select from push.job j where j.name = 'ensure_partitions') then
+    return 0;
+  end if;
+  for v_day in
+    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
+  loop
+    v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
+    continue when to_regclass('push.' || v_name) is not null;
+    begin
+      execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
+        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+      execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
+        'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
+        'set (autovacuum_analyze_threshold = 100000)', v_name);
+      execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
+      v_made := v_made + 1;
+    exception when check_violation then
+      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
+    end;
+  end loop;
+  return v_made;
+end
+$$;
+comment on function push.ensure_partitions is
+  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
+
+create or replace function push.drop_partitions(p_keep_days int default 14) returns int
+language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '200ms' as $$
+declare
+  v_name text := (
+    select c.relname
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+      and right(c.relname, 8) < to_char(current_date - greatest(p_keep_days, 1), 'YYYYMMDD')
+    order by c.relname
+    limit 1);
+begin
+  if v_name is null then
+    return 0;
+  end if;
+  execute format('drop table if exists push.%I', v_name);
+  return 1;
+end
+$$;
+comment on function push.drop_partitions is
+  'drops the oldest partition of push.history that is too old; call it until it returns 0. p_keep_days: how many days are kept';
+
+-- The first days' partitions; later ones are made by a gateway (jobs.sql), and one that exists is left alone.
+select push.ensure_partitions();
+
+"""###
+
+private let functionsJobs = ###"""
+-- Who does the housekeeping: any gateway. It takes the job that is due first, which moves its due time on, and then runs a
+-- bite of it in a transaction of its own: an error, or a gateway that stops in between, delays one job by its interval. Two
+-- may run the same job at once, if a bite takes longer than its interval: every one of them passes by what is locked.
+
+create or replace function push.take_job(p_gateway int) returns text
+language plpgsql volatile security definer set search_path = push, pg_temp
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_name text;
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return null;
+  end if;
+  update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
+    where j.name = (select x.name from push.job x where x.due_at <= clock_timestamp()
+      order by x.due_at limit 1 for update skip locked)
+    returning j.name into v_name;
+  return v_name;
+end
+$$;
+comment on function push.take_job is
+  'the job that is due first, for push.run_job, or for push.take_tally if it is tally; null: none is, or the gateway was '
+  'declared dead. p_gateway: what push.register_gateway returned';
+
+create or replace function push.run_job(p_name text) returns boolean
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_more boolean;
+begin
+  case p_name
+    when 'promote' then v_more := push.promote(2000) >= 2000;
+    when 'miss' then v_more := push.miss(1000) >= 1000;
+    when 'check_ends' then v_more := push.check_ends(500) >= 500;
+    -- What expired lately: cheap, also while vacuum is held back. expire_all finds the rest.
+    when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
+    when 'expire_all' then v_more := push.expire(5000) >= 5000;
+    when 'escalate' then
+      perform push.escalate(500);
+      v_more := exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
+    when 'prune' then
+      perform push.prune();
+      v_more := exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'ensure_partitions' then
+      perform push.ensure_partitions();
+      v_more := false;
+    when 'drop_partitions' then v_more := push.drop_partitions() > 0;
+    -- The caller adds it to its counters.
+    when 'tally' then return false;
+  end case;
+  if v_more then
+    update push.job j set due_at = clock_timestamp() where j.name = p_name;
+  end if;
+  return v_more;
+end
+$$;
+comment on function push.run_job is
+  'runs a bite of a job. p_name: what push.take_job returned. True: there is more to do, and it is due again at once';
+
+"""###
+
+private let functionsLanes = ###"""
+-- Lanes, one for each app and provider: how they are made, the bell that wakes their gateways, how they are doing, and
+-- how ops pause them and let them go on.
+
+-- Lanes and the bell --------------------------------------------------------------------------------------------------
+
+create or replace function push.register_lane(p_app text, p_provider text) returns smallint
+language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_lane smallint;
+begin
+  loop
+    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
+    exit when found;
+    insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
+  end loop;
+  return v_lane;
+end
+$$;
+comment on function push.register_lane is
+  'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+
+create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
+declare
+  v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
+begin
+  -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
+  -- a fixed key one long transaction would silence all others.
+  if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
+    perform pg_notify('push_outbox', '');
+  end if;
+end
+$$;
+comment on function push.ring_doorbell is 'wakes the gateways at commit; a hint, they poll as well';
+
+create or replace function push.touch_lane() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  new.updated_at := clock_timestamp();
+  if old.paused and not new.paused then
+    perform push.ring_doorbell();
+  end if;
+  return new;
+end
+$$;
+comment on function push.touch_lane is 'keeps updated_at, and wakes the gateways when a lane is resumed';
+
+create or replace trigger touch_lane before update on push.lane for each row execute function push.touch_lane();
+
+-- How they are doing --------------------------------------------------------------------------------------------------
+
+create or replace function push.report_lanes(
+  p_gateway int, p_lane smallint[], p_window int[], p_capacity int[], p_in_flight int[], p_circuit text[],
+  p_throttled_ms int[], p_rate int[]
+) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return;
+  end if;
+  insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
+    throttled_until)
+  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
+    coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
+  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
+    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
+  on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
+    in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
+    throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
+end
+$$;
+comment on function push.report_lanes is
+  'a replica says how its lanes are; to be called every second. p_gateway: what push.register_gateway returned; arrays, '
+  'by lane: p_lane: push.lanes.id; p_window and p_capacity: requests it lets, and could let, be in flight; p_in_flight; '
+  'p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: '
+  'requests in the last second';
+
+create or replace function push.lane_conditions() returns table (
+  lane smallint, window_size int, capacity int, in_flight int, circuit text, throttled_until timestamptz,
+  rate_per_second int
+)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select s.lane, sum(s.window_size)::int, sum(s.capacity)::int, sum(s.in_flight)::int,
+    case when bool_or(s.circuit = 'open') then 'open' when bool_or(s.circuit = 'half_open') then 'half_open'
+      else 'closed' end,
+    max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
+  from push.lane_status s join push.gateways g on g.id = s.gateway
+  where g.alive
+  group by s.lane
+$$;
+comment on function push.lane_conditions is
+  'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
+
+create or replace view push.lanes as
+select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,
+  s.rate_per_second, coalesce(d.ready, 0) as ready, coalesce(d.waiting, 0) as waiting, coalesce(d.claimed, 0) as claimed,
+  now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at
+from push.lane l
+left join push.lane_conditions() s on s.lane = l.id
+left join (
+  select d.lane, (sum(d.count) filter (where d.state = 0))::bigint as ready,
+    (sum(d.count) filter (where d.state = 2))::bigint as waiting,
+    (sum(d.count) filter (where d.state = 1))::bigint as claimed, min(d.oldest) as oldest
+  from push.count_owed() d
+  group by d.lane
+) d on d.lane = l.id;
+comment on view push.lanes is
+  'one app and provider: what it may send, what it has sent, what is owed. To stop it: push.pause_lane, to go on: '
+  'push.resume_lane';
+comment on column push.lanes.id is 'small number of the lane';
+comment on column push.lanes.app is 'name of the app';
+comment on column push.lanes.provider is 'apns, fcm or expo';
+comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
+comment on column push.lanes.note is 'why it is paused, or whatever is worth remembering';
+comment on column push.lanes.window_size is
+  'how many requests may be in flight now, in all living replicas; null: none serves the lane';
+comment on column push.lanes.capacity is 'how many their connections could carry';
+comment on column push.lanes.in_flight is 'how many are in flight';
+comment on column push.lanes.circuit is
+  'closed (all is well), half_open (trying again) or open (nothing is sent), the worst of the replicas''';
+comment on column push.lanes.throttled_until is 'until when the provider wants to be left alone; null: it does not';
+comment on column push.lanes.rate_per_second is 'requests sent in the last second';
+comment on column push.lanes.ready is
+  'deliveries that could be sent now; of more than 30,000 divided by the number of lanes an estimate, rounded to three digits';
+comment on column push.lanes.waiting is 'deliveries that wait for their next try';
+comment on column push.lanes.claimed is 'deliveries that a replica holds';
+comment on column push.lanes.oldest_age is 'how long the oldest of these is owed';
+comment on column push.lanes.invalidation_held_at is
+  'since when dead tokens are quarantined rather than invalidated; push.resume_invalidation ends it';
+comment on column push.lanes.invalidation_note is 'why invalidation is on hold';
+comment on column push.lanes.updated_at is 'when the pause, the note or the hold last changed';
+
+-- Pausing -------------------------------------------------------------------------------------------------------------
+
+-- A reason that outlives a note is written down in push.audit.
+create or replace function push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text)
+returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
+  v_lane   push.lane;
+begin
+  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found',
+      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
+      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+  end if;
+  changed := v_lane.paused <> p_paused;
+  if changed or v_lane.note is distinct from p_note then
+    update push.lane l set paused = p_paused, note = p_note where l.id = v_lane.id;
+  end if;
+  message := v_target || case
+    when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
+    when p_paused then ' was paused already'
+    when changed then ' sends again'
+    else ' was not paused; nothing to do' end || coalesce('. Note: ' || p_note, '');
+  perform push.note_audit(p_action, v_target, jsonb_build_object('changed', changed, 'note', p_note));
+  return next;
+end
+$$;
+comment on function push.switch_lane is
+  'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+
+create or replace function push.pause_lane(app text, provider text, note text default null)
+returns table (changed boolean, message text)
+language sql volatile security definer set search_path = push, pg_temp as $$
+  select s.changed, s.message from push.switch_lane('pause_lane', app, provider, true, coalesce(note,
+    (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
+$$;
+comment on function push.pause_lane is
+  'nothing more is claimed from this lane until push.resume_lane; what a replica holds is still sent. app, provider: '
+  'which lane; note: why. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+create or replace function push.resume_lane(app text, provider text, note text default null)
+returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+    select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
+  if resume_lane.note is not null then
+    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
+      where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+  end if;
+end
+$$;
+comment on function push.resume_lane is
+  'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in '
+  'push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+create or replace function push.change_lane() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  if (new.app, new.provider, new.id) is distinct from (old.app, old.provider, old.id)
+    or (new.invalidation_held_at, new.invalidation_note) is distinct from
+      (old.invalidation_held_at, old.invalidation_note) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'push.lanes: only paused and note can be changed',
+      hint = 'push.resume_invalidation ends a hold of invalidation.';
+  end if;
+  perform from push.switch_lane(case when new.paused then 'pause_lane' else 'resume_lane' end, old.app, old.provider,
+    new.paused, new.note);
+  return new;
+end
+$$;
+comment on function push.change_lane is 'an update of paused or note in push.lanes is as good as push.pause_lane';
+
+create or replace trigger change_lane instead of update on push.lanes for each row execute function push.change_lane();
+
+"""###
+
+private let functionsOperations = ###"""
+-- What ops read and do: what is owed, what is late, what failed, how healthy it all is, and the interventions, which
+-- are written down.
+
+-- What is owed, what is late, what failed -----------------------------------------------------------------------------
+
+create or replace function push.oldest_ringing() returns interval
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  return (
+    select max(now() - head.created_at)
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      -- The earliest deadlines are the next to leave; an invite rings ten minutes at most.
+      select d.kind, d.created_at from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
+      order by d.deadline_at
+      limit 100
+    ) head
+    where not l.paused and s.circuit is distinct from 'open' and head.kind = 0);
+end
+$$;
+comment on function push.oldest_ringing is
+  'how long the oldest of the invites that are next to leave has been ready, lanes that are paused or whose circuit is '
+  'open aside; null: none is. Reads 100 rows a lane, however many are owed';
+
+create or replace view push.summary as
+select l.app, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  d.count, now() - d.oldest as oldest_age, d.first_deadline - now() as least_left
+from (
+  select d.lane, d.kind, d.state, sum(d.count)::bigint as count, min(d.oldest) as oldest,
+    min(d.first_deadline) as first_deadline
+  from push.count_owed() d
+  group by d.lane, d.kind, d.state
+) d
+left join push.lane l on l.id = d.lane;
+comment on view push.summary is
+  'what is owed, by app, provider, kind and state; nothing is owed: no rows. Counts of more than 30,000 divided by the number '
+  'of lanes are estimates, rounded to three digits (push.count_owed)';
+comment on column push.summary.app is 'name of the app';
+comment on column push.summary.provider is 'apns, fcm or expo';
+comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
+comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next try)';
+comment on column push.summary.count is 'how many deliveries';
+comment on column push.summary.oldest_age is 'how long the oldest of them is owed';
+comment on column push.summary.least_left is 'time until the first of them expires; negative: it should be gone';
+
+-- Of a backlog of 500,000 nobody reads all, and looking up their calls would take seconds: so the most urgent, the
+-- ready ones by their index. The call is looked up for what is shown, so it is no join.
+create or replace view push.stuck as
+select d.outbox_id, d.n, l.app, (select o.call_id from push.outbox o where o.id = d.outbox_id) as call_id, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  d.user_id,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  case when d.deadline_at < now() - interval '5 s' then 'past its deadline, and not expired'
+    when d.state = 0 then 'ready, and not claimed'
+    when d.state = 1 then 'claimed, and not settled'
+    else 'due, and still waiting' end as why,
+  now() - greatest(d.created_at, d.due_at) as age, d.deadline_at - now() as "left", d.last_reason, d.owner as gateway
+from (
+  select r.*
+  from push.lane l
+  left join push.lane_conditions() s on s.lane = l.id
+  cross join lateral (
+    select d.*
+    from (
+      select d.* from push.delivery d where d.ready_lane = l.id order by d.deadline_at limit 2000
+    ) d
+    where d.state = 0
+      and (d.deadline_at < now() - interval '5 s' or not l.paused and s.circuit is distinct from 'open'
+        and greatest(d.created_at, d.due_at) < now() - interval '5 s')
+    order by d.deadline_at
+    limit 200
+  ) r
+  union all
+  (select c.*
+    from (
+      select d.*
+      from push.lane l cross join lateral (
+        select d.* from push.delivery d where d.ready_lane = l.id order by d.deadline_at limit 2000
+      ) d
+      where d.state = 1
+      union all
+      (select d.* from push.delivery d
+        where d.ready_lane is null and d.due_at < now() - interval '5 s' and d.crashes < 2
+        order by d.due_at
+        limit 1000)
+      union all
+      (select d.* from push.delivery d where d.crashes >= 2 limit 1000)
+    ) c
+    where c.deadline_at < now() - interval '5 s'
+      or greatest(c.created_at, c.due_at) < now() - case c.state when 1 then interval '30 s' else interval '5 s' end
+    order by c.deadline_at
+    limit 1000)
+) d
+join push.lane l on l.id = d.lane;
+comment on view push.stuck is
+  'deliveries that something should have happened to: ready for more than 5 s while the lane is neither paused nor its '
+  'circuit open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. The most urgent '
+  '200 ready ones of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines; push.summary counts '
+  'all that is owed';
+comment on column push.stuck.outbox_id is 'the call: push.outbox.id';
+comment on column push.stuck.n is 'number of the push within its call';
+comment on column push.stuck.app is 'name of the app';
+comment on column push.stuck.call_id is 'payload.callId of the call';
+comment on column push.stuck.provider is 'apns, fcm or expo';
+comment on column push.stuck.kind is 'invite, cancel, missed_call or notification';
+comment on column push.stuck.user_id is 'the backend''s id of the user';
+comment on column push.stuck.state is 'ready, claimed or waiting';
+comment on column push.stuck.why is 'what should have happened';
+comment on column push.stuck.age is 'since it was enqueued, or since it was due';
+comment on column push.stuck."left" is 'time until its deadline; negative: past it';
+comment on column push.stuck.last_reason is 'why the last try did not end it';
+comment on column push.stuck.gateway is 'push.replicas.id of the replica that has it';
+
+-- The example is looked up once a row shown; sorting all failures of an hour for it took a second.
+create or replace view push.failures as
+select l.app, l.provider,
+  case f.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  case f.outcome when 1 then 'delivered_late' when 3 then 'expired' else 'dead' end as outcome,
+  coalesce(f.reason, 'Late') as reason, f.count, f.last_at, x.call_id as example_call_id, x.device as example_device
+from push.lane l
+cross join lateral (
+  select h.kind, h.outcome, h.reason, count(*) as count, max(h.finished_at) as last_at
+  from push.history h
+  where h.lane = l.id and h.finished_at > now() - interval '1 hour' and h.outcome <> 0 and h.outcome in (1, 3, 4)
+  group by h.kind, h.outcome, h.reason
+) f
+cross join lateral (
+  select h.call_id, h.device from push.history h
+  where h.lane = l.id and h.finished_at = f.last_at and h.outcome <> 0 and h.outcome = f.outcome and h.kind = f.kind
+    and h.reason is not distinct from f.reason
+  limit 1
+) x;
+comment on view push.failures is
+  'what was not delivered, or late, in the last hour, by reason, with the last of each as an example';
+comment on column push.failures.app is 'name of the app';
+comment on column push.failures.provider is 'apns, fcm or expo';
+comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
+comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
+comment on column push.failures.reason is 'why, in the provider''s word or ours';
+comment on column push.failures.count is 'how many';
+comment on column push.failures.last_at is 'when the last of them was settled';
+comment on column push.failures.example_call_id is 'call of the last; push.timeline tells its story';
+comment on column push.failures.example_device is 'device of the last, its token masked';
+
+-- Replicas and health -------------------------------------------------------------------------------------------------
+
+create or replace view push.replicas as
+select g.id, g.name, g.version, g.alive, g.started_at, g.heartbeat_at,
+  case when g.alive then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed, g.ended_at,
+  g.ended_reason
+from push.gateways g
+left join (
+  select d.owner, sum(d.count)::bigint as claimed from push.count_owed() d where d.state = 1 group by d.owner
+) d on d.owner = g.id;
+comment on view push.replicas is 'one life of one gateway process: those that run, and those that ended lately';
+comment on column push.replicas.id is 'number of this life, as in push.deliveries.gateway';
+comment on column push.replicas.name is 'host or pod';
+comment on column push.replicas.version is 'version of the program';
+comment on column push.replicas.alive is 'whether it runs, as far as known';
+comment on column push.replicas.started_at is 'when it registered';
+comment on column push.replicas.heartbeat_at is 'when it was last heard';
+comment on column push.replicas.silence is 'how long it has been silent; after 3 s it is declared dead';
+comment on column push.replicas.claimed is 'deliveries it holds; of one that ended they are taken over at once';
+comment on column push.replicas.ended_at is 'when it ended or was declared dead';
+comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (declared dead)';
+
+create or replace function push.check_health() returns table (item text, value text, state text, hint text)
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_oldest   interval;
+  v_pid      int;
+  v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
+begin
+  -- How bad a number is: up to the first limit it is ok, up to the second a warning.
+  return query
+    select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
+      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
+        else 'bad' end,
+      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
+    from pg_stat_all_tables t
+    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
+    order by t.relname;
+
+  select now() - a.xact_start, a.pid into v_oldest, v_pid
+    from pg_stat_activity a
+    where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+    order by a.xact_start
+    limit 1;
+  return query select 'oldest transaction',
+    case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
+      || case when v_sees_all then '' else ', of this role only' end,
+    case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
+    case when v_sees_all then 'End it with: select pg_terminate_backend(pid).'
+      else format('To see those of other roles: grant pg_read_all_stats to %I.', current_user) end;
+  return query
+    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
+      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
+    from (select count(*) from pg_prepared_xacts) p;
+  return query
+    select 'notify queue', round(100 * q.usage::numeric, 1) || ' %',
+      case when q.usage < 0.1 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    from (select pg_notification_queue_usage() as usage) q;
+  return query
+    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
+      'Nothing is sent without one: push.replicas says how the last ones ended.'
+    from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
+  return query
+    select 'claims',
+      case when l.opened_at is not null then 'open' when l.began_at is null then 'wait for a replica'
+        else format('closed for %s, waiting for replica %s', date_trunc('second', greatest(now() - l.began_at, '0')),
+          (select string_agg(g.id::text, ', ' order by g.id) from push.gateways g where g.alive
+            and not exists (select from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null))) end,
+      case when l.opened_at is not null or l.began_at is null then 'ok'
+        when l.began_at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
+    from (select 1) one left join push.life l on true;
+  return query
+    -- Due since then, but not before a gateway was there to do it.
+    select 'housekeeping',
+      case when g.since is null then 'waits for a replica'
+        when j.late is null then 'in time' else format('%s overdue since %s', j.name, date_trunc('second', j.late)) end,
+      case when j.late is null then 'ok' else 'bad' end,
+      'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+    from (select min(g.started_at) as since from push.gateways g where g.alive) g
+    left join lateral (
+      select j.name, now() - greatest(j.due_at, g.since) as late
+      from push.job j
+      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+      order by 2 desc
+      limit 1
+    ) j on g.since is not null;
+  return query
+    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
+      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
+      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
+    from (select push.oldest_ringing() as age) o;
+  return query
+    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
+        else 'bad' end,
+      'select push.ensure_partitions(); a replica does so every hour.'
+    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
+  return query
+    select 'history without a partition', case when h.some then 'some' else 'none' end,
+      case when h.some then 'bad' else 'ok' end,
+      'Rows of push.history_default keep their day''s partition from being made: move them away.'
+    from (select exists (select from push.history_default) as some) h;
+  return query
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
+  return query
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+      'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
+    from (select count(*) from push.quarantined_tokens) q;
+  return query
+    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
+      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
+      'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
+    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
+end
+$$;
+comment on function push.check_health is 'what could make calls ring late tomorrow; for push.health';
+
+create or replace view push.health as select h.item, h.value, h.state, h.hint from push.check_health() h;
+comment on view push.health is 'one concern a row: how it is, whether that is ok, warn or bad, and what to do';
+comment on column push.health.item is 'what was looked at';
+comment on column push.health.value is 'what was found';
+comment on column push.health.state is 'ok, warn (soon) or bad (now)';
+comment on column push.health.hint is 'what it means and what to do';
+
+-- Interventions -------------------------------------------------------------------------------------------------------
+
+create or replace function push.note_audit(p_action text, p_target text, p_detail jsonb default null) returns void
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.audit (action, target, detail) values (p_action, p_target, p_detail);
+end
+$$;
+comment on function push.note_audit is 'writes down an intervention, in the transaction that makes it';
+
+create or replace function push.void_call(call_id text, reason text default 'voided', app text default null)
+returns table (voided int, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+  v_call push.outbox;
+  v_id   bigint := push.find_call(void_call.call_id, void_call.app);
+  v_done boolean;
+begin
+  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
+  update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
+    where o.id = v_id and o.ended_at is null;
+  v_done := found;
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  if v_done then
+    message := format('call %s was ended (%s): %s invites were taken back unsent, %s phones that may ring are told, '
+      'nobody gets a missed call', v_call.call_id, v_call.end_reason, voided,
+      (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 1));
+  else
+    voided := 0;
+    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
+  end if;
+  perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
+    jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
+  return next;
+end
+$$;
+comment on function push.void_call is
+  'ends a ringing call as if it had never been: unsent invites are void, phones that may ring are told to stop, and '
+  'nobody is told of a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only '
+  'if several apps have a call of this id. Returns how many invites were taken back unsent, and a sentence about it; '
+  'running it twice is harmless';
+
+create or replace function push.requeue(call_id text, app text default null) returns table (requeued int, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+  v_id    bigint := push.find_call(requeue.call_id, requeue.app);
+  v_call  push.outbox;
+  v_woken int;
+  v_made  int := 0;
+begin
+  -- The call's row first: whoever ends the call waits for deliveries whose settlement may wait for its turn.
+  select o.* into v_call from push.outbox o where o.id = v_id for share;
+  perform push.take_turns(array[v_id]);
+  requeued := 0;
+  if v_call.ended_at is not null or v_call.deadline_at <= clock_timestamp() then
+    message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
+      case when v_call.ended_at is null then 'its ring window is over' else v_call.state end);
+  else
+    -- With "state = 2" it may walk the index of all that waits, and that is most when this is needed.
+    update push.delivery d
+      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp()
+      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
+        and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
+    get diagnostics v_woken = row_count;
+    with past as materialized (
+      -- What came of each device last.
+      select distinct on (h.lane, h.device) h.n, h.lane, h.user_id, h.device, h.outcome, l.provider
+      from push.history h join push.lane l on l.id = h.lane
+      where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
+      order by h.lane, h.device, h.n desc
+    ), token as (
+      -- History knows tokens by their mask only.
+      select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
+      from past p cross join lateral (
+        select k.token,
+          case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+          case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
+            else 0 end::smallint as platform,
+          e ->> 'locale' as locale
+        from jsonb_array_elements(v_call.recipients) e
+        cross join lateral (select case p.provider when 'apns' then e ->> 'voipPushToken' when 'fcm' then e ->> 'fcmToken'
+          else e ->> 'pushToken' end as token) k
+        where jsonb_typeof(e) = 'object' and e ->> 'userId' = p.user_id
+          and e -> 'notificationEnabled' is distinct from 'false'
+        union all
+        select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+            when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+        from push.devices d
+        where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
+          and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
+      ) t
+      where p.outcome in (3, 4) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
+        and (select true from push.token_invalidations x
+          where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
+        and (select true from push.delivery d
+          where d.outbox_id = v_id and d.kind = 0 and d.lane = p.lane and d.token = t.token limit 1) is null
+    ), used as (
+      select max(u.n) as n from (
+        select p.n from past p union all select d.n from push.delivery d where d.outbox_id = v_id and d.n < 10000) u
+    )
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+      user_id, token, locale)
+    select v_id, u.n + row_number() over (order by t.lane, t.token), clock_timestamp(), clock_timestamp(),
+      v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale
+    from (select distinct on (t.lane, t.token) t.* from token t order by t.lane, t.token) t cross join used u;
+    get diagnostics v_made = row_count;
+    requeued := v_woken + v_made;
+    if requeued > 0 then
+      perform push.ring_doorbell();
+    end if;
+    message := format('call %s: %s', v_call.call_id, case requeued
+      when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
+      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
+  end if;
+  perform push.note_audit('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
+  return next;
+end
+$$;
+comment on function push.requeue is
+  'tries a call again that still rings: a new invite for each device whose last one failed (dead or expired) and whose '
+  'token is not known to be dead, and waiting invites are ready now. call_id: payload.callId; app: needed only if '
+  'several apps have a call of this id. Returns how many became ready, and a sentence about it; running it twice is '
+  'harmless: what is owed or was delivered is left alone';
+
+"""###
+
+private let functionsReceipts = ###"""
+-- Expo's receipts: which are to be looked up, and what they said.
+--
+-- Tickets are kept in batches, push.receipt_batch, as they were settled. What is looked up is claimed, a batch or a part of
+-- one; what was said takes tickets out of their batch; what is to be asked again becomes a batch of its own. Batches that
+-- are being looked up are few, and an index of theirs finds them: tickets have none.
+
+create or replace function push.claim_receipts(p_app text, p_max int, p_lease_ms int)
+returns table (ticket text, outbox_id bigint, n int, token text, sent_at timestamptz)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_room  int := p_max;
+  v_batch push.receipt_batch;
+begin
+  for v_batch in
+    select r.* from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at > statement_timestamp()
+    order by r.due_at
+    limit p_max
+    for no key update skip locked
+  loop
+    exit when v_room <= 0;
+    if cardinality(v_batch.ticket) > v_room then
+      insert into push.receipt_batch (sent_at, due_at, give_up_at, attempts, claimed, app, ticket, outbox_id, n, user_id, token)
+        values (v_batch.sent_at, v_batch.due_at, v_batch.give_up_at, v_batch.attempts, v_batch.claimed, v_batch.app,
+          v_batch.ticket[v_room + 1:], v_batch.outbox_id[v_room + 1:], v_batch.n[v_room + 1:],
+          v_batch.user_id[v_room + 1:], v_batch.token[v_room + 1:]);
+      v_batch.ticket := v_batch.ticket[:v_room];
+      v_batch.outbox_id := v_batch.outbox_id[:v_room];
+      v_batch.n := v_batch.n[:v_room];
+      v_batch.user_id := v_batch.user_id[:v_room];
+      v_batch.token := v_batch.token[:v_room];
+      update push.receipt_batch r
+        set ticket = v_batch.ticket, outbox_id = v_batch.outbox_id, n = v_batch.n, user_id = v_batch.user_id,
+          token = v_batch.token
+        where r.id = v_batch.id;
+    end if;
+    -- The lease is the due time: whoever takes them dies, and they are due again.
+    update push.receipt_batch r
+      set attempts = r.attempts + 1, claimed = true,
+        due_at = least(clock_timestamp() + p_lease_ms * interval '1 ms', r.give_up_at)
+      where r.id = v_batch.id;
+    v_room := v_room - cardinality(v_batch.ticket);
+    return query
+      select t.ticket, t.outbox_id, t.n, t.token, v_batch.sent_at
+      from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.token) t(ticket, outbox_id, n, token);
+  end loop;
+end
+$$;
+comment on function push.claim_receipts is
+  'takes tickets whose receipts are due, for a while; then they are due again. p_app: whose; p_max: how many at most; '
+  'p_lease_ms: for how many milliseconds';
+
+-- A batch is locked once it is known to hold one of the tickets. Those under look-up are tried first; only tickets that none
+-- of these holds, because the answer came after the lease, are looked for in what was asked for earlier.
+create or replace function push.take_receipts(p_app text, p_ticket text[])
+returns table (
+  batch bigint, ticket text, outbox_id bigint, n int, user_id text, token text, sent_at timestamptz,
+  give_up_at timestamptz, attempts int
+)
+language plpgsql volatile set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = on set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_missing bigint := cardinality(p_ticket);
+  v_claimed boolean;
+  v_id      bigint;
+  v_batch   push.receipt_batch;
+begin
+  foreach v_claimed in array '{t,f}'::boolean[] loop
+    exit when v_missing <= 0;
+    for v_id in
+      select b.id from (
+        select r.id from push.receipt_batch r
+        where r.app = p_app and r.claimed = v_claimed and r.attempts > 0 and r.ticket && p_ticket
+        offset 0
+      ) b
+      order by b.id
+    loop
+      select r.* into v_batch from push.receipt_batch r where r.id = v_id for update;
+      continue when not found;
+      return query
+        select v_id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
+        from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.user_id, v_batch.token)
+          t(ticket, outbox_id, n, user_id, token)
+        where t.ticket in (select unnest(p_ticket));
+      select v_missing - count(*) into v_missing from unnest(v_batch.ticket) t where t in (select unnest(p_ticket));
+      perform push.keep_receipts(v_id, array(
+        select i from unnest(v_batch.ticket) with ordinality t(ticket, i)
+        where t.ticket not in (select unnest(p_ticket)) order by i));
+    end loop;
+  end loop;
+end
+$$;
+comment on function push.take_receipts is
+  'takes tickets out of the batches they are in, and returns them. p_app: whose; p_ticket: which. For push.settle_receipts and '
+  'push.postpone_receipts';
+
+create or replace function push.keep_receipts(p_batch bigint, p_kept bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if p_kept = '{}' then
+    delete from push.receipt_batch r where r.id = p_batch;
+  else
+    update push.receipt_batch r
+      set ticket = array(select r.ticket[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        outbox_id = array(select r.outbox_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        n = array(select r.n[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        user_id = array(select r.user_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        token = array(select r.token[k] from unnest(p_kept) with ordinality u(k, i) order by i)
+      where r.id = p_batch;
+  end if;
+end
+$$;
+comment on function push.keep_receipts is
+  'leaves only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; none: the batch goes';
+
+create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_settled bigint := 0;
+  v_gone    record;
+  v_reason  text;
+  -- A variable, so that older partitions are not looked at. The margin is for a gateway's clock.
+  v_since   timestamptz;
+begin
+  for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
+    v_settled := v_settled + 1;
+    v_reason := p_reason[array_position(p_ticket, v_gone.ticket)];
+    continue when v_reason is null;
+    v_since := v_gone.sent_at - interval '1 hour';
+    update push.history h set receipt_reason = v_reason
+      where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
+        and h.finished_at >= v_since;
+  end loop;
+  return v_settled;
+end
+$$;
+comment on function push.settle_receipts is
+  'ends the look-up of tickets; returns how many there were. p_app: whose; arrays, by ticket: p_ticket; p_reason: what '
+  'the receipt said, kept in push.history, or null: delivered';
+
+create or replace function push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms int) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_postponed bigint;
+begin
+  with taken as materialized (
+    select t.* from push.take_receipts(p_app, p_ticket) t
+  ), later as (
+    insert into push.receipt_batch (sent_at, due_at, give_up_at, attempts, app, ticket, outbox_id, n, user_id, token)
+    select t.sent_at, least(clock_timestamp() + p_delay_ms * interval '1 ms', t.give_up_at), t.give_up_at, t.attempts,
+      p_app, array_agg(t.ticket), array_agg(t.outbox_id), array_agg(t.n), array_agg(t.user_id), array_agg(t.token)
+    from taken t
+    group by t.batch, t.sent_at, t.give_up_at, t.attempts
+  )
+  select count(*) into v_postponed from taken;
+  return v_postponed;
+end
+$$;
+comment on function push.postpone_receipts is
+  'these tickets are due again later, never later than they are given up; returns how many there were. p_app: whose; '
+  'p_ticket: which; p_delay_ms: in how many milliseconds';
+
+create or replace function push.give_up_receipts(p_app text) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_lost bigint;
+begin
+  -- due_at is never later than give_up_at: it is what the index knows.
+  with gone as (
+    delete from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at <= statement_timestamp()
+    returning cardinality(r.ticket) as count
+  )
+  select coalesce(sum(g.count), 0) into v_lost from gone g;
+  return v_lost;
+end
+$$;
+comment on function push.give_up_receipts is
+  'forgets tickets whose receipts Expo no longer has; returns how many nobody will ever know of. p_app: whose';
+
+create or replace function push.erase_receipts(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$
+declare
+  v_erased bigint := 0;
+  v_batch  push.receipt_batch;
+  v_kept   bigint[];
+begin
+  for v_batch in select r.* from push.receipt_batch r where r.outbox_id && p_outbox_id order by r.id for update loop
+    v_kept := array(
+      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i);
+    v_erased := v_erased + cardinality(v_batch.ticket) - cardinality(v_kept);
+    perform push.keep_receipts(v_batch.id, v_kept);
+  end loop;
+  return v_erased;
+end
+$$;
+comment on function push.erase_receipts is
+  'forgets the tickets of these calls, with the tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches: for '
+  'whoever removes calls by hand';
+
+"""###
+
+private let functionsRestore = ###"""
+-- A database that was restored from a dump (pg_dump) holds what was owed when the dump was made: since then it was sent, or is
+-- too late. None of it is sent again.
+--
+-- pg_dump does not save generated columns: they are computed anew when a row is written, also by a restore. So a row of
+-- push.origin that was restored says when, and everything that was made before that moment is of the past. Nothing is claimed
+-- until it has been put away: the first gateway that registers or beats in the restored database does so, in bites.
+
+-- How a restore is noticed ----------------------------------------------------------------------------------------------
+
+-- Called immutable, which a generated column wants; it is computed once, when the row is written.
+create or replace function push.written_at() returns timestamptz language sql immutable as
+$$ select pg_catalog.clock_timestamp() $$;
+comment on function push.written_at is 'now; for push.origin.written_at';
+
+do $$
+begin
+  if not exists (select from pg_attribute a where a.attrelid = 'push.origin'::regclass and a.attname = 'written_at') then
+    alter table push.origin add written_at timestamptz generated always as (push.written_at()) stored;
+    insert into push.origin default values;
+  end if;
+end
+$$;
+comment on column push.origin.written_at is 'when the row was written into this database, be it by a restore';
+
+create or replace function push.restored_at() returns timestamptz
+language sql stable security definer set search_path = push, pg_temp as $$
+  select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'
+$$;
+comment on function push.restored_at is
+  'when this database was restored from a dump, as long as there is something owed of the time before; null: it was not, or '
+  'all is put away';
+
+create or replace function push.mark_restored() returns void
+language sql volatile security definer set search_path = push, pg_temp as $$
+  insert into push.origin (made_at) values ('-infinity')
+$$;
+comment on function push.mark_restored is
+  'whatever is owed now is not sent any more, as in a database restored from a dump: after recovery from a physical backup to '
+  'a point in time, before gateways start. For whoever owns the schema';
+
+-- What was owed then ----------------------------------------------------------------------------------------------------
+
+create or replace function push.put_away(p_max int default 20000) returns boolean
+language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$
+declare
+  v_restored timestamptz;
+  v_calls    int;
+  v_owed     int;
+begin
+  -- One at a time; the others go on without.
+  perform from push.origin o for update skip locked;
+  v_restored := push.restored_at();
+  if not found or v_restored is null then
+    return false;
+  end if;
+  -- Gateways of the time before are none here, and this life of the server is another one.
+  update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
+    where g.alive and g.started_at < v_restored;
+  delete from push.reclaimed r where r.asked_at < v_restored;
+  delete from push.life l where l.began_at < v_restored;
+  with gone as (
+    delete from push.delivery d
+    where d.ctid = any (array(
+      select x.ctid from push.delivery x where x.created_at < v_restored limit p_max for update skip locked))
+    returning d.*
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, 2, 'Restored', g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.attempt = 0
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
+    reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, g.user_id,
+    (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
+    'Restored', g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_owed = row_count;
+  if v_owed = p_max then
+    return true;
+  end if;
+  -- Missed and voided: no device is told of anything.
+  update push.outbox o set state = 'missed', end_reason = 'restored', voided = true
+    where o.id = any (array(
+      select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
+      limit p_max / 4 for update skip locked));
+  get diagnostics v_calls = row_count;
+  if v_calls = 0 and v_owed = 0 then
+    delete from push.origin;
+    insert into push.origin default values;
+    return false;
+  end if;
+  return true;
+end
+$$;
+comment on function push.put_away is
+  'in a database restored from a dump: up to p_max deliveries of the time before become void (Restored), and calls that rang '
+  'then are over, without anybody being told; its gateways have ended. True: there may be more';
+
+create or replace function push.put_away_restored() returns trigger
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+begin
+  -- push.put_away changes gateways, too.
+  if pg_trigger_depth() = 1 and push.restored_at() is not null then
+    perform push.put_away();
+  end if;
+  return null;
+end
+$$;
+comment on function push.put_away_restored is 'a gateway that registers or beats puts away what was restored';
+
+create or replace trigger put_away_restored after insert or update on push.gateways
+  for each statement execute function push.put_away_restored();
+
+create or replace function push.keep_closed() returns trigger
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+begin
+  if push.restored_at() is not null then
+    new.opened_at := null;
+  end if;
+  return new;
+end
+$$;
+comment on function push.keep_closed is 'nothing is claimed before what was restored is put away';
+
+create or replace trigger keep_closed before insert or update of opened_at on push.life
+  for each row when (new.opened_at is not null) execute function push.keep_closed();
+
+"""###
+
+private let functionsRetention = ###"""
+-- What goes: calls that somebody deletes, and what is too old to be kept.
+
+-- Calls that are deleted ----------------------------------------------------------------------------------------------
+
+-- By their key, not by their place: a delivery that a gateway changes meanwhile is waited for and deleted all the same.
+create or replace function push.drop_deliveries(p_outbox_id bigint[], p_wait boolean default true) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_free    tid[];
+  v_held    bigint[];
+  v_dropped bigint;
+begin
+  if not p_wait then
+    v_free := array(select d.ctid from push.delivery d where d.outbox_id = any (p_outbox_id) for update skip locked);
+  end if;
+  with gone as (
+    delete from push.delivery d where d.outbox_id = any (p_outbox_id) and (p_wait or d.ctid = any (v_free))
+    returning d.outbox_id, d.state
+  )
+  select array_agg(distinct g.outbox_id) filter (where g.state = 1), count(*) into v_held, v_dropped from gone g;
+  perform push.tell_void(v_held);
+  return v_dropped;
+end
+$$;
+comment on function push.drop_deliveries is
+  'removes what is owed of calls that exist no more, and leaves no history of it; gateways that hold some of it are '
+  'told; returns how many deliveries. p_wait: for what others have locked, rather than leaving it to them';
+
+create or replace function push.drop_belongings(p_outbox_id bigint[]) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
+  delete from push.escalations e where e.outbox_id = any (p_outbox_id);
+  delete from push.escalations_due e where e.outbox_id = any (p_outbox_id);
+end
+$$;
+comment on function push.drop_belongings is 'removes what else there is of calls that exist no more';
+
+-- The calls are locked by now, so nobody makes deliveries of them any more, but for an invite that waits because of that
+-- very lock (call_rules.sql): push.void_unsent drops it. Deliveries are waited for in the order of their keys, as by the end
+-- of a call (claims.sql).
+create or replace function push.drop_calls() returns trigger
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_calls bigint[] := array(select g.id from gone_calls g order by g.id);
+begin
+  if v_calls = '{}' then
+    return null;
+  end if;
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
+    begin
+      perform push.drop_deliveries(v_calls);
+    exception when serialization_failure then
+      -- What a gateway has done since; push.check_ends comes by.
+      null;
+    end;
+  else
+    perform push.drop_deliveries(v_calls);
+  end if;
+  perform push.drop_belongings(v_calls);
+  -- The last, so that whoever waits for a key finds the call gone.
+  delete from push.call_key k where k.ctid = any (array(
+    select k.tid
+    from gone_calls g cross join lateral (
+      select k.ctid as tid from push.call_key k where k.call_id = g.call_id and k.app = g.app offset 0
+    ) k));
+  return null;
+end
+$$;
+comment on function push.drop_calls is
+  'what follows from calls being deleted: nothing is owed of them any more, and what belongs to them is gone; their '
+  'history stays';
+
+create or replace trigger drop_calls after delete on push.outbox referencing old table as gone_calls
+  for each statement execute function push.drop_calls();
+
+create or replace function push.drop_all_calls() returns trigger
+language plpgsql volatile security definer set search_path = push, pg_temp set jit = off
+as $$
+declare
+  v_table text;
+begin
+  foreach v_table in array '{delivery,ring_reports,escalations,escalations_due,ends_unchecked,call_key}'::text[] loop
+    begin
+      execute format('truncate push.%I', v_table);
+    exception when object_in_use then
+      -- As a rule the same TRUNCATE names it, and it is empty.
+      execute format('delete from push.%I', v_table);
+    end;
+  end loop;
+  perform pg_notify('push_control', 'void *');
+  return null;
+end
+$$;
+comment on function push.drop_all_calls is 'what push.drop_calls does, after a TRUNCATE';
+
+create or replace trigger drop_all_calls after truncate on push.outbox
+  for each statement execute function push.drop_all_calls();
+
+-- What is too old -----------------------------------------------------------------------------------------------------
+
+-- A bite looks at calls in the order of their numbers, which rise with time, nearly: so no index on a time is needed, and
+-- a step that is wholly too young is the end. The next bite goes on behind it, so what is old and still owed is passed
+-- over once a pass, and never in the way. At the end a pass begins anew; not at once, unless a new day has begun, for then
+-- there is only what was owed.
+create or replace function push.prune(p_max int default 5000, p_keep_days int default 15) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+set lock_timeout = '200ms'
+as $$
+declare
+  -- A bite ends after so long, and steps shrink or grow to take a fifth of it: a call may have a thousand reports.
+  c_bite   constant interval := '40 ms';
+  c_pause  constant interval := '10 minutes';
+  -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
+  v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
+    - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
+  v_begun  timestamptz := clock_timestamp();
+  v_step   int := 100;
+  v_from   timestamptz;
+  v_cursor push.prune_cursor;
+  v_seen   int;
+  v_last   bigint;
+  v_oldest timestamptz;
+  v_done   bigint[];
+  v_pruned bigint := 0;
+begin
+  -- Of others a bite each, for as long as somebody prunes.
+  delete from push.escalations_due e where e.ctid = any (array(
+    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 1000
+    for update skip locked));
+  delete from push.audit a where a.id = any (array(
+    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 1000
+    for update skip locked));
+  delete from push.lane_status s where s.ctid = any (array(
+    select x.ctid from push.lane_status x where not exists (select from push.gateways g
+      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 1000 for update skip locked));
+  -- Not while a delivery may still be claimed in its name.
+  delete from push.gateways g where g.id = any (array(
+    select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
+    limit 1000 for update skip locked));
+
+  select c.* into v_cursor from push.prune_cursor c for update skip locked;
+  if not found
+    or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - c_pause then
+    return 0;
+  end if;
+  loop
+    v_from := clock_timestamp();
+    select count(*), max(b.id), min(b.created_at), array_agg(b.id) filter (where b.is_done)
+      into v_seen, v_last, v_oldest, v_done
+      from (
+        select o.id, o.created_at, o.created_at < v_before and o.ended_at is not null
+          and (select true from push.delivery d where d.outbox_id = o.id limit 1) is null as is_done
+        from push.outbox o
+        where o.id > v_cursor.after_id
+        order by o.id
+        limit least(v_step, p_max - v_pruned)
+      ) b;
+    if v_seen = 0 or v_oldest >= v_before then
+      v_cursor.after_id := 0;
+      v_cursor.until := v_before;
+      v_cursor.ended_at := clock_timestamp();
+      exit;
+    end if;
+    v_cursor.after_id := v_last;
+    if v_done is not null then
+      -- The trigger drop_calls removes what belongs to them.
+      with gone as (
+        delete from push.outbox o where o.id = any (array(
+          select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
+        returning 1
+      )
+      select v_pruned + count(*) into v_pruned from gone;
+    end if;
+    exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
+    v_step := case when clock_timestamp() > v_from + c_bite / 5 then greatest(v_step / 2, 1) else least(v_step * 2, 2000) end;
+  end loop;
+  update push.prune_cursor c
+    set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;
+  return v_pruned;
+end
+$$;
+comment on function push.prune is
+  'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have '
+  'ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days '
+  'ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 40 ms and goes '
+  'on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next '
+  'pass';
+
+"""###
+
+private let functionsSecondChances = ###"""
+-- Second chances: the next channel when one fails, and when no phone of a user has said that it rings.
+
+-- A call's next channel -----------------------------------------------------------------------------------------------
+
+-- Runs in the transaction that settled the failed invites, which are gone from push.delivery by now. It may also be
+-- asked for invites that were delivered, but of which no phone was heard, with their tokens masked. A batch is joined
+-- with itself by hashes, for nested loops cost its square: so the settings of push.settle, which forbid hashes, are not
+-- those of this function.
+--
+-- Two replicas may settle the last two tokens of one channel at the same moment. Each would still see the other's as
+-- owed, and neither would go on to the next channel. So decisions about one call are taken in turn (push.take_turns), and
+-- each with a snapshot taken after it had its turn. No cycle of waits comes of it: the turns of several calls are taken in
+-- one order; who has one waits for nothing else (the call's row is locked with "skip locked", no lane is made, no row is
+-- inserted that another could insert, for n is chosen in turn too); and ending a call never asks for one. Whoever waits for
+-- one holds deliveries it has deleted, which nobody who has a turn waits for.
+--
+-- The race with the end of a call has the outcome that call_rules.sql describes for a claimed invite given back: the
+-- new invite is ready only under a share lock on its call. If that is denied, an end is in progress: the invite waits,
+-- and push.promote makes it ready if the end was rolled back, and void if it was not.
+create or replace function push.take_turns(p_outbox_id bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  -- Whoever inserts the same key waits until this transaction ends, and then finds nothing.
+  insert into push.fallback_turn (outbox_id) select distinct c.id from unnest(p_outbox_id) c(id) order by 1;
+  delete from push.fallback_turn t where t.outbox_id = any (p_outbox_id);
+end
+$$;
+comment on function push.take_turns is
+  'waits until no other transaction decides about these calls'' next channel; others wait until this one ends. p_outbox_id: '
+  'push.outbox.id';
+
+create or replace function push.fall_back(p_failed push.delivery[], p_unheard boolean default false)
 returns table (outbox_id bigint, user_id text, n int)
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off set enable_mergejoin = off
@@ -3507,9 +4052,7 @@ declare
   v_since timestamptz;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
 begin
-  -- Spread over all keys, so that no other use of advisory locks by a number is hit.
-  perform pg_advisory_xact_lock(k.key)
-    from (select hashint8extended(c.id, 7782) as key from unnest(v_calls) c(id) order by 1 offset 0) k;
+  perform push.take_turns(v_calls);
   v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
   return query
   with call as materialized (
@@ -3621,15 +4164,16 @@ begin
     join call c on c.id = b.outbox_id
     join used u on u.outbox_id = b.outbox_id
   )
-  insert into push.delivery as made (outbox_id, n, created_at, due_at, deadline_at, lane, state, platform, user_id,
-    token, locale, fallback_of)
+  insert into push.delivery as made (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, state, platform,
+    user_id, token, locale, fallback_of)
   select x.outbox_id, x.next_n, clock_timestamp(), clock_timestamp(), x.deadline_at, x.lane,
-    case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.n
+    case when x.rings then x.lane end, case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.n
   from chosen x
   where x.next_n < 10000
   returning made.outbox_id, made.user_id, made.n;
   if found then
     perform push.ring_doorbell();
+    perform push.commit_durably();
   end if;
 end
 $$;
@@ -3638,993 +4182,9 @@ comment on function push.fall_back is
   'APNs token, to no token twice in a call; returns what it made. For push.settle. p_unheard: they did not fail, no '
   'phone said that it rings (for push.escalate); their tokens may be masked';
 
--- As in 0007.
-create or replace function push.settle(
-  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_outcome smallint[],
-  p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
-  p_sent_at timestamptz[], p_answered_at timestamptz[], p_failures text[] default null,
-  p_receipt_after_ms int[] default null
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_settled bigint;
-  v_failed  push.delivery[];
-begin
-  -- Both of these lock what they found still claimed under its lease, so it is the same that is settled below.
-  if cardinality(array_remove(p_receipt_after_ms, null)) > 0 then
-    insert into push.expo_receipts (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at)
-    select (select l.app from push.lane l where l.id = d.lane), r.message_id, d.outbox_id, d.n, d.user_id, d.token,
-      r.sent_at, least(clock_timestamp() + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
-      r.sent_at + interval '24 hours'
-    from (
-      -- A gateway's clock may be ahead.
-      select u.*, least(coalesce(u.left_at, now()), now()) as sent_at
-      from unnest(p_outbox_id, p_n, p_lease, p_outcome, p_message_id, p_sent_at, p_receipt_after_ms)
-        u(outbox_id, n, lease, outcome, message_id, left_at, after_ms)
-      where u.after_ms is not null and u.outcome <= 1 and u.message_id is not null
-      offset 0
-    ) r
-    cross join lateral (
-      select * from push.delivery d
-      where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
-      offset 0 for no key update
-    ) d
-    on conflict (app, ticket) do nothing;
-  end if;
-  if p_outcome && '{3,4}' then
-    v_failed := array(
-      select d
-      from unnest(p_outbox_id, p_n, p_lease, p_outcome) r(outbox_id, n, lease, outcome)
-      cross join lateral (
-        select * from push.delivery d
-        where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
-          and d.kind = 0 and d.deadline_at > clock_timestamp() + case r.outcome when 3 then interval '2 s' else '0' end
-        offset 0 for no key update
-      ) d
-      where r.outcome in (3, 4));
-  end if;
-
-  with mine as materialized (
-    select d.tid, r.*
-    from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_outcome, p_status, p_reason, p_message_id, p_call_id,
-      p_sent_at, p_answered_at, p_failures)
-      r(outbox_id, n, lease, attempts, outcome, status, reason, message_id, call_id, sent_at, answered_at, failures)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
-    ) d
-  ), gone as (
-    delete from push.delivery d
-    using mine m
-    where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease
-    returning d.outbox_id, d.created_at, d.deadline_at, m.sent_at, m.answered_at, d.n, m.attempts, d.lane, d.kind,
-      m.outcome, m.status, d.user_id, m.call_id, d.token, m.reason, d.last_reason, m.message_id,
-      case when m.failures is null then d.failures
-        else push.last_failures(coalesce(d.failures, '[]') || m.failures::jsonb) end as failures, d.fallback_of
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
-    outcome, status, user_id, call_id, device, reason, provider_message_id, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.sent_at, g.answered_at, g.n, g.attempts, p_gateway, g.lane, g.kind,
-    g.outcome, g.status, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.outcome <= 1 then g.reason
-      else coalesce(g.reason, g.last_reason,
-        case g.outcome when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
-    end,
-    g.message_id, g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_settled = row_count;
-
-  if v_failed <> '{}' then
-    perform from push.fall_back(v_failed);
-  end if;
-  return v_settled;
-end
-$$;
-
--- Tokens, receipts: as in 0007 and 0005 -------------------------------------------------------------------------------
-
-create or replace function push.invalidate_tokens(
-  p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_dead bigint;
-begin
-  -- A hold in progress is waited for, and counts.
-  perform from push.lane l where l.id = any (p_lane) order by l.id for share;
-  with said as materialized (
-    -- Of several answers about a token the latest counts; one without a time counts always.
-    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
-      coalesce(r.reason, 'Unknown') as reason, l.is_held
-    from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
-    cross join lateral (
-      select l.app, l.provider, l.invalidation_held_at is not null as is_held from push.lane l where l.id = r.lane
-      offset 0
-    ) l
-    where r.token is not null
-    order by l.app, l.provider, r.token, r.since desc nulls first
-  ), known as materialized (
-    select s.*, d.tid, d.user_id
-    from said s left join lateral (
-      select d.ctid as tid, d.user_id from push.devices d
-      where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
-      offset 0
-    ) d on true
-  ), quarantined as (
-    -- Without a time of the provider's it is dead since now: a token given anew during the hold is another matter.
-    insert into push.quarantined_tokens as q (app, provider, token, user_id, since, reason)
-    select k.app, k.provider, k.token, k.user_id, coalesce(k.since, clock_timestamp()), k.reason
-    from known k
-    where k.is_held
-    on conflict (sha256(token::bytea), app, provider) do update set since = excluded.since, reason = excluded.reason
-      where q.since < excluded.since
-  ), cleared as (
-    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
-    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = k.reason
-    from known k
-    where d.ctid = k.tid and not k.is_held
-      and d.invalidated_at is null and (k.since is null or k.since >= d.registered_at)
-    returning d.app, d.provider, d.token, d.user_id, k.reason
-  )
-  insert into push.token_invalidations (app, provider, token, user_id, reason)
-  select c.app, c.provider, c.token, c.user_id, c.reason from cleared c
-  union all
-  select k.app, k.provider, k.token, null, k.reason from known k where not k.is_held and k.tid is null
-  on conflict do nothing;
-  get diagnostics v_dead = row_count;
-  if v_dead > 0 then
-    perform pg_notify('push_token_invalidations', '');
-  end if;
-  return v_dead;
-end
-$$;
-
-create or replace function push.revive_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-as $$
-begin
-  delete from push.token_invalidations x
-  where x.ctid = any (array(
-    select dead.tid
-    from changed d cross join lateral (
-      select x.ctid as tid from push.token_invalidations x
-      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
-      offset 0
-    ) dead
-    where d.invalidated_at is null));
-  return null;
-end
-$$;
-
-create or replace function push.hold_invalidation(p_lane smallint, p_window interval, p_note text) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_app      text;
-  v_provider text;
-  v_moved    bigint;
-begin
-  -- Waits for invalidations in flight, which share the lane's lock: the next statement sees what they did.
-  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
-    where l.id = p_lane and l.invalidation_held_at is null
-    returning l.app, l.provider into v_app, v_provider;
-  if not found then
-    return 0;
-  end if;
-  with feed as (
-    delete from push.token_invalidations x
-    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
-    returning x.*
-  ), known as materialized (
-    select d.tid from feed f cross join lateral (
-      select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = sha256(f.token::bytea) and d.app = v_app and d.provider = v_provider
-      offset 0
-    ) d
-  ), alive as (
-    update push.devices d set invalidated_at = null, invalid_reason = null
-    where d.ctid = any (array(select k.tid from known k)) and d.invalidated_at is not null
-  )
-  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
-  select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
-  on conflict (sha256(token::bytea), app, provider) do nothing;
-  get diagnostics v_moved = row_count;
-  perform push.note_audit('hold_invalidation', v_app || '/' || v_provider,
-    jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
-  return v_moved;
-end
-$$;
-
-create or replace function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[])
-returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_corrected bigint;
-begin
-  with right_one as materialized (
-    select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
-    from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
-    cross join lateral (
-      select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
-    ) l
-    cross join lateral (
-      select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = sha256(u.token::bytea) and d.app = l.app and d.provider = 'apns'
-      offset 0
-    ) d
-    where u.environment in (0, 1)
-  )
-  update push.devices d set environment = r.environment
-  from right_one r
-  where d.ctid = r.tid and d.environment <> r.environment;
-  get diagnostics v_corrected = row_count;
-  return v_corrected;
-end
-$$;
-
-create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_settled bigint := 0;
-  v_gone    record;
-  -- A variable, so that older partitions are not looked at. The margin is for a gateway's clock.
-  v_since   timestamptz;
-begin
-  for v_gone in
-    with gone as (
-      delete from push.expo_receipts r where r.app = p_app and r.ticket = any (p_ticket)
-      returning r.outbox_id, r.n, r.ticket, r.sent_at
-    )
-    select g.*, p_reason[array_position(p_ticket, g.ticket)] as reason from gone g
-  loop
-    v_settled := v_settled + 1;
-    continue when v_gone.reason is null;
-    v_since := v_gone.sent_at - interval '1 hour';
-    update push.history h set receipt_reason = v_gone.reason
-      where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-        and h.finished_at >= v_since;
-  end loop;
-  return v_settled;
-end
-$$;
-
--- A call ended by ops -------------------------------------------------------------------------------------------------
-
-alter table push.outbox add column voided boolean not null default false;
-comment on column push.outbox.voided is 'ended by push.void_call: nobody is told of a missed call';
-
--- As in 0005, with voided.
-create or replace function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
-declare
-  v_fault text := case
-    when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
-        is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
-        or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
-      then ': only state, answered_by and end_reason can be changed; enqueue another call'
-    when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
-      then '.state: must be answered, ended or missed'
-    when old.state <> 'ringing' and new.state <> old.state
-      then format('.state: is %s already and cannot become %s', old.state, new.state)
-    when length(new.end_reason) not between 1 and 64 then '.end_reason: must have 1 to 64 characters'
-    when length(new.answered_by) not between 1 and 256 then '.answered_by: must have 1 to 256 characters'
-  end;
-begin
-  if v_fault is not null then
-    raise exception using
-      errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
-      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
-  end if;
-  if new.state = old.state then
-    new.ended_at := old.ended_at;
-    new.end_reason := old.end_reason;
-    new.answered_by := old.answered_by;
-    new.voided := old.voided;
-  else
-    new.ended_at := clock_timestamp();
-    new.end_reason := coalesce(new.end_reason, new.state);
-  end if;
-  return new;
-end
-$$;
-
--- As in 0005; besides, nobody missed a voided call.
-create or replace function push.announce_missed(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_announced bigint;
-begin
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, environment, platform, user_id,
-    token, locale)
-  select m.id, 19999 + row_number() over (partition by m.id order by m.user_id), 2, clock_timestamp(),
-    clock_timestamp(), clock_timestamp() + interval '4 hours', coalesce(l.id, push.register_lane(m.app, m.provider)),
-    m.environment, m.platform, m.user_id, m.token, m.locale
-  from (
-    select distinct on (r.id, r.user_id) r.id, r.app, r.user_id, v.*
-    from (
-      select o.id, o.app, o.recipients, e.entry, e.ordinal,
-        case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-        jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
-      from unnest(p_outbox_id) c(id) cross join lateral (
-        select * from push.outbox o
-        where o.id = c.id and not o.voided
-          and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
-        offset 0
-      ) o
-      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-      where e.entry -> 'notificationEnabled' is distinct from 'false'
-    ) r
-    cross join lateral (
-      select t.rank, t.provider, t.token,
-        case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-        case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
-          else 0 end::smallint as platform,
-        r.entry ->> 'locale' as locale, null::timestamptz as registered_at
-      from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
-        (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
-      -- "not exists" may become a join, with all dead tokens or all devices.
-      where r.inline and t.token <> ''
-        and (select true from push.token_invalidations x
-          where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
-        -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
-        and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
-          and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
-            and x.app = r.app and x.provider = 'apns' and x.voip) is null)
-      union all
-      select d.* from (
-        select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
-          case d.environment when 'sandbox' then 1 else 0 end::smallint,
-          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
-            when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
-          d.locale, d.registered_at
-        from push.devices d
-        where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
-          and (d.provider <> 'apns' or not d.voip)
-        offset 0
-      ) d
-    ) v
-    order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
-  ) m
-  left join push.lane l on l.app = m.app and l.provider = m.provider;
-  get diagnostics v_announced = row_count;
-  return v_announced;
-end
-$$;
-comment on function push.announce_missed is
-  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user, over APNs '
-  'alert, else FCM, else Expo, never to a VoIP token; returns how many';
-
-create function push.void_call(call_id text, reason text default 'voided', app text default null)
-returns table (voided int, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-#variable_conflict use_column
-declare
-  v_call push.outbox;
-  v_id   bigint := push.find_call(void_call.call_id, void_call.app);
-  v_done boolean;
-begin
-  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
-  update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
-    where o.id = v_id and o.ended_at is null;
-  v_done := found;
-  select o.* into v_call from push.outbox o where o.id = v_id;
-  if v_done then
-    message := format('call %s was ended (%s): %s invites were taken back unsent, %s phones that may ring are told, '
-      'nobody gets a missed call', v_call.call_id, v_call.end_reason, voided,
-      (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 1));
-  else
-    voided := 0;
-    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
-  end if;
-  perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
-    jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
-  return next;
-end
-$$;
-comment on function push.void_call is
-  'ends a ringing call as if it had never been: unsent invites are void, phones that may ring are told to stop, and '
-  'nobody is told of a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only '
-  'if several apps have a call of this id. Returns how many invites were taken back unsent, and a sentence about it; '
-  'running it twice is harmless';
-
-create function push.requeue(call_id text, app text default null) returns table (requeued int, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-#variable_conflict use_column
-declare
-  v_id    bigint := push.find_call(requeue.call_id, requeue.app);
-  v_call  push.outbox;
-  v_woken int;
-  v_made  int := 0;
-begin
-  -- The call's row first: whoever ends the call waits for deliveries whose settlement may wait for the other lock.
-  select o.* into v_call from push.outbox o where o.id = v_id for share;
-  perform pg_advisory_xact_lock(hashint8extended(v_id, 7782));
-  requeued := 0;
-  if v_call.ended_at is not null or v_call.deadline_at <= clock_timestamp() then
-    message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
-      case when v_call.ended_at is null then 'its ring window is over' else v_call.state end);
-  else
-    -- With "state = 2" it may walk the index of all that waits, and that is most when this is needed.
-    update push.delivery d set state = 0, due_at = clock_timestamp()
-      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
-        and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
-    get diagnostics v_woken = row_count;
-    with past as materialized (
-      -- What came of each device last.
-      select distinct on (h.lane, h.device) h.n, h.lane, h.user_id, h.device, h.outcome, l.provider
-      from push.history h join push.lane l on l.id = h.lane
-      where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
-      order by h.lane, h.device, h.n desc
-    ), token as (
-      -- History knows tokens by their mask only.
-      select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
-      from past p cross join lateral (
-        select k.token,
-          case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
-          e ->> 'locale' as locale
-        from jsonb_array_elements(v_call.recipients) e
-        cross join lateral (select case p.provider when 'apns' then e ->> 'voipPushToken' when 'fcm' then e ->> 'fcmToken'
-          else e ->> 'pushToken' end as token) k
-        where jsonb_typeof(e) = 'object' and e ->> 'userId' = p.user_id
-          and e -> 'notificationEnabled' is distinct from 'false'
-        union all
-        select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
-            when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
-        from push.devices d
-        where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
-          and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
-      ) t
-      where p.outcome in (3, 4) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
-        and (select true from push.token_invalidations x
-          where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
-        and (select true from push.delivery d
-          where d.outbox_id = v_id and d.kind = 0 and d.lane = p.lane and d.token = t.token limit 1) is null
-    ), used as (
-      select max(u.n) as n from (
-        select p.n from past p union all select d.n from push.delivery d where d.outbox_id = v_id and d.n < 10000) u
-    )
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, environment, platform, user_id,
-      token, locale)
-    select v_id, u.n + row_number() over (order by t.lane, t.token), clock_timestamp(), clock_timestamp(),
-      v_call.deadline_at, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale
-    from (select distinct on (t.lane, t.token) t.* from token t order by t.lane, t.token) t cross join used u;
-    get diagnostics v_made = row_count;
-    requeued := v_woken + v_made;
-    if requeued > 0 then
-      perform push.ring_doorbell();
-    end if;
-    message := format('call %s: %s', v_call.call_id, case requeued
-      when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
-      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
-  end if;
-  perform push.note_audit('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
-  return next;
-end
-$$;
-comment on function push.requeue is
-  'tries a call again that still rings: a new invite for each device whose last one failed (dead or expired) and whose '
-  'token is not known to be dead, and waiting invites are ready now. call_id: payload.callId; app: needed only if '
-  'several apps have a call of this id. Returns how many became ready, and a sentence about it; running it twice is '
-  'harmless: what is owed or was delivered is left alone';
-
--- Lanes ---------------------------------------------------------------------------------------------------------------
-
-create table push.lane_status (
-  lane            smallint not null,
-  gateway         int not null,
-  window_size     int not null,
-  capacity        int not null,
-  in_flight       int not null,
-  rate_per_second int not null,
-  circuit         text not null,
-  throttled_until timestamptz,
-  updated_at      timestamptz not null default clock_timestamp(),
-  constraint lane_status_pkey primary key (lane, gateway),
-  constraint lane_status_circuit_known check (circuit in ('closed', 'half_open', 'open'))
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-comment on table push.lane_status is 'one lane as one replica sees it, written every second. People read push.lanes';
-comment on column push.lane_status.lane is 'push.lane.id';
-comment on column push.lane_status.gateway is 'push.gateways.id of the replica';
-comment on column push.lane_status.window_size is 'how many requests the replica lets be in flight now';
-comment on column push.lane_status.capacity is 'how many its connections could carry';
-comment on column push.lane_status.in_flight is 'how many are';
-comment on column push.lane_status.rate_per_second is 'requests it sent in the last second';
-comment on column push.lane_status.circuit is
-  'closed (all is well), half_open (trying again) or open (nothing is sent)';
-comment on column push.lane_status.throttled_until is 'until when the provider wants to be left alone';
-comment on column push.lane_status.updated_at is 'when the replica last said so';
-
-create function push.report_lanes(
-  p_gateway int, p_lane smallint[], p_window int[], p_capacity int[], p_in_flight int[], p_circuit text[],
-  p_throttled_ms int[], p_rate int[]
-) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return;
-  end if;
-  insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
-    throttled_until)
-  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
-    coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
-  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
-    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
-  on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
-    in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
-    throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
-end
-$$;
-comment on function push.report_lanes is
-  'a replica says how its lanes are; to be called every second. p_gateway: its push.gateways.id; by lane: p_window and '
-  'p_capacity (requests it lets, and could let, be in flight), p_in_flight, p_circuit (closed, half_open, open), '
-  'p_throttled_ms (milliseconds until it sends again; 0 or null: now), p_rate (requests in the last second)';
-
-create function push.lane_conditions() returns table (
-  lane smallint, window_size int, capacity int, in_flight int, circuit text, throttled_until timestamptz,
-  rate_per_second int
-)
-language sql stable security definer set search_path = push, pg_temp as $$
-  select s.lane, sum(s.window_size)::int, sum(s.capacity)::int, sum(s.in_flight)::int,
-    case when bool_or(s.circuit = 'open') then 'open' when bool_or(s.circuit = 'half_open') then 'half_open'
-      else 'closed' end,
-    max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
-  from push.lane_status s join push.gateways g on g.id = s.gateway
-  where g.alive
-  group by s.lane
-$$;
-comment on function push.lane_conditions is
-  'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
-
-drop view push.lanes;
-create view push.lanes as
-select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,
-  s.rate_per_second, coalesce(d.ready, 0) as ready, coalesce(d.waiting, 0) as waiting, coalesce(d.claimed, 0) as claimed,
-  now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at
-from push.lane l
-left join push.lane_conditions() s on s.lane = l.id
-left join (
-  select d.lane, count(*) filter (where d.state = 0) as ready, count(*) filter (where d.state = 2) as waiting,
-    count(*) filter (where d.state = 1) as claimed, min(d.created_at) as oldest
-  from push.delivery d
-  group by d.lane
-) d on d.lane = l.id;
-comment on view push.lanes is
-  'one app and provider: what it may send, what it has sent, what is owed. To stop it: push.pause_lane, to go on: '
-  'push.resume_lane';
-comment on column push.lanes.id is 'small number of the lane';
-comment on column push.lanes.app is 'name of the app';
-comment on column push.lanes.provider is 'apns, fcm or expo';
-comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
-comment on column push.lanes.note is 'why it is paused, or whatever is worth remembering';
-comment on column push.lanes.window_size is
-  'how many requests may be in flight now, in all living replicas; null: none serves the lane';
-comment on column push.lanes.capacity is 'how many their connections could carry';
-comment on column push.lanes.in_flight is 'how many are in flight';
-comment on column push.lanes.circuit is
-  'closed (all is well), half_open (trying again) or open (nothing is sent), the worst of the replicas''';
-comment on column push.lanes.throttled_until is 'until when the provider wants to be left alone; null: it does not';
-comment on column push.lanes.rate_per_second is 'requests sent in the last second';
-comment on column push.lanes.ready is 'deliveries that could be sent now';
-comment on column push.lanes.waiting is 'deliveries that wait for their next try';
-comment on column push.lanes.claimed is 'deliveries that a replica holds';
-comment on column push.lanes.oldest_age is 'how long the oldest of these is owed';
-comment on column push.lanes.invalidation_held_at is
-  'since when dead tokens are quarantined rather than invalidated; push.resume_invalidation ends it';
-comment on column push.lanes.invalidation_note is 'why invalidation is on hold';
-comment on column push.lanes.updated_at is 'when the pause, the note or the hold last changed';
-
-create function push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text)
-returns table (changed boolean, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
-  v_lane   push.lane;
-begin
-  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
-  if not found then
-    raise exception using errcode = 'no_data_found',
-      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
-  end if;
-  changed := v_lane.paused <> p_paused;
-  if changed or v_lane.note is distinct from p_note then
-    update push.lane l set paused = p_paused, note = p_note where l.id = v_lane.id;
-  end if;
-  message := v_target || case
-    when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
-    when p_paused then ' was paused already'
-    when changed then ' sends again'
-    else ' was not paused; nothing to do' end || coalesce('. Note: ' || p_note, '');
-  perform push.note_audit(p_action, v_target, jsonb_build_object('changed', changed, 'note', p_note));
-  return next;
-end
-$$;
-comment on function push.switch_lane is
-  'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
-
-create function push.pause_lane(app text, provider text, note text default null)
-returns table (changed boolean, message text)
-language sql volatile security definer set search_path = push, pg_temp as $$
-  select s.changed, s.message from push.switch_lane('pause_lane', app, provider, true, coalesce(note,
-    (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
-$$;
-comment on function push.pause_lane is
-  'nothing more is claimed from this lane until push.resume_lane; what a replica holds is still sent. app, provider: '
-  'which lane; note: why. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
-
-create function push.resume_lane(app text, provider text) returns table (changed boolean, message text)
-language sql volatile security definer set search_path = push, pg_temp as $$
-  select s.changed, s.message from push.switch_lane('resume_lane', app, provider, false, null) s
-$$;
-comment on function push.resume_lane is
-  'a paused lane sends again, at once, and its note is removed. app, provider: which lane. Returns whether it changed '
-  'anything, and a sentence about it; running it twice is harmless';
-
-create function push.change_lane() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  if (new.app, new.provider, new.id) is distinct from (old.app, old.provider, old.id)
-    or (new.invalidation_held_at, new.invalidation_note) is distinct from
-      (old.invalidation_held_at, old.invalidation_note) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = 'push.lanes: only paused and note can be changed',
-      hint = 'push.resume_invalidation ends a hold of invalidation.';
-  end if;
-  perform from push.switch_lane(case when new.paused then 'pause_lane' else 'resume_lane' end, old.app, old.provider,
-    new.paused, new.note);
-  return new;
-end
-$$;
-comment on function push.change_lane is 'an update of paused or note in push.lanes is as good as push.pause_lane';
-create trigger change_lane instead of update on push.lanes for each row execute function push.change_lane();
-
-create function push.oldest_ringing() returns interval
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-begin
-  return (
-    select max(now() - head.created_at)
-    from push.lane l
-    left join push.lane_conditions() s on s.lane = l.id
-    cross join lateral (
-      -- The earliest deadlines are the next to leave; an invite rings ten minutes at most.
-      select d.kind, d.created_at from push.delivery d
-      where d.state = 0 and d.lane = l.id and d.deadline_at > statement_timestamp()
-        and d.deadline_at < statement_timestamp() + interval '10 minutes'
-      order by d.deadline_at
-      limit 100
-    ) head
-    where not l.paused and s.circuit is distinct from 'open' and head.kind = 0);
-end
-$$;
-comment on function push.oldest_ringing is
-  'how long the oldest of the invites that are next to leave has been ready, lanes that are paused or whose circuit is '
-  'open aside; null: none is. Reads 100 rows a lane, however many are owed';
-
--- What is owed, what is late, what failed -----------------------------------------------------------------------------
-
-create view push.summary as
-select l.app, l.provider,
-  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
-  d.count, now() - d.oldest as oldest_age, d.first_deadline - now() as least_left
-from (
-  select d.lane, d.kind, d.state, count(*) as count, min(d.created_at) as oldest, min(d.deadline_at) as first_deadline
-  from push.delivery d
-  group by d.lane, d.kind, d.state
-) d
-left join push.lane l on l.id = d.lane;
-comment on view push.summary is 'what is owed, by app, provider, kind and state; nothing is owed: no rows';
-comment on column push.summary.app is 'name of the app';
-comment on column push.summary.provider is 'apns, fcm or expo';
-comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
-comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next try)';
-comment on column push.summary.count is 'how many deliveries';
-comment on column push.summary.oldest_age is 'how long the oldest of them is owed';
-comment on column push.summary.least_left is 'time until the first of them expires; negative: it should be gone';
-
--- Of a backlog of 500,000 nobody reads all, and looking up their calls would take seconds: so the most urgent, the ready
--- ones by their index. The call is looked up for what is shown, so it is no join.
-create view push.stuck as
-select d.outbox_id, d.n, l.app, (select o.call_id from push.outbox o where o.id = d.outbox_id) as call_id, l.provider,
-  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  d.user_id,
-  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
-  case when d.deadline_at < now() - interval '5 s' then 'past its deadline, and not expired'
-    when d.state = 0 then 'ready, and not claimed'
-    when d.state = 1 then 'claimed, and not settled'
-    else 'due, and still waiting' end as why,
-  now() - greatest(d.created_at, d.due_at) as age, d.deadline_at - now() as "left", d.last_reason, d.owner as gateway
-from (
-  select r.*
-  from push.lane l
-  left join push.lane_conditions() s on s.lane = l.id
-  cross join lateral (
-    select d.* from push.delivery d
-    where d.state = 0 and d.lane = l.id
-      and (d.deadline_at < now() - interval '5 s' or not l.paused and s.circuit is distinct from 'open'
-        and greatest(d.created_at, d.due_at) < now() - interval '5 s')
-    order by d.deadline_at
-    limit 200
-  ) r
-  union all
-  (select d.* from push.delivery d
-    where d.state <> 0
-      and (d.deadline_at < now() - interval '5 s'
-        or greatest(d.created_at, d.due_at) < now() - case d.state when 1 then interval '30 s' else interval '5 s' end)
-    order by d.deadline_at
-    limit 1000)
-) d
-join push.lane l on l.id = d.lane;
-comment on view push.stuck is
-  'deliveries that something should have happened to: ready for more than 5 s while the lane is neither paused nor its '
-  'circuit open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. The most urgent '
-  '200 ready ones of each lane and 1,000 others; push.summary counts all that is owed';
-comment on column push.stuck.outbox_id is 'the call: push.outbox.id';
-comment on column push.stuck.n is 'number of the push within its call';
-comment on column push.stuck.app is 'name of the app';
-comment on column push.stuck.call_id is 'payload.callId of the call';
-comment on column push.stuck.provider is 'apns, fcm or expo';
-comment on column push.stuck.kind is 'invite, cancel, missed_call or notification';
-comment on column push.stuck.user_id is 'the backend''s id of the user';
-comment on column push.stuck.state is 'ready, claimed or waiting';
-comment on column push.stuck.why is 'what should have happened';
-comment on column push.stuck.age is 'since it was enqueued, or since it was due';
-comment on column push.stuck."left" is 'time until its deadline; negative: past it';
-comment on column push.stuck.last_reason is 'why the last try did not end it';
-comment on column push.stuck.gateway is 'push.replicas.id of the replica that has it';
-
--- The example is looked up once a row shown; sorting all failures of an hour for it took a second.
-create view push.failures as
-select l.app, l.provider,
-  case f.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  case f.outcome when 1 then 'delivered_late' when 3 then 'expired' else 'dead' end as outcome,
-  coalesce(f.reason, 'Late') as reason, f.count, f.last_at, x.call_id as example_call_id, x.device as example_device
-from push.lane l
-cross join lateral (
-  select h.kind, h.outcome, h.reason, count(*) as count, max(h.finished_at) as last_at
-  from push.history h
-  where h.lane = l.id and h.finished_at > now() - interval '1 hour' and h.outcome <> 0 and h.outcome in (1, 3, 4)
-  group by h.kind, h.outcome, h.reason
-) f
-cross join lateral (
-  select h.call_id, h.device from push.history h
-  where h.lane = l.id and h.finished_at = f.last_at and h.outcome <> 0 and h.outcome = f.outcome and h.kind = f.kind
-    and h.reason is not distinct from f.reason
-  limit 1
-) x;
-comment on view push.failures is
-  'what was not delivered, or late, in the last hour, by reason, with the last of each as an example';
-comment on column push.failures.app is 'name of the app';
-comment on column push.failures.provider is 'apns, fcm or expo';
-comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
-comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
-comment on column push.failures.reason is 'why, in the provider''s word or ours';
-comment on column push.failures.count is 'how many';
-comment on column push.failures.last_at is 'when the last of them was settled';
-comment on column push.failures.example_call_id is 'call of the last; push.timeline tells its story';
-comment on column push.failures.example_device is 'device of the last, its token masked';
-
--- History ------------------------------------------------------------------------------------------------------------
-
--- Rows are written in order of time: the smallest of indexes finds the last minute of a day with millions.
-create index history_finished on push.history using brin (finished_at)
-  with (pages_per_range = 32, autosummarize = on);
-
--- As in 0007, but the call's id is that of push.outbox, which has an index on it: a call's history is found at once.
-create or replace view push.delivery_history as
-select h.outbox_id, l.app, o.call_id, l.provider,
-  case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
-  h.user_id,
-  case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
-    else 'dead' end as outcome,
-  h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
-  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, h.device, h.failures, h.fallback_of,
-  h.receipt_reason
-from push.history h
-left join push.lane l on l.id = h.lane
-left join push.outbox o on o.id = h.outbox_id;
-
--- Replicas and health -------------------------------------------------------------------------------------------------
-
-create view push.replicas as
-select g.id, g.name, g.version, g.alive, g.started_at, g.heartbeat_at,
-  case when g.alive then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed, g.ended_at,
-  g.ended_reason
-from push.gateways g
-left join (
-  select d.owner, count(*) as claimed from push.delivery d where d.state = 1 group by d.owner
-) d on d.owner = g.id;
-comment on view push.replicas is 'one life of one gateway process: those that run, and those that ended lately';
-comment on column push.replicas.id is 'number of this life, as in push.deliveries.gateway';
-comment on column push.replicas.name is 'host or pod';
-comment on column push.replicas.version is 'version of the program';
-comment on column push.replicas.alive is 'whether it runs, as far as known';
-comment on column push.replicas.started_at is 'when it registered';
-comment on column push.replicas.heartbeat_at is 'when it was last heard';
-comment on column push.replicas.silence is 'how long it has been silent; after 3 s it is declared dead';
-comment on column push.replicas.claimed is 'deliveries it holds; of one that ended they are taken over at once';
-comment on column push.replicas.ended_at is 'when it ended or was declared dead';
-comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (declared dead)';
-
-create function push.check_health() returns table (item text, value text, state text, hint text)
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_oldest   interval;
-  v_pid      int;
-  v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
-begin
-  -- How bad a number is: up to the first limit it is ok, up to the second a warning.
-  return query
-    select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
-      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
-        else 'bad' end,
-      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
-    from pg_stat_all_tables t
-    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
-    order by t.relname;
-
-  select now() - a.xact_start, a.pid into v_oldest, v_pid
-    from pg_stat_activity a
-    where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
-    order by a.xact_start
-    limit 1;
-  return query select 'oldest transaction',
-    case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
-      || case when v_sees_all then '' else ', of this role only' end,
-    case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
-    case when v_sees_all then 'End it with: select pg_terminate_backend(pid).'
-      else format('To see those of other roles: grant pg_read_all_stats to %I.', current_user) end;
-  return query
-    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
-      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
-    from (select count(*) from pg_prepared_xacts) p;
-  return query
-    select 'notify queue', round(100 * q.usage::numeric, 1) || ' %',
-      case when q.usage < 0.1 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-      'A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
-    from (select pg_notification_queue_usage() as usage) q;
-  return query
-    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
-      'Nothing is sent without one: push.replicas says how the last ones ended.'
-    from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
-  return query
-    select 'leader', case when l.pid is null then 'none' else 'pid ' || l.pid end,
-      case when l.pid is null then 'bad' else 'ok' end,
-      'The replica that holds advisory lock (7781, 2) does the housekeeping; another takes over when its session ends.'
-    from (select min(l.pid) as pid from pg_locks l
-      where l.locktype = 'advisory' and l.classid = 7781 and l.objid = 2 and l.objsubid = 2 and l.granted
-        and l.database = (select d.oid from pg_database d where d.datname = current_database())) l;
-  return query
-    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
-      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
-    from (select push.oldest_ringing() as age) o;
-  return query
-    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
-        else 'bad' end,
-      'select push.ensure_partitions(); the leader does so every hour.'
-    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
-  return query
-    select 'history without a partition', case when h.some then 'some' else 'none' end,
-      case when h.some then 'bad' else 'ok' end,
-      'Rows of push.history_default keep their day''s partition from being made: move them away.'
-    from (select exists (select from push.history_default) as some) h;
-  return query
-    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
-      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
-      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
-    from (select count(*) from (select from push.expo_receipts r
-      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
-  return query
-    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-      'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
-    from (select count(*) from push.quarantined_tokens) q;
-  return query
-    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
-      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-      'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
-    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
-end
-$$;
-comment on function push.check_health is 'what could make calls ring late tomorrow; for push.health';
-
-create view push.health as select h.item, h.value, h.state, h.hint from push.check_health() h;
-comment on view push.health is 'one concern a row: how it is, whether that is ok, warn or bad, and what to do';
-comment on column push.health.item is 'what was looked at';
-comment on column push.health.value is 'what was found';
-comment on column push.health.state is 'ok, warn (soon) or bad (now)';
-comment on column push.health.hint is 'what it means and what to do';
-
--- Tokens, masked ------------------------------------------------------------------------------------------------------
-
-create view push.dead_devices as
-select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
-from push.token_invalidations x;
-comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
-comment on column push.dead_devices.app is 'app the token belonged to';
-comment on column push.dead_devices.provider is 'apns, fcm or expo';
-comment on column push.dead_devices.user_id is 'whose token it was, as far as known';
-comment on column push.dead_devices.device is 'the token, masked';
-comment on column push.dead_devices.reason is 'what the provider said';
-comment on column push.dead_devices.invalidated_at is 'since when it is dead';
-
-create view push.quarantined_devices as
-select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
-  q.quarantined_at
-from push.quarantined_tokens q;
-comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';
-comment on column push.quarantined_devices.app is 'app the token belongs to';
-comment on column push.quarantined_devices.provider is 'apns, fcm or expo';
-comment on column push.quarantined_devices.user_id is 'whose token it is, as far as known';
-comment on column push.quarantined_devices.device is 'the token, masked';
-comment on column push.quarantined_devices.reason is 'what the provider said';
-comment on column push.quarantined_devices.since is 'since when the provider calls it dead';
-comment on column push.quarantined_devices.quarantined_at is 'when it came here';
-
-create view push.registered_devices as
-select d.user_id, d.app, d.provider, left(d.token, 4) || '…' || right(d.token, 4) as device, d.voip, d.environment,
-  d.platform, d.locale, d.enabled, d.registered_at, d.invalidated_at, d.invalid_reason
-from push.devices d;
-comment on view push.registered_devices is 'push.devices with the tokens masked';
-comment on column push.registered_devices.user_id is 'the backend''s id of the user';
-comment on column push.registered_devices.app is 'app the token belongs to';
-comment on column push.registered_devices.provider is 'apns, fcm or expo';
-comment on column push.registered_devices.device is 'the token, masked';
-comment on column push.registered_devices.voip is 'apns only: true for a PushKit token';
-comment on column push.registered_devices.environment is 'apns only: production or sandbox';
-comment on column push.registered_devices.platform is 'ios, android or unknown (null)';
-comment on column push.registered_devices.locale is 'language of visible texts';
-comment on column push.registered_devices.enabled is 'false: the user wants no notifications here';
-comment on column push.registered_devices.registered_at is 'when the phone last gave this token';
-comment on column push.registered_devices.invalidated_at is 'since when it is dead; null: it is alive';
-comment on column push.registered_devices.invalid_reason is 'what the provider said';
-
-revoke execute on all functions in schema push from public;
-
-"""###
-
-private let migration0010 = ###"""
--- What backends live in: the phone's word that it rings, escalation, a call's state at a glance, keys for the HTTP API,
--- roles, and the pruning of what nobody needs any more.
-
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 
-create table push.ring_reports (
-  outbox_id bigint not null,
-  user_id   text not null,
-  rang_at   timestamptz not null default clock_timestamp(),
-  constraint ring_reports_pkey primary key (outbox_id, user_id)
-);
-comment on table push.ring_reports is 'one user whose phone has said that a call rings; the first report counts';
-comment on column push.ring_reports.outbox_id is 'the call: push.outbox.id';
-comment on column push.ring_reports.user_id is 'the backend''s id of the user';
-comment on column push.ring_reports.rang_at is 'when the first report came';
-
-create function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
+create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
   v_id bigint := push.find_call(call_id, app);
@@ -4648,51 +4208,7 @@ comment on function push.report_ringing is
 
 -- Escalation ----------------------------------------------------------------------------------------------------------
 
-alter table push.apps add column escalate_after_seconds int,
-  add constraint apps_escalate_range check (escalate_after_seconds between 1 and 600);
-comment on column push.apps.escalate_after_seconds is
-  'a user none of whose phones has said by then that it rings is tried on the next channel, once; null: never';
-
-create index apps_escalating on push.apps (app) where escalate_after_seconds is not null;
-
-drop function push.register_app(text, int);
-create function push.register_app(p_app text, p_ring_seconds int, p_escalate_after int default null) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds)
-    values (p_app, p_ring_seconds, p_escalate_after)
-    on conflict (app) do update set ring_seconds = excluded.ring_seconds,
-        escalate_after_seconds = excluded.escalate_after_seconds, updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds)
-        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds);
-end
-$$;
-comment on function push.register_app is
-  'tells enqueueing what the configuration says of an app. p_ring_seconds: its ring window; p_escalate_after: seconds '
-  'after which a user of whom no phone was heard is tried on the next channel; null: never';
-
-create table push.escalations_due (
-  outbox_id bigint primary key,
-  due_at    timestamptz not null
-);
-create index escalations_due_at on push.escalations_due (due_at);
-comment on table push.escalations_due is
-  'one call of an app that escalates, until its time has come; taken by push.escalate';
-comment on column push.escalations_due.outbox_id is 'the call: push.outbox.id';
-comment on column push.escalations_due.due_at is 'when users of whom no phone was heard are tried on the next channel';
-
-create table push.escalations (
-  outbox_id bigint not null,
-  n         int not null,
-  user_id   text not null,
-  constraint escalations_pkey primary key (outbox_id, n)
-);
-comment on table push.escalations is 'one invite that was made because no phone of the user had said that it rings';
-comment on column push.escalations.outbox_id is 'the call: push.outbox.id';
-comment on column push.escalations.n is 'number of the invite within its call';
-comment on column push.escalations.user_id is 'the backend''s id of the user';
-
-create function push.plan_escalation() returns trigger
+create or replace function push.plan_escalation() returns trigger
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
   -- As a rule no app escalates, and that is quickly seen.
@@ -4701,16 +4217,17 @@ begin
     select c.id, c.created_at + make_interval(secs => a.escalate_after_seconds)
     from new_calls c
     cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
-    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds;
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
   end if;
   return null;
 end
 $$;
 comment on function push.plan_escalation is 'notes when a call of an app that escalates is to be looked at';
-create trigger plan_escalation after insert on push.outbox referencing new table as new_calls
+
+create or replace trigger plan_escalation after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.plan_escalation();
 
-create function push.escalate(p_max int default 500) returns bigint
+create or replace function push.escalate(p_max int default 500) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
@@ -4723,6 +4240,10 @@ declare
   v_since   timestamptz;
   v_until   timestamptz := clock_timestamp() + interval '1 minute';
 begin
+  -- Calls of the time before a restore ring no more.
+  if push.restored_at() is not null then
+    return 0;
+  end if;
   with pick as materialized (
     select e.ctid as tid from push.escalations_due e
     where e.due_at <= statement_timestamp()
@@ -4770,791 +4291,133 @@ end
 $$;
 comment on function push.escalate is
   'for up to p_max calls that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
-  'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many. For '
-  'the leader';
-
--- A call at a glance --------------------------------------------------------------------------------------------------
-
-drop function push.timeline(text);
-create function push.timeline(call_id text, app text default null)
-returns table (
-  at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
-  device text
-)
-language sql stable security definer set search_path = push, pg_temp as $$
-  with call as (
-    select o.id, o.kind, o.created_at from push.outbox o
-    where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
-  ), owed as (
-    select d.* from call c join push.deliveries d on d.outbox_id = c.id
-  ), done as (
-    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
-  ), event as (
-    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
-      null::int as attempt, null::int as status, null as reason, null as device
-    from call c
-    union all
-    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null
-    from call c cross join lateral push.skipped_recipients(c.id) s
-    union all
-    -- Another channel took over from one that failed, or from one of which no phone was heard.
-    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
-      f.kind, f.user_id, null, case when e.n is null then h.status end,
-      case when e.n is null then h.reason else 'NotRinging' end, f.device
-    from (
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
-      union all
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
-    ) f
-    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
-    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
-    where f.fallback_of is not null
-    union all
-    -- A ready or claimed delivery has no time of its own: it is shown where it began.
-    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
-      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
-    from owed d
-    union all
-    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
-      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device
-    from (
-      select outbox_id, n, provider, kind, user_id, device, failures from owed
-      union all
-      select outbox_id, n, provider, kind, user_id, device, failures from done
-    ) t
-    cross join lateral jsonb_array_elements(t.failures) f
-    union all
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
-    from done h where h.sent_at is not null
-    union all
-    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
-      h.user_id, h.attempts, h.status, h.reason, h.device
-    from done h
-    union all
-    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null
-    from call c join push.ring_reports r on r.outbox_id = c.id
-  )
-  select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
-    e.user_id, e.attempt, e.status, e.reason, e.device
-  from event e join call c on c.id = e.id
-  order by e.at, e.step, e.n, e.user_id
-$$;
-comment on function push.timeline is
-  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds '
-  'since it was enqueued; event: enqueued, skipped (no delivery was made for this user), fallback (the channel before '
-  'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
-  'sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so)';
-
-create function push.iso_time(p_time timestamptz) returns text language sql stable parallel safe as
-$$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
-comment on function push.iso_time is 'a time as ISO 8601 in UTC, with milliseconds';
-
-create function push.call(call_id text, app text default null) returns jsonb
-language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-declare
-  v_call  push.outbox;
-  v_id    bigint := push.find_call(call_id, app);
-  v_since timestamptz;
-begin
-  select o.* into v_call from push.outbox o where o.id = v_id;
-  -- A variable, so that older partitions are not looked at.
-  v_since := v_call.created_at;
-  return jsonb_build_object(
-    'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
-    'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
-    'endedAt', push.iso_time(v_call.ended_at), 'endReason', v_call.end_reason, 'answeredBy', v_call.answered_by,
-    'devices', coalesce((
-      select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
-          'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
-          'answeredAt', push.iso_time(d.answered_at), 'device', d.device, 'rangAt', push.iso_time(r.rang_at))
-        order by d.n)
-      from (
-        select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
-          null::timestamptz as answered_at, d.device
-        from push.deliveries d where d.outbox_id = v_id
-        union all
-        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
-          h.answered_at, h.device
-        from push.delivery_history h where h.outbox_id = v_id and h.finished_at >= v_since
-      ) d
-      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
-end
-$$;
-comment on function push.call is
-  'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
-  'endedAt, endReason, answeredBy, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or '
-  'the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}; '
-  'times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of this id';
-
--- Keys for the HTTP API -----------------------------------------------------------------------------------------------
-
-create table push.api_keys (
-  id         int generated always as identity primary key,
-  app        text not null,
-  name       text not null,
-  scopes     text[] not null,
-  hash       bytea not null,
-  created_at timestamptz not null default clock_timestamp(),
-  expires_at timestamptz,
-  revoked_at timestamptz,
-  constraint api_keys_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
-  constraint api_keys_name_length check (length(name) between 1 and 128),
-  constraint api_keys_scopes_known check (scopes <@ '{enqueue,device,read}' and cardinality(scopes) between 1 and 3),
-  constraint api_keys_hash_sha256 check (length(hash) = 32)
-);
-comment on table push.api_keys is 'one key to the HTTP API; the key itself is not stored';
-comment on column push.api_keys.id is 'number of the key, and its part after pgk_';
-comment on column push.api_keys.app is 'the only app it opens';
-comment on column push.api_keys.name is 'who has it, for people';
-comment on column push.api_keys.scopes is
-  'what it may do: enqueue (enqueue, answer and end calls), device (register and drop devices, report ringing), read '
-  '(a call''s state and timeline)';
-comment on column push.api_keys.hash is 'SHA-256 of the whole key';
-comment on column push.api_keys.created_at is 'when it was made';
-comment on column push.api_keys.expires_at is 'from when on it is refused; null: never';
-comment on column push.api_keys.revoked_at is 'since when it is refused; null: it is not';
-
-create function push.create_api_key(
-  app text, name text, scopes text[] default '{enqueue,device,read}', expires_at timestamptz default null
-) returns table (id int, key text)
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_scopes text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
-  v_fault  text := case
-    when not coalesce(push.is_app(create_api_key.app), false)
-      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
-    when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
-      then 'name: must have 1 to 128 characters'
-    when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
-      then 'scopes: must be some of enqueue, device and read'
-    when create_api_key.expires_at <= clock_timestamp() then 'expires_at: must be in the future, or null'
-  end;
-begin
-  if v_fault is not null then
-    raise exception using errcode = 'invalid_parameter_value', message = v_fault,
-      schema = 'push', table = 'api_keys', column = substring(v_fault from '^[a-z_]+');
-  end if;
-  id := nextval(pg_get_serial_sequence('push.api_keys', 'id'));
-  -- 32 bytes out of 366 random bits: the server has no other source without an extension.
-  key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
-    || uuid_send(gen_random_uuid())), 'hex');
-  insert into push.api_keys (id, app, name, scopes, hash, expires_at) overriding system value
-    values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
-      create_api_key.expires_at);
-  perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
-    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes));
-  return next;
-end
-$$;
-comment on function push.create_api_key is
-  'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has '
-  'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, null: never. To rotate a key, '
-  'make another, move over, then push.revoke_api_key the old one';
-
-create function push.revoke_api_key(id int) returns table (revoked boolean, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_key push.api_keys;
-begin
-  select k.* into v_key from push.api_keys k where k.id = revoke_api_key.id for no key update;
-  if not found then
-    raise exception using errcode = 'no_data_found', message = format('there is no API key %s', revoke_api_key.id),
-      hint = 'push.keys lists them.';
-  end if;
-  revoked := v_key.revoked_at is null;
-  update push.api_keys k set revoked_at = clock_timestamp() where k.id = v_key.id and k.revoked_at is null;
-  message := format('key %s (%s, app %s) %s', v_key.id, v_key.name, v_key.app,
-    case when revoked then 'is refused from now on' else 'was revoked already' end);
-  perform push.note_audit('revoke_api_key', v_key.app || '/' || v_key.id, jsonb_build_object('revoked', revoked));
-  return next;
-end
-$$;
-comment on function push.revoke_api_key is
-  'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence '
-  'about it; running it twice is harmless';
-
-create function push.find_api_key(p_id int) returns table (app text, scopes text[], hash bytea)
-language sql stable security definer set search_path = push, pg_temp as $$
-  select k.app, k.scopes, k.hash from push.api_keys k
-  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
-$$;
-comment on function push.find_api_key is
-  'what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: '
-  'there is none, or it is revoked or expired';
-
-create view push.keys as
-select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at from push.api_keys k;
-comment on view push.keys is 'push.api_keys without the hashes';
-comment on column push.keys.id is 'number of the key, and its part after pgk_';
-comment on column push.keys.app is 'the only app it opens';
-comment on column push.keys.name is 'who has it';
-comment on column push.keys.scopes is 'what it may do: enqueue, device, read';
-comment on column push.keys.created_at is 'when it was made';
-comment on column push.keys.expires_at is 'from when on it is refused; null: never';
-comment on column push.keys.revoked_at is 'since when it is refused; null: it is not';
-
--- Enqueueing: as in 0008, and it says the id under which a notification that brought none is found. --------------------
-
-drop function push.enqueue_call(jsonb, jsonb, text, int, text);
-create function push.enqueue_call(
-  payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
-  kind text default 'incoming_call'
-) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-#variable_conflict use_column
-begin
-  insert into push.outbox (app, kind, payload, recipients, ring_seconds)
-    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
-      enqueue_call.ring_seconds)
-    on conflict (call_id, app) do nothing
-    returning id, outbox.call_id into outbox_id, call_id;
-  duplicate := not found;
-  if duplicate then
-    select o.id, o.call_id into outbox_id, call_id from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
-        and o.app = coalesce(enqueue_call.app, 'default');
-  end if;
-  deliveries := (select count(*) from push.delivery d
-    where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
-  if duplicate then
-    deliveries := deliveries + (select count(*) from push.history h
-      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
-  end if;
-  -- As a rule nobody is skipped, and that is quickly seen.
-  skipped := 0;
-  if duplicate or exists (
-    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
-      from jsonb_array_elements(enqueue_call.recipients) e
-    except
-    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
-  ) then
-    skipped := (select count(*) from push.skipped_recipients(outbox_id));
-  end if;
-  return next;
-end
-$$;
-
--- Pruning -------------------------------------------------------------------------------------------------------------
-
-create function push.prune(p_max int default 1000, p_keep_days int default 15) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-set lock_timeout = '200ms'
-as $$
-declare
-  c_batches constant int := 10;
-  -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
-  v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
-    - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
-  v_last   bigint := -1;
-  v_seen   int;
-  v_oldest timestamptz;
-  v_gone   bigint[];
-  v_pruned bigint := 0;
-begin
-  -- Numbers rise with time, nearly: so no index on a time is needed. A batch wholly too young is the end.
-  for i in 1 .. c_batches loop
-    select count(*), max(b.id), min(b.created_at), array_agg(b.id) filter (where b.is_done)
-      into v_seen, v_last, v_oldest, v_gone
-      from (
-        select o.id, o.created_at, o.created_at < v_before and o.ended_at is not null
-          and (select true from push.delivery d where d.outbox_id = o.id limit 1) is null as is_done
-        from push.outbox o
-        where o.id > v_last
-        order by o.id
-        limit p_max
-      ) b;
-    exit when v_seen = 0 or v_oldest >= v_before;
-    if v_gone is not null then
-      with gone as (
-        delete from push.outbox o where o.id = any (array(
-          select x.id from push.outbox x where x.id = any (v_gone) order by x.id for update skip locked))
-        returning o.id
-      )
-      select array_agg(g.id), v_pruned + count(*) into v_gone, v_pruned from gone g;
-      delete from push.ring_reports r where r.outbox_id = any (v_gone);
-      delete from push.escalations e where e.outbox_id = any (v_gone);
-      exit when v_pruned >= p_max;
-    end if;
-  end loop;
-  delete from push.escalations_due e where e.ctid = any (array(
-    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit p_max
-    for update skip locked));
-  delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit p_max));
-  delete from push.lane_status s where not exists (select from push.gateways g
-    where g.id = s.gateway and (g.alive or g.ended_at > now() - interval '1 day'));
-  delete from push.gateways g where not g.alive and g.ended_at < now() - interval '1 day';
-  return v_pruned;
-end
-$$;
-comment on function push.prune is
-  'removes about p_max calls, the oldest, that were enqueued more than p_keep_days days before today (UTC), have ended '
-  'and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days '
-  'ago, and replicas that ended more than a day ago. Returns how many calls: call it again while it returns p_max or '
-  'more. It waits for nobody: what is locked is left for the next time. For the leader';
-
--- Roles ---------------------------------------------------------------------------------------------------------------
-
--- Roles belong to the whole cluster: another database's migration may make them at the same moment, and whoever
--- migrates may not be allowed to. Then an administrator makes them, and calls push.grant_roles again.
-create function push.grant_roles() returns text
-language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  c_roles constant jsonb := jsonb_build_object(
-    'push_enqueuer', 'backends: enqueue, answer and end calls, register devices (schema push)',
-    'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
-    'push_gateway', 'the push-gateway service (schema push)');
-  -- Of a call, neither its payload nor its recipients, who are tokens.
-  c_call_columns constant text :=
-    'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason';
-  c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
-    'push.call, push.report_ringing, push.timeline';
-  v_role    text;
-  v_missing text[] := '{}';
-begin
-  for v_role in select jsonb_object_keys(c_roles) loop
-    if to_regrole(v_role) is null then
-      begin
-        execute format('create role %I nologin', v_role);
-        execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
-      exception
-        when duplicate_object or unique_violation then null;
-        when insufficient_privilege then v_missing := v_missing || v_role;
-      end;
-    end if;
-    continue when v_role = any (v_missing);
-    execute format('grant usage on schema push to %I', v_role);
-    case v_role
-      when 'push_enqueuer' then
-        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state), '
-          'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
-        execute format('grant execute on function %s to %I', c_calls, v_role);
-      when 'push_ops' then
-        execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
-        execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
-          'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit to %I', v_role);
-        execute format('grant update (paused, note) on push.lanes to %I', v_role);
-        execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
-          'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-          'push.lane_conditions to %I', v_role);
-      when 'push_gateway' then
-        execute format('grant execute on function %s, push.register_gateway, push.heartbeat, push.retire_gateway, '
-          'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
-          'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-          'push.give_up_receipts, push.promote, push.expire, push.miss, push.reap, push.escalate, push.prune, '
-          'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key to %I', c_calls, v_role);
-        if to_regclass('push.schema_migration') is not null then
-          execute format('grant select on push.schema_migration to %I', v_role);
-        end if;
-    end case;
-  end loop;
-  if v_missing <> '{}' then
-    raise notice 'roles are missing: %; % may not create roles', array_to_string(v_missing, ', '), current_user
-      using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
-    return 'missing: ' || array_to_string(v_missing, ', ');
-  end if;
-  return 'push_enqueuer, push_ops and push_gateway have their rights';
-end
-$$;
-comment on function push.grant_roles is
-  'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their '
-  'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
-
-revoke execute on all functions in schema push from public;
-select push.grant_roles();
-
--- What the arguments mean ---------------------------------------------------------------------------------------------
-
-comment on function push.enqueue_call is
-  'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: '
-  'as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a '
-  'notification; null: the app''s own; kind: as push.outbox.kind. Returns outbox_id: push.outbox.id; deliveries: how '
-  'many devices it goes to; duplicate: true if (app, callId) existed already, then nothing was done; skipped: how many '
-  'users have no device (push.timeline says why); call_id: payload.callId, or the one made for a notification without';
-comment on function push.answer_call is
-  'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: '
-  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id. '
-  'False: it had ended before';
-comment on function push.end_call is
-  'the call is over, unanswered: nothing more is sent, devices that may ring are told, and users get a missed call '
-  'unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed '
-  'only if several apps have a call of this id. False: it had ended before';
-comment on function push.register_device is
-  'the phone gave this token, now: it is the user''s, and alive; to be called at every login. user_id: the backend''s id; '
-  'app; provider: apns, fcm or expo; token; environment: of an APNs token, production or sandbox; platform: ios, '
-  'android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
-comment on function push.drop_device is
-  'the user logged out of this device, nothing more is sent to its token. app, provider, token: as registered. False: '
-  'it was not registered';
-comment on function push.register_gateway is
-  'a new life of a gateway; the result is its fence. p_name: host or pod; p_version: of the program';
-comment on function push.heartbeat is
-  'to be called every second; false: declared dead, its claims are taken over, drop them and register anew. p_gateway: '
-  'what push.register_gateway returned';
-comment on function push.retire_gateway is
-  'the clean end of a gateway; what it still holds becomes ready. p_gateway: what push.register_gateway returned';
-comment on function push.register_lane is
-  'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
-comment on function push.claim is
-  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
-  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
-  'what push.register_gateway returned. Returns what a push needs; remaining_us: microseconds to the deadline';
-comment on function push.settle is
-  'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases '
-  'were lost, and those results are dropped. p_gateway: who has them; arrays, by delivery: p_outbox_id, p_n, p_lease: '
-  'which, as claimed; p_attempts: tries really made, retries under one lease included; p_outcome: 0 delivered, '
-  '1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason; p_message_id: the provider''s id; '
-  'p_call_id: payload.callId; p_sent_at, p_answered_at; p_failures: as for push.park; p_receipt_after_ms: not null for '
-  'an Expo ticket (p_message_id) whose receipt is due so much later. An invite that failed for good while its call '
-  'rings is followed by one over the user''s next channel';
-comment on function push.park is
-  'claimed to waiting; invites of calls that have ended are void; returns how many were still the caller''s. p_gateway, '
-  'p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: for how many milliseconds; p_reason: why; '
-  'p_failures: the tries that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, kept with '
-  'earlier ones';
-comment on function push.release is
-  'claimed to ready with the attempt given back, for a shutdown or an open circuit; invites of calls that have ended '
-  'are void; returns how many were still the caller''s. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
-comment on function push.invalidate_tokens is
-  'the provider called tokens dead: registered devices are cleared unless registered later, tokens of no device are '
-  'noted; returns how many are new in push.token_invalidations, and if any are, NOTIFY push_token_invalidations. Those '
-  'of a lane whose invalidation is on hold are quarantined instead. Arrays, by token: p_lane: push.lanes.id; p_token; '
-  'p_since: since when, or null; p_reason: the provider''s word';
-comment on function push.hold_invalidation is
-  'from now on no token of a lane is invalidated, and those that were lately live again: all go to '
-  'push.quarantined_tokens until push.resume_invalidation. p_lane: push.lanes.id; p_window: how lately; p_note: why. '
-  'Returns how many went there now; 0 if it is on hold already';
-comment on function push.resume_invalidation is
-  'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, '
-  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did; '
-  'running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
-comment on function push.current_provider_token is
-  'the token all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
-comment on function push.offer_provider_token is
-  'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in '
-  'use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
-comment on function push.skipped_recipients is
-  'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled '
-  'or NoDevice. p_outbox_id: push.outbox.id';
-comment on function push.claim_receipts is
-  'takes tickets whose receipts are due, for a while; then they are due again. p_app: whose; p_max: how many at most; '
-  'p_lease_ms: for how many milliseconds';
-comment on function push.settle_receipts is
-  'ends the look-up of tickets; returns how many there were. p_app: whose; arrays, by ticket: p_ticket; p_reason: what '
-  'the receipt said, kept in push.history, or null: delivered';
-comment on function push.postpone_receipts is
-  'these tickets are due again later, never later than they are given up; returns how many there were. p_app: whose; '
-  'p_ticket: which; p_delay_ms: in how many milliseconds';
-comment on function push.give_up_receipts is
-  'forgets tickets whose receipts Expo no longer has; returns how many nobody will ever know of. p_app: whose';
-comment on function push.correct_environment is
-  'APNs accepted these tokens in this environment: registered devices that say otherwise are corrected; returns how '
-  'many. Arrays, by token: p_lane: push.lanes.id; p_token; p_environment: 0 production, 1 sandbox';
-comment on function push.reap is
-  'declares silent gateways dead; returns how many deliveries became ready again. p_silence: after how long';
-comment on function push.ensure_partitions is
-  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
-comment on function push.drop_partitions is
-  'drops the oldest partition of push.history that is too old; call it until it returns 0. p_keep_days: how many days are kept';
-comment on function push.register_app is
-  'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; '
-  'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never';
-comment on function push.report_lanes is
-  'a replica says how its lanes are; to be called every second. p_gateway: what push.register_gateway returned; arrays, '
-  'by lane: p_lane: push.lanes.id; p_window and p_capacity: requests it lets, and could let, be in flight; p_in_flight; '
-  'p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: '
-  'requests in the last second';
+  'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many';
 
 """###
 
-private let migration0011 = ###"""
--- What SQL does by itself, for the gateways' metrics: a note of each statement that ended, missed or counted something,
--- which the leader takes and adds to its counters. And what only the database can see: how much is owed, and how old.
+private let functionsSettle = ###"""
+-- What became of claimed deliveries: settled, parked for a later try, or given back. Locks, fences and plans: claims.sql.
 
-create table push.tally (
-  id      bigint generated always as identity primary key,
-  what    text not null,
-  lane    smallint,
-  app     text,
-  kind    smallint,
-  outcome smallint,
-  reason  text,
-  untried boolean not null default false,
-  count   int not null default 1,
-  seconds double precision,
-  constraint tally_what_known check (what in ('ended', 'enqueued', 'missed', 'rang', 'invalidated', 'quarantined')),
-  constraint tally_count_positive check (count > 0)
-) with (
-  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 50000,
-  autovacuum_vacuum_cost_delay = 0
-);
-comment on table push.tally is
-  'what one statement did that no gateway saw: only inserted into, and taken by the leader (push.take_tally)';
-comment on column push.tally.id is 'number of the note; the oldest are taken first';
-comment on column push.tally.what is
-  'ended (deliveries, by push.void_unsent or push.expire), enqueued (calls), missed (missed calls announced), rang (a '
-  'phone said so), invalidated or quarantined (tokens)';
-comment on column push.tally.lane is 'push.lane.id, for deliveries and tokens';
-comment on column push.tally.app is 'name of the app, where there is no lane';
-comment on column push.tally.kind is 'of deliveries: as push.history.kind';
-comment on column push.tally.outcome is 'of deliveries: as push.history.outcome';
-comment on column push.tally.reason is 'of deliveries: as push.history.reason; of missed calls: deadline or ended';
-comment on column push.tally.untried is 'of deliveries: no try of them was ever made';
-comment on column push.tally.count is 'how many';
-comment on column push.tally.seconds is 'rang: from the enqueueing of the call to the report';
-
--- What notes it -------------------------------------------------------------------------------------------------------
-
--- As in 0009; besides, the ends are noted.
-create or replace function push.void_unsent(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_ended  bigint[] := array(
-    select distinct o.id from push.outbox o where o.id = any (p_outbox_id) and o.state <> 'ringing' order by o.id);
-  v_voided bigint;
-begin
-  if v_ended = '{}' then
-    return 0;
-  end if;
-  with unsent as materialized (
-    select d.tid, o.call_id, o.call_state
-    from unnest(v_ended) c(id)
-    cross join lateral (
-      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
-    ) o
-    cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
-    ) d
-  ), gone as (
-    delete from push.delivery d
-    using unsent u
-    where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
-    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
-    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, case when g.is_late then 3 else 2 end,
-      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
-      g.attempt = 0, count(*)
-    from gone g
-    group by 2, 3, 4, 5, 6
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
-    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
-    g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_voided = row_count;
-  return v_voided;
-end
+create or replace function push.last_failures(p_failures jsonb) returns jsonb language sql immutable parallel safe as $$
+  select case when jsonb_array_length(p_failures) <= 20 then p_failures else (
+    select jsonb_agg(f.failure order by f.ordinal)
+    from jsonb_array_elements(p_failures) with ordinality f(failure, ordinal)
+    where f.ordinal > jsonb_array_length(p_failures) - 20) end
 $$;
+comment on function push.last_failures is 'the last 20 of a list of failed tries';
 
--- As in 0009; besides, the ends are noted.
-create or replace function push.expire(
-  p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
+-- One statement for the batch. A delivery is found where it lay when it was claimed, which spares a look into an index; the
+-- key says whether it is still the same. One that lies elsewhere by now (only a rewrite of the table does that to a claimed
+-- row) is looked up by its key, and settled by a second pass. Receipts to come are noted from what was settled.
+--
+-- The key is asked by "is not distinct from", which no index knows. By "=" it would make the order of the key worth having for
+-- a merge join: a plan made while the table is small then reads all of the index, for every batch, however much has come since.
+create or replace function push.settle(
+  p_gateway int, p_place tid[], p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[],
+  p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
+  p_sent_at timestamptz[], p_answered_at timestamptz[], p_failures text[] default null,
+  p_receipt_after_ms int[] default null
 ) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_before timestamptz := statement_timestamp() + p_slack;
-  v_expired bigint;
+  v_now     timestamptz := clock_timestamp();
+  v_settled bigint;
+  v_failed  push.delivery[];
+  v_moved   int[];
+  v_places  tid[];
 begin
-  with ready as materialized (
-    select late.tid
-    from push.lane l cross join lateral (
-      select d.ctid as tid
-      from push.delivery d
-      where d.state = 0 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before
-      order by d.deadline_at
-      limit p_max
-      for no key update skip locked
-    ) late
-  ), waiting as materialized (
-    select d.ctid as tid
-    from push.delivery d
-    where d.state = 2 and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  ), gone as (
-    delete from push.delivery d
-    where d.ctid = any (array(select tid from ready union all select tid from waiting limit p_max))
-    returning d.*
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
-    from gone g
-    group by 2, 3, 4, 5, 6
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
-    (select o.call_id from push.outbox o where o.id = g.outbox_id),
-    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_expired = row_count;
-  return v_expired;
-end
-$$;
-
--- As in 0009; besides, the missed calls are noted.
-create or replace function push.announce_missed(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_announced bigint;
-begin
-  with made as (
-    insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, environment, platform,
-      user_id, token, locale)
-    select m.id, 19999 + row_number() over (partition by m.id order by m.user_id), 2, clock_timestamp(),
-      clock_timestamp(), clock_timestamp() + interval '4 hours', coalesce(l.id, push.register_lane(m.app, m.provider)),
-      m.environment, m.platform, m.user_id, m.token, m.locale
-    from (
-      select distinct on (r.id, r.user_id) r.id, r.app, r.user_id, v.*
-      from (
-        select o.id, o.app, o.recipients, e.entry, e.ordinal,
-          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
-        from unnest(p_outbox_id) c(id) cross join lateral (
-          select * from push.outbox o
-          where o.id = c.id and not o.voided
-            and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
-          offset 0
-        ) o
-        cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-        where e.entry -> 'notificationEnabled' is distinct from 'false'
-      ) r
+  -- This locks what it found still claimed under its lease, so it is the same that is settled below.
+  if p_outcome && '{3,4}' then
+    v_failed := array(
+      select d
+      from generate_series(1, cardinality(p_outbox_id)) r(i)
       cross join lateral (
-        select t.rank, t.provider, t.token,
-          case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
-          r.entry ->> 'locale' as locale, null::timestamptz as registered_at
-        from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
-          (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
-        -- "not exists" may become a join, with all dead tokens or all devices.
-        where r.inline and t.token <> ''
-          and (select true from push.token_invalidations x
-            where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
-          -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
-          and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
-            and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
-              and x.app = r.app and x.provider = 'apns' and x.voip) is null)
-        union all
-        select d.* from (
-          select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
-            case d.environment when 'sandbox' then 1 else 0 end::smallint,
-            case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
-              when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
-            d.locale, d.registered_at
-          from push.devices d
-          where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
-            and (d.provider <> 'apns' or not d.voip)
-          offset 0
-        ) d
-      ) v
-      order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
-    ) m
-    left join push.lane l on l.app = m.app and l.provider = m.provider
-    returning outbox_id
-  ), tallied as (
-    insert into push.tally (what, app, reason, count)
-    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
-    from made d cross join lateral (select o.app, o.state from push.outbox o where o.id = d.outbox_id offset 0) o
-    group by 2, 3
-    returning count
+        select * from push.delivery d
+        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
+          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 0
+          and d.deadline_at > v_now + case p_outcome[r.i] when 3 then interval '2 s' else '0' end
+        offset 0 for no key update
+      ) d
+      where p_outcome[r.i] in (3, 4));
+  end if;
+
+  -- Arrays by subscript, which PL/pgSQL keeps expanded: unnest would write each of the fifteen into a store of its own.
+  with gone as (
+    delete from push.delivery d
+    using generate_series(1, cardinality(p_outbox_id)) r(i)
+    where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
+      and d.n is not distinct from p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
+    returning r.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.last_reason,
+      d.failures, d.fallback_of
+  ), receipts as (
+    insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
+    select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
+      r.sent_at + interval '24 hours', r.ticket, r.outbox_id, r.n, r.user_id, r.token
+    from (
+      -- A gateway's clock may be ahead.
+      select g.lane, min(least(coalesce(p_sent_at[g.i], v_now), v_now)) as sent_at,
+        max(p_receipt_after_ms[g.i]) as after_ms, array_agg(p_message_id[g.i]) as ticket,
+        array_agg(g.outbox_id) as outbox_id, array_agg(g.n) as n, array_agg(g.user_id) as user_id,
+        array_agg(g.token) as token
+      from gone g
+      where p_receipt_after_ms[g.i] is not null and p_outcome[g.i] <= 1 and p_message_id[g.i] is not null
+      group by g.lane
+    ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
   )
-  select coalesce(sum(t.count), 0) into v_announced from tallied t;
-  return v_announced;
+  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
+    outcome, status, user_id, call_id, device, reason, provider_message_id, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, p_attempts[g.i], p_gateway,
+    g.lane, g.kind, p_outcome[g.i], p_status[g.i], g.user_id, p_call_id[g.i], left(g.token, 4) || '…' || right(g.token, 4),
+    case when p_outcome[g.i] <= 1 then p_reason[g.i]
+      else coalesce(p_reason[g.i], g.last_reason,
+        case p_outcome[g.i] when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
+    end,
+    p_message_id[g.i],
+    case when p_failures[g.i] is null then g.failures
+      else push.last_failures(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb) end,
+    g.fallback_of
+  from gone g;
+  get diagnostics v_settled = row_count;
+
+  if v_failed <> '{}' then
+    perform from push.fall_back(v_failed);
+  end if;
+  if v_settled < cardinality(p_outbox_id) then
+    select array_agg(r.i), array_agg(d.tid) into v_moved, v_places
+    from generate_series(1, cardinality(p_outbox_id)) r(i)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1 and d.owner = p_gateway
+        and d.lease = p_lease[r.i] and d.ctid is distinct from p_place[r.i]
+      offset 0
+    ) d;
+    if v_moved is not null then
+      v_settled := v_settled + (
+        select push.settle(p_gateway, v_places, array_agg(p_outbox_id[m.i] order by k), array_agg(p_n[m.i] order by k),
+          array_agg(p_lease[m.i] order by k), array_agg(p_attempts[m.i] order by k), array_agg(p_outcome[m.i] order by k),
+          array_agg(p_status[m.i] order by k), array_agg(p_reason[m.i] order by k), array_agg(p_message_id[m.i] order by k),
+          array_agg(p_call_id[m.i] order by k), array_agg(p_sent_at[m.i] order by k),
+          array_agg(p_answered_at[m.i] order by k), array_agg(p_failures[m.i] order by k),
+          array_agg(p_receipt_after_ms[m.i] order by k))
+        from unnest(v_moved) with ordinality m(i, k));
+    end if;
+  end if;
+  return v_settled;
 end
 $$;
+comment on function push.settle is
+  'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases '
+  'were lost, and those results are dropped. p_gateway: who has them; arrays, by delivery, in the order of the key: p_place: '
+  'where it lay when it was claimed, or null; p_outbox_id, p_n, p_lease: which, as claimed; p_attempts: tries really made, '
+  'retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP '
+  'status; p_reason; p_message_id: the provider''s id; p_call_id: payload.callId; p_sent_at, p_answered_at; p_failures: as '
+  'for push.park; p_receipt_after_ms: not null for an Expo ticket (p_message_id) whose receipt is due so much later. An '
+  'invite that failed for good while its call rings is followed by one over the user''s next channel';
 
-create function push.tally_calls() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.tally (what, app, count)
-  select 'enqueued', c.app, count(*) from new_calls c where push.is_call(c.kind) group by c.app;
-  return null;
-end
-$$;
-comment on function push.tally_calls is 'notes how many calls were enqueued';
-create trigger tally_calls after insert on push.outbox referencing new table as new_calls
-  for each statement execute function push.tally_calls();
-
-create function push.tally_rings() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-begin
-  insert into push.tally (what, app, seconds)
-  select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
-  from new_reports r
-  cross join lateral (select o.app, o.created_at from push.outbox o where o.id = r.outbox_id offset 0) o;
-  return null;
-end
-$$;
-comment on function push.tally_rings is 'notes how long it took until a phone said that it rings';
-create trigger tally_rings after insert on push.ring_reports referencing new table as new_reports
-  for each statement execute function push.tally_rings();
-
-create function push.tally_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.tally (what, lane, app, count)
-  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-  from new_tokens t
-  group by t.app, t.provider;
-  return null;
-end
-$$;
-comment on function push.tally_tokens is 'notes how many tokens were invalidated, or quarantined (its argument)';
-create trigger tally_tokens after insert on push.token_invalidations referencing new table as new_tokens
-  for each statement execute function push.tally_tokens('invalidated');
-create trigger tally_tokens after insert on push.quarantined_tokens referencing new table as new_tokens
-  for each statement execute function push.tally_tokens('quarantined');
-
--- Who takes it --------------------------------------------------------------------------------------------------------
-
-create function push.take_tally(p_max int default 20000)
-returns table (
-  what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint,
-  seconds double precision
-)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-begin
-  return query
-    with gone as (
-      delete from push.tally t
-      where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
-      returning t.*
-    )
-    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
-      g.seconds
-    from gone g left join push.lane l on l.id = g.lane
-    group by 1, 2, 3, 4, 5, 6, 7, 9;
-end
-$$;
-comment on function push.take_tally is
-  'removes up to p_max of the oldest notes of push.tally, and returns them added up. For the leader';
-
-create function push.settled(p_gateway int, p_outbox_id bigint[], p_n int[]) returns table (outbox_id bigint, n int)
+create or replace function push.settled(p_gateway int, p_outbox_id bigint[], p_n int[]) returns table (outbox_id bigint, n int)
 language plpgsql stable security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
@@ -5576,226 +4439,109 @@ comment on function push.settled is
   'it was given, or its answer was lost. p_gateway: what push.register_gateway returned; arrays, by delivery: '
   'p_outbox_id, p_n';
 
--- What only the database sees -----------------------------------------------------------------------------------------
-
-create function push.observe()
-returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
-language sql stable security definer set search_path = push, pg_temp set jit = off as $$
-  -- One pass over what is owed: the indexes do not know the kind, and of so busy a table no page is all-visible.
-  with owed as materialized (
-    select d.lane, d.kind, d.state, count(*) as count, min(d.created_at) as oldest
-    from push.delivery d
-    group by d.lane, d.kind, d.state
-  )
-  select 'pending', l.app, l.provider, d.kind, d.state, d.count::double precision
-    from owed d join push.lane l on l.id = d.lane
-  union all
-  select 'oldest_ready', l.app, l.provider, d.kind, d.state,
-      greatest(0, extract(epoch from clock_timestamp() - d.oldest))
-    from owed d join push.lane l on l.id = d.lane
-    where d.state = 0
-  union all
-  select 'paused', l.app, l.provider, null, null, l.paused::int from push.lane l
-  union all
-  select 'held', l.app, l.provider, null, null, (l.invalidation_held_at is not null)::int from push.lane l
-  union all
-  select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
-  union all
-  select 'receipts_pending', r.app, null, null, null, count(*) from push.expo_receipts r group by r.app
-  union all
-  -- Asking makes a ticket due again a while later: those that were asked for in vain are not late by their due time.
-  select 'receipts_overdue', r.app, null, null, null, count(*)
-    from push.expo_receipts r where r.due_at < now() - interval '1 minute' or r.attempts > 3 group by r.app
-$$;
-comment on function push.observe is
-  'what metrics say of the database, a row a series. what: pending (deliveries owed), oldest_ready (age of the oldest '
-  'that could be sent, in seconds), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
-  'receipts_overdue (due for a minute, or asked for more than three times in vain)';
-
-revoke execute on function push.tally_calls, push.tally_rings, push.tally_tokens, push.take_tally, push.settled,
-  push.observe from public;
-
-"""###
-
-private let migration0012 = ###"""
--- Traces: the backend says which trace a call belongs to, and logs and history say it again (W3C Trace Context).
-
-create function push.is_traceparent(p_text text) returns boolean language sql immutable parallel safe as
-$$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $$;
-comment on function push.is_traceparent is
-  'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, '
-  'neither id all zeros (w3.org/TR/trace-context)';
-
--- The empty text is what push.fill_call makes of a bad one, for push.check_traces to refuse: an error of this CHECK
--- would print the row with its tokens. Not validated, so that the table is not read while it is locked: every older row
--- has null.
-alter table push.outbox add column traceparent text,
-  add constraint outbox_traceparent_form
-    check (traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$') not valid;
-comment on column push.outbox.traceparent is
-  'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
-
--- Enqueueing ----------------------------------------------------------------------------------------------------------
-
--- As in 0008; besides, a bad traceparent becomes an empty one.
-create or replace function push.fill_call() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-begin
-  -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
-  new.app := left(coalesce(new.app, 'default'), 65);
-  new.kind := coalesce(new.kind, 'incoming_call');
-  new.payload := coalesce(new.payload, 'null');
-  new.recipients := coalesce(new.recipients, 'null');
-  new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
-    case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
-  if exists (select from push.outbox o where o.call_id = new.call_id and o.app = new.app) then
-    return null;
-  end if;
-  if not push.is_traceparent(new.traceparent) then
-    new.traceparent := '';
-  end if;
-  new.created_at := clock_timestamp();
-  new.answered_by := null;
-  if push.is_call(new.kind) then
-    if new.ring_seconds is null then
-      new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
-    end if;
-    new.state := 'ringing';
-    new.ended_at := null;
-    new.end_reason := null;
-  else
-    new.ring_seconds := coalesce(new.ring_seconds, 14400);
-    new.state := 'ended';
-    new.ended_at := new.created_at;
-    new.end_reason := 'notification';
-  end if;
-  new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
-  return new;
-end
-$$;
-
-create function push.check_traces() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  perform push.refuse(c.call_id, 'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 '
-    'and 2 of them, neither id all zeros; leave it out if there is none')
-  from new_calls c where c.traceparent = '';
-  return null;
-end
-$$;
-comment on function push.check_traces is 'refuses calls whose traceparent is none';
--- Its name puts it before fan_out.
-create trigger check_traces after insert on push.outbox referencing new table as new_calls
-  for each statement execute function push.check_traces();
-
--- As in 0010, with traceparent.
-drop function push.enqueue_call(jsonb, jsonb, text, int, text);
-create function push.enqueue_call(
-  payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
-  kind text default 'incoming_call', traceparent text default null
-) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-#variable_conflict use_column
-begin
-  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
-    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
-      enqueue_call.ring_seconds, enqueue_call.traceparent)
-    on conflict (call_id, app) do nothing
-    returning id, outbox.call_id into outbox_id, call_id;
-  duplicate := not found;
-  if duplicate then
-    select o.id, o.call_id into outbox_id, call_id from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
-        and o.app = coalesce(enqueue_call.app, 'default');
-  end if;
-  deliveries := (select count(*) from push.delivery d
-    where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
-  if duplicate then
-    deliveries := deliveries + (select count(*) from push.history h
-      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
-  end if;
-  -- As a rule nobody is skipped, and that is quickly seen.
-  skipped := 0;
-  if duplicate or exists (
-    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
-      from jsonb_array_elements(enqueue_call.recipients) e
-    except
-    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
-  ) then
-    skipped := (select count(*) from push.skipped_recipients(outbox_id));
-  end if;
-  return next;
-end
-$$;
-comment on function push.enqueue_call is
-  'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: '
-  'as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a '
-  'notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns '
-  'outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed '
-  'already, then nothing was done; skipped: how many users have no device (push.timeline says why); call_id: '
-  'payload.callId, or the one made for a notification without';
-
--- Claiming ------------------------------------------------------------------------------------------------------------
-
--- As in 0009, with traceparent.
-drop function push.claim(int, smallint[], int[], timestamptz[], interval);
-create function push.claim(
-  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms'
-) returns table (
-  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
-  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
-  created_at timestamptz, deadline_at timestamptz, remaining_us bigint, end_reason text, traceparent text
-)
+create or replace function push.park(
+  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[],
+  p_failures text[] default null
+) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
-#variable_conflict use_column
 declare
-  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
-  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
-  v_floor timestamptz;
+  v_parked bigint;
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return;
-  end if;
-  for i in 1 .. coalesce(array_length(p_lanes, 1), 0) loop
-    continue when p_max[i] <= 0;
-    v_floor := greatest(p_floor[i], statement_timestamp() + p_slack);
-    return query
-      with pick as materialized (
-        select d.ctid as tid
-        from push.delivery d
-        where d.state = 0 and d.lane = p_lanes[i] and d.deadline_at > v_floor
-          and (select not l.paused from push.lane l where l.id = p_lanes[i])
-        order by d.deadline_at
-        limit p_max[i]
-        for no key update skip locked
-      ), taken as (
-        update push.delivery d
-        set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
-        where d.ctid = any (array(select pick.tid from pick))
-        returning d.lane, d.outbox_id, d.n, d.lease, d.attempt, d.kind, d.environment, d.platform, d.user_id, d.token,
-          d.locale, d.created_at, d.deadline_at
-      )
-      select t.lane, t.outbox_id, t.n, t.lease, t.attempt::int, t.kind, t.environment, t.platform, t.user_id, t.token,
-        t.locale, o.kind, o.call_id, o.payload, t.created_at, t.deadline_at,
-        (extract(epoch from t.deadline_at - clock_timestamp()) * 1000000)::bigint, o.end_reason, o.traceparent
-      from taken t cross join lateral (
-        select o.kind, o.call_id, o.payload, o.end_reason, o.traceparent from push.outbox o
-        where o.id = t.outbox_id offset 0
-      ) o;
-  end loop;
+  with mine as materialized (
+    select d.tid, r.*
+    from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason, p_failures)
+      r(outbox_id, n, lease, attempts, delay_ms, reason, failures)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
+    ) d
+  )
+  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
+  update push.delivery d
+  set state = 2, ready_lane = null, owner = null, attempt = m.attempts, last_reason = coalesce(m.reason, d.last_reason),
+    due_at = least(clock_timestamp() + m.delay_ms * interval '1 ms', d.deadline_at),
+    failures = case when m.failures is null then d.failures
+      else push.last_failures(coalesce(d.failures, '[]') || m.failures::jsonb) end
+  from mine m
+  where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease;
+  get diagnostics v_parked = row_count;
+  perform push.void_unsent(p_outbox_id, false);
+  return v_parked;
 end
 $$;
-comment on function push.claim is
-  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
-  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
-  'what push.register_gateway returned. Returns what a push needs; remaining_us: microseconds to the deadline';
+comment on function push.park is
+  'claimed to waiting; invites of calls that have ended are void; returns how many were still the caller''s. p_gateway, '
+  'p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: for how many milliseconds; p_reason: why; '
+  'p_failures: the tries that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, kept with '
+  'earlier ones';
 
--- What people read ----------------------------------------------------------------------------------------------------
+create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_places tid[];
+  v_leases int[];
+begin
+  select array_agg(d.tid), array_agg(r.lease) into v_places, v_leases
+  from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
+  cross join lateral (
+    select d.ctid as tid from push.delivery d
+    where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease offset 0
+  ) d;
+  return push.give_back(p_gateway, v_places, v_leases);
+end
+$$;
+comment on function push.release is
+  'claimed to ready with the attempt given back, for a shutdown or an open circuit; invites of calls that have ended '
+  'are void; returns how many were still the caller''s. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
--- As in 0009, with trace_id.
+"""###
+
+private let functionsStories = ###"""
+-- What people read: codes as words, tokens masked, a call's story in one list and its state at a glance.
+
+-- Deliveries and their history ----------------------------------------------------------------------------------------
+
+create or replace view push.deliveries as
+select d.outbox_id, l.app, o.call_id, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  d.user_id,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
+  case d.environment when 0 then 'production' else 'sandbox' end as environment,
+  case d.platform when 1 then 'ios' when 2 then 'android' end as platform,
+  d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
+from push.delivery d
+left join push.lane l on l.id = d.lane
+left join push.outbox o on o.id = d.outbox_id;
+comment on view push.deliveries is 'one push still owed to one device';
+comment on column push.deliveries.outbox_id is 'the call: push.outbox.id';
+comment on column push.deliveries.app is 'name of the app';
+comment on column push.deliveries.call_id is 'payload.callId of the call';
+comment on column push.deliveries.provider is 'apns, fcm or expo';
+comment on column push.deliveries.kind is 'invite, cancel, missed_call or notification';
+comment on column push.deliveries.user_id is 'the backend''s id of the user';
+comment on column push.deliveries.state is 'ready, claimed (a gateway has it) or waiting (until due_at)';
+comment on column push.deliveries.attempt is 'tries so far, the current one included';
+comment on column push.deliveries.due_at is 'a waiting delivery becomes ready at this time';
+comment on column push.deliveries.deadline_at is 'nothing is sent after this';
+comment on column push.deliveries.last_reason is 'why the last try did not end it';
+comment on column push.deliveries.created_at is 'when the call was enqueued';
+comment on column push.deliveries.n is 'number of the push within its call';
+comment on column push.deliveries.gateway is 'push.gateways.id of the gateway that has it';
+comment on column push.deliveries.lease is 'number of the claim that took it last, as the gateway counts';
+comment on column push.deliveries.environment is 'production or sandbox';
+comment on column push.deliveries.platform is 'ios, android or unknown (null)';
+comment on column push.deliveries.locale is 'language of visible texts';
+comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
+comment on column push.deliveries.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}';
+comment on column push.deliveries.fallback_of is 'n of the invite that failed, instead of which this is sent';
+
+-- The call's id is that of push.outbox, which has an index on it: a call's history is found at once.
 create or replace view push.delivery_history as
 select h.outbox_id, l.app, o.call_id, l.provider,
   case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
@@ -5808,11 +4554,101 @@ select h.outbox_id, l.app, o.call_id, l.provider,
 from push.history h
 left join push.lane l on l.id = h.lane
 left join push.outbox o on o.id = h.outbox_id;
+comment on view push.delivery_history is 'one finished push';
+comment on column push.delivery_history.outbox_id is 'the call: push.outbox.id';
+comment on column push.delivery_history.app is 'name of the app';
+comment on column push.delivery_history.call_id is 'payload.callId of the call';
+comment on column push.delivery_history.provider is 'apns, fcm or expo';
+comment on column push.delivery_history.kind is 'invite, cancel, missed_call or notification';
+comment on column push.delivery_history.user_id is 'the backend''s id of the user';
+comment on column push.delivery_history.outcome is
+  'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
+  'or dead (failed)';
+comment on column push.delivery_history.reason is 'why it was not delivered, in the provider''s word or ours';
+comment on column push.delivery_history.attempts is 'tries made';
+comment on column push.delivery_history.created_at is 'when the call was enqueued';
+comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
+comment on column push.delivery_history.finished_at is 'when it was settled; give a range of it to read few partitions';
+comment on column push.delivery_history.provider_message_id is 'apns-id, FCM message name or Expo ticket';
+comment on column push.delivery_history.status is 'HTTP status of the last answer';
+comment on column push.delivery_history.answered_at is 'when the provider''s last answer came';
+comment on column push.delivery_history.deadline_at is 'what the deadline was';
+comment on column push.delivery_history.n is 'number of the push within its call';
+comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
+comment on column push.delivery_history.device is 'the token, masked';
+comment on column push.delivery_history.failures is
+  'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
+comment on column push.delivery_history.fallback_of is 'n of the invite that failed, instead of which this was sent';
+comment on column push.delivery_history.receipt_reason is 'what Expo''s receipt said later';
 comment on column push.delivery_history.trace_id is 'the trace that the call belongs to, from push.outbox.traceparent';
 
--- As in 0010, with trace_id.
-drop function push.timeline(text, text);
-create function push.timeline(call_id text, app text default null)
+-- Whom a call skipped -------------------------------------------------------------------------------------------------
+
+-- Nothing is stored of whom a call skipped: that would be a row for every user without a phone. It can be told later
+-- from what the backend wrote, what was made of it, and what is known of the tokens by then. Once the history of the
+-- call's day is dropped it cannot, and nobody is called skipped.
+create or replace function push.skipped_recipients(p_outbox_id bigint) returns table (user_id text, reason text)
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
+  v_since timestamptz := v_call.created_at;
+  v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  if v_call.id is null
+    or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
+    return;
+  end if;
+  return query
+    with reached as materialized (
+      select d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device
+      from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
+      union
+      select h.user_id, h.device
+      from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
+    ), entry as materialized (
+      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
+        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e
+      from jsonb_array_elements(v_call.recipients) e
+    ), missing as materialized (
+      select e.* from entry e where not exists (select from reached r where r.user_id = e.user_id)
+    ), token as materialized (
+      -- Every token that could have been used, and what is known against it.
+      select m.user_id, left(t.token, 4) || '…' || right(t.token, 4) as device, m.is_off,
+        (select true from push.token_invalidations x
+          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead
+      from missing m cross join lateral (values
+        ('apns', case when push.is_call(v_call.kind) then m.e ->> 'voipPushToken' else m.e ->> 'apnsToken' end),
+        ('fcm', m.e ->> 'fcmToken'), ('expo', m.e ->> 'pushToken')) t(provider, token)
+      where jsonb_typeof(m.e) = 'object' and t.token <> ''
+      union all
+      select m.user_id, left(d.token, 4) || '…' || right(d.token, 4), m.is_off or not d.enabled,
+        d.invalidated_at is not null
+      from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
+      where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
+        and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
+    )
+    select m.user_id, case
+        when bool_and(m.is_off) then 'NotificationsDisabled'
+        when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
+        when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
+        else 'NoDevice' end
+    from missing m
+    -- A token that two users share is one delivery, under the name of the first.
+    where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
+    group by m.user_id
+    order by m.user_id;
+end
+$$;
+comment on function push.skipped_recipients is
+  'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled '
+  'or NoDevice. p_outbox_id: push.outbox.id';
+
+-- The story of a call -------------------------------------------------------------------------------------------------
+
+create or replace function push.timeline(call_id text, app text default null)
 returns table (
   at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
   device text, trace_id text
@@ -5882,7 +4718,10 @@ comment on function push.timeline is
   'sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the '
   'call''s, from push.outbox.traceparent';
 
--- As in 0010, with traceId.
+create or replace function push.iso_time(p_time timestamptz) returns text language sql stable parallel safe as
+$$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
+comment on function push.iso_time is 'a time as ISO 8601 in UTC, with milliseconds';
+
 create or replace function push.call(call_id text, app text default null) returns jsonb
 language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
@@ -5922,9 +4761,638 @@ comment on function push.call is
   'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
   'this id';
 
+"""###
+
+private let functionsTally = ###"""
+-- What SQL does by itself, for the gateways' metrics: a note of each statement that ended, missed or counted something,
+-- which a gateway takes and adds to its counters. And what only the database can see: how much is owed, and how old.
+-- Ends are noted by push.void_unsent, push.expire and push.free_claims, missed calls by push.announce_missed.
+
+-- What notes it -------------------------------------------------------------------------------------------------------
+
+create or replace function push.tally_calls() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.tally (what, app, count)
+  select 'enqueued', c.app, count(*) from new_calls c
+  where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  return null;
+end
+$$;
+comment on function push.tally_calls is 'notes how many calls were enqueued';
+
+create or replace trigger tally_calls after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.tally_calls();
+
+create or replace function push.tally_rings() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  insert into push.tally (what, app, seconds)
+  select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
+  from new_reports r
+  cross join lateral (select o.app, o.created_at from push.outbox o where o.id = r.outbox_id offset 0) o;
+  return null;
+end
+$$;
+comment on function push.tally_rings is 'notes how long it took until a phone said that it rings';
+
+create or replace trigger tally_rings after insert on push.ring_reports referencing new table as new_reports
+  for each statement execute function push.tally_rings();
+
+create or replace function push.tally_tokens() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.tally (what, lane, app, count)
+  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+  from new_tokens t
+  group by t.app, t.provider;
+  return null;
+end
+$$;
+comment on function push.tally_tokens is 'notes how many tokens were invalidated, or quarantined (its argument)';
+
+create or replace trigger tally_tokens after insert on push.token_invalidations referencing new table as new_tokens
+  for each statement execute function push.tally_tokens('invalidated');
+create or replace trigger tally_tokens after insert on push.quarantined_tokens referencing new table as new_tokens
+  for each statement execute function push.tally_tokens('quarantined');
+
+-- Who takes it --------------------------------------------------------------------------------------------------------
+
+create or replace function push.take_tally(p_max int default 20000)
+returns table (
+  what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint,
+  seconds double precision
+)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+    with gone as (
+      delete from push.tally t
+      where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
+      returning t.*
+    )
+    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
+      g.seconds
+    from gone g left join push.lane l on l.id = g.lane
+    group by 1, 2, 3, 4, 5, 6, 7, 9;
+end
+$$;
+comment on function push.take_tally is
+  'removes up to p_max of the oldest notes of push.tally, and returns them added up';
+
+-- What only the database sees -----------------------------------------------------------------------------------------
+
+create or replace function push.observe()
+returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
+language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+  with owed as materialized (
+    select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest
+    from push.count_owed(5000, false) d
+    group by d.lane, d.kind, d.state
+  ), receipts as materialized (
+    -- Counting a batch's tickets reads them: above fifty batches the others are taken to be like the first.
+    select b.app, b.is_overdue, case when b.count <= 50 then t.sum else b.count * t.avg end as count
+    from (
+      -- Asking makes a ticket due again a while later: those that were asked for in vain are not late by their due time.
+      select r.app, r.due_at < now() - interval '1 minute' or r.attempts > 3 as is_overdue, count(*) as count
+      from push.receipt_batch r
+      group by 1, 2
+    ) b
+    cross join lateral (
+      select sum(cardinality(r.n)), avg(cardinality(r.n))
+      from (
+        select r.n from push.receipt_batch r
+        where r.app = b.app and (r.due_at < now() - interval '1 minute' or r.attempts > 3) = b.is_overdue
+        limit 50
+      ) r
+    ) t
+  )
+  select 'pending', l.app, l.provider, d.kind, d.state, d.count::double precision
+    from owed d join push.lane l on l.id = d.lane
+  union all
+  select 'oldest_ready', l.app, l.provider, d.kind, d.state,
+      greatest(0, extract(epoch from clock_timestamp() - d.oldest))
+    from owed d join push.lane l on l.id = d.lane
+    where d.state = 0
+  union all
+  select 'paused', l.app, l.provider, null, null, l.paused::int from push.lane l
+  union all
+  select 'held', l.app, l.provider, null, null, (l.invalidation_held_at is not null)::int from push.lane l
+  union all
+  select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
+  union all
+  select 'receipts_pending', r.app, null, null, null, round(sum(r.count)) from receipts r group by r.app
+  union all
+  select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
+$$;
+comment on function push.observe is
+  'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 '
+  'divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in '
+  'seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
+  'receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches '
+  'estimates)';
+
+"""###
+
+private let functionsTokens = ###"""
+-- Tokens: which are dead, the breaker that keeps them alive when a provider suddenly calls most of them dead, and the
+-- tokens with which gateways show themselves to providers.
+
+-- Dead tokens ---------------------------------------------------------------------------------------------------------
+
+-- A lane on hold has its dead tokens quarantined.
+create or replace function push.invalidate_tokens(
+  p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_dead bigint;
+begin
+  -- A hold in progress is waited for, and counts.
+  perform from push.lane l where l.id = any (p_lane) order by l.id for share;
+  with said as materialized (
+    -- Of several answers about a token the latest counts; one without a time counts always.
+    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
+      coalesce(r.reason, 'Unknown') as reason, l.is_held
+    from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
+    cross join lateral (
+      select l.app, l.provider, l.invalidation_held_at is not null as is_held from push.lane l where l.id = r.lane
+      offset 0
+    ) l
+    where r.token is not null
+    order by l.app, l.provider, r.token, r.since desc nulls first
+  ), known as materialized (
+    select s.*, d.tid, d.user_id
+    from said s left join lateral (
+      select d.ctid as tid, d.user_id from push.devices d
+      where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
+      offset 0
+    ) d on true
+  ), quarantined as (
+    -- Without a time of the provider's it is dead since now: a token given anew during the hold is another matter.
+    insert into push.quarantined_tokens as q (app, provider, token, user_id, since, reason)
+    select k.app, k.provider, k.token, k.user_id, coalesce(k.since, clock_timestamp()), k.reason
+    from known k
+    where k.is_held
+    on conflict (sha256(token::bytea), app, provider) do update set since = excluded.since, reason = excluded.reason
+      where q.since < excluded.since
+  ), cleared as (
+    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
+    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = k.reason
+    from known k
+    where d.ctid = k.tid and not k.is_held
+      and d.invalidated_at is null and (k.since is null or k.since >= d.registered_at)
+    returning d.app, d.provider, d.token, d.user_id, k.reason
+  )
+  insert into push.token_invalidations (app, provider, token, user_id, reason)
+  select c.app, c.provider, c.token, c.user_id, c.reason from cleared c
+  union all
+  select k.app, k.provider, k.token, null, k.reason from known k where not k.is_held and k.tid is null
+  on conflict do nothing;
+  get diagnostics v_dead = row_count;
+  if v_dead > 0 then
+    perform pg_notify('push_token_invalidations', '');
+  end if;
+  return v_dead;
+end
+$$;
+comment on function push.invalidate_tokens is
+  'the provider called tokens dead: registered devices are cleared unless registered later, tokens of no device are '
+  'noted; returns how many are new in push.token_invalidations, and if any are, NOTIFY push_token_invalidations. Those '
+  'of a lane whose invalidation is on hold are quarantined instead. Arrays, by token: p_lane: push.lanes.id; p_token; '
+  'p_since: since when, or null; p_reason: the provider''s word';
+
+create or replace function push.revive_tokens() returns trigger
+language plpgsql security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+begin
+  delete from push.token_invalidations x
+  where x.ctid = any (array(
+    select dead.tid
+    from changed d cross join lateral (
+      select x.ctid as tid from push.token_invalidations x
+      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      offset 0
+    ) dead
+    where d.invalidated_at is null));
+  return null;
+end
+$$;
+comment on function push.revive_tokens is 'a token that a living device has is not a dead one';
+
+create or replace trigger revive_tokens_of_new after insert on push.devices referencing new table as changed
+  for each statement execute function push.revive_tokens();
+create or replace trigger revive_tokens_of_changed after update on push.devices referencing new table as changed
+  for each statement execute function push.revive_tokens();
+
+-- Mass invalidation ---------------------------------------------------------------------------------------------------
+
+create or replace function push.hold_invalidation(p_lane smallint, p_window interval, p_note text) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_app      text;
+  v_provider text;
+  v_moved    bigint;
+begin
+  -- Waits for invalidations in flight, which share the lane's lock: the next statement sees what they did.
+  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
+    where l.id = p_lane and l.invalidation_held_at is null
+    returning l.app, l.provider into v_app, v_provider;
+  if not found then
+    return 0;
+  end if;
+  with feed as (
+    delete from push.token_invalidations x
+    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
+    returning x.*
+  ), known as materialized (
+    select d.tid from feed f cross join lateral (
+      select d.ctid as tid from push.devices d
+      where sha256(d.token::bytea) = sha256(f.token::bytea) and d.app = v_app and d.provider = v_provider
+      offset 0
+    ) d
+  ), alive as (
+    update push.devices d set invalidated_at = null, invalid_reason = null
+    where d.ctid = any (array(select k.tid from known k)) and d.invalidated_at is not null
+  )
+  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
+  select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
+  on conflict (sha256(token::bytea), app, provider) do nothing;
+  get diagnostics v_moved = row_count;
+  perform push.note_audit('hold_invalidation', v_app || '/' || v_provider,
+    jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
+  return v_moved;
+end
+$$;
+comment on function push.hold_invalidation is
+  'from now on no token of a lane is invalidated, and those that were lately live again: all go to '
+  'push.quarantined_tokens until push.resume_invalidation. p_lane: push.lanes.id; p_window: how lately; p_note: why. '
+  'Returns how many went there now; 0 if it is on hold already';
+
+create or replace function push.resume_invalidation(app text, provider text, apply boolean default false)
+returns table (lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
+  v_held_at  timestamptz;
+  v_token    text[];
+  v_since    timestamptz[];
+  v_reason   text[];
+begin
+  select l.id, l.invalidation_held_at into lane, v_held_at from push.lane l
+    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
+    for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found',
+      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
+      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+  end if;
+  was_held := v_held_at is not null;
+  update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
+  with gone as (
+    delete from push.quarantined_tokens q
+    where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider
+    returning q.token, q.since, q.reason
+  )
+  select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
+    into v_token, v_since, v_reason
+    from gone g;
+  invalidated := 0;
+  if apply and v_token <> '{}' then
+    invalidated := push.invalidate_tokens(array_fill(lane, array[cardinality(v_token)]), v_token, v_since, v_reason);
+  end if;
+  forgotten := cardinality(v_token) - invalidated;
+  message := case
+    when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)
+    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s %s', v_target,
+      case when was_held then format('on hold since %s',
+        to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
+      cardinality(v_token),
+      case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
+      format('%s live on', forgotten)) end;
+  perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
+    'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
+  perform pg_notify('push_control', 'resume ' || lane);
+  return next;
+end
+$$;
+comment on function push.resume_invalidation is
+  'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, '
+  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did; '
+  'running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
+
+-- APNs' other environment ---------------------------------------------------------------------------------------------
+
+create or replace function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[])
+returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_corrected bigint;
+begin
+  with right_one as materialized (
+    select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
+    from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
+    cross join lateral (
+      select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
+    ) l
+    cross join lateral (
+      select d.ctid as tid from push.devices d
+      where sha256(d.token::bytea) = sha256(u.token::bytea) and d.app = l.app and d.provider = 'apns'
+      offset 0
+    ) d
+    where u.environment in (0, 1)
+  )
+  update push.devices d set environment = r.environment
+  from right_one r
+  where d.ctid = r.tid and d.environment <> r.environment;
+  get diagnostics v_corrected = row_count;
+  return v_corrected;
+end
+$$;
+comment on function push.correct_environment is
+  'APNs accepted these tokens in this environment: registered devices that say otherwise are corrected; returns how '
+  'many. Arrays, by token: p_lane: push.lanes.id; p_token; p_environment: 0 production, 1 sandbox';
+
+-- Tokens of providers, shared by all replicas -------------------------------------------------------------------------
+
+-- Whoever mints one offers it, and all use the one that was taken. Apple takes no more than one new token in 20 minutes
+-- for a key. A replica that finds none, or an old one, signs its own and offers it; the row's lock decides which of
+-- several is taken, and the others are never shown to the provider.
+create or replace function push.current_provider_token(p_provider text, p_name text)
+returns table (token text, minted_at timestamptz, expires_at timestamptz)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select t.token, t.minted_at, t.expires_at from push.provider_tokens t
+  where t.provider = p_provider and t.name = p_name and t.expires_at > clock_timestamp()
+$$;
+comment on function push.current_provider_token is
+  'the token all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
+
+create or replace function push.offer_provider_token(
+  p_provider text, p_name text, p_token text, p_minted_at timestamptz, p_expires_at timestamptz, p_age_min interval
+) returns table (token text, minted_at timestamptz, expires_at timestamptz)
+language plpgsql security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  insert into push.provider_tokens as t (provider, name, token, minted_at, expires_at)
+  values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
+  on conflict (provider, name) do update
+    set token = excluded.token, minted_at = excluded.minted_at, expires_at = excluded.expires_at
+    -- A token of the future is of a clock that was wrong: it gives way.
+    where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
+      or t.minted_at > excluded.minted_at + interval '5 minutes';
+  return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
+    where t.provider = p_provider and t.name = p_name;
+end
+$$;
+comment on function push.offer_provider_token is
+  'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in '
+  'use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
+
+"""###
+
+private let functionsValidation = ###"""
+-- What is wrong with what a backend enqueues. Each *_fault returns null when all is well, else the field's path below
+-- its parent, and the remedy; push.refuse makes an error of it that prints no value.
+--
+-- The checks are plain expressions, so that the planner inlines them: a function call a recipient would cost more than
+-- the check. Lengths are compared, not written as {64,200}: a bounded repetition makes PostgreSQL's matcher 70 times
+-- slower.
+
+-- Names, tokens, kinds ------------------------------------------------------------------------------------------------
+
+create or replace function push.is_app(p_app text) returns boolean language sql immutable parallel safe as
+$$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
+comment on function push.is_app is 'whether a text may be the name of an app';
+
+create or replace function push.is_apns_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
+comment on function push.is_apns_token is
+  'whether a text has the form of an APNs device token: 64 to 200 hex digits, even';
+
+create or replace function push.is_fcm_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
+comment on function push.is_fcm_token is 'whether a text has the form of an FCM registration token';
+
+create or replace function push.is_expo_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select case
+  when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
+    then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+  else p_token like '________-____-____-____-____________'
+    and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]'
+end $$;
+comment on function push.is_expo_token is 'whether a text has the form of an Expo push token';
+
+create or replace function push.is_traceparent(p_text text) returns boolean language sql immutable parallel safe as
+$$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $$;
+comment on function push.is_traceparent is
+  'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, '
+  'neither id all zeros (w3.org/TR/trace-context)';
+
+create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
+$$ select p_kind in ('incoming_call', 'video_call') $$;
+comment on function push.is_call is 'whether a kind of push.outbox rings';
+
+create or replace function push.is_message(p_kind text) returns boolean language sql immutable parallel safe as
+$$ select p_kind in ('message', 'group_message', 'group_invite') $$;
+comment on function push.is_message is 'whether a kind of push.outbox belongs to a chat';
+
+create or replace function push.given_call_id(p_kind text, p_payload jsonb) returns text language sql immutable parallel safe as $$
+  select case when push.is_message(p_kind) then coalesce(p_payload ->> 'callId', p_payload ->> 'messageId')
+    else p_payload ->> 'callId' end
+$$;
+comment on function push.given_call_id is 'the call_id that a payload brings; null: none';
+
+-- Faults --------------------------------------------------------------------------------------------------------------
+
+-- A function of its own: one that looks into a set is not inlined, and calls need not pay for it.
+create or replace function push.message_text_fault(p_payload jsonb) returns text language sql immutable parallel safe as $$
+  select 'payload.' || m.parent || m.key || ': a message''s text does not travel in a push; leave it out'
+  from (
+    select '' as parent, key from jsonb_object_keys(p_payload) key
+    union all
+    select 'metadata.', key
+    from jsonb_path_query(p_payload -> 'metadata', 'strict $.**') node
+    cross join lateral jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) key
+  ) m
+  where lower(m.key) in ('body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html')
+  order by m.parent, m.key
+  limit 1
+$$;
+comment on function push.message_text_fault is
+  'names a member of a payload, or of anything inside its metadata, that is called like a message''s text; null: none';
+
+create or replace function push.call_fault(
+  p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
+) returns text language sql immutable parallel safe as $$
+  select coalesce(case
+    when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
+    when push.is_call(p_kind) or p_kind = 'missed_call' then case
+      when jsonb_typeof(p_payload -> 'callId') is distinct from 'string'
+          or length(p_payload ->> 'callId') not between 1 and 128
+        then 'payload.callId: must be a string of 1 to 128 characters'
+      when p_call_id <> p_payload ->> 'callId'
+        then 'call_id: must equal payload.callId; leave it out and it is filled in'
+    end
+    when push.is_message(p_kind) then case
+      when jsonb_typeof(p_payload -> 'callId') not in ('string', 'null')
+          or length(p_payload ->> 'callId') not between 1 and 128
+        then 'payload.callId: must be a string of 1 to 128 characters, or left out'
+      when jsonb_typeof(p_payload -> 'messageId') not in ('string', 'null')
+          or length(p_payload ->> 'messageId') not between 1 and 128
+        then 'payload.messageId: must be a string of 1 to 128 characters, or left out'
+      when length(p_call_id) not between 1 and 128
+        then 'call_id: must have 1 to 128 characters; leave it out and it is filled in'
+      when jsonb_typeof(p_payload -> 'chatId') is distinct from 'string'
+          or length(p_payload ->> 'chatId') not between 1 and 256
+        then 'payload.chatId: must be a string of 1 to 256 characters'
+    end
+    else 'kind: must be incoming_call, video_call, message, group_message, group_invite or missed_call'
+  end, case
+    when jsonb_typeof(p_payload -> 'from') is distinct from 'string' then 'payload.from: must be a string'
+    when jsonb_typeof(p_payload -> 'fromName') not in ('string', 'number', 'null')
+      then 'payload.fromName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'apartmentNumber') not in ('string', 'number', 'null')
+      then 'payload.apartmentNumber: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'buildingName') not in ('string', 'number', 'null')
+      then 'payload.buildingName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'channelName') not in ('string', 'number', 'null')
+      then 'payload.channelName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'metadata') not in ('object', 'null')
+      then 'payload.metadata: must be an object, or left out'
+    when not push.is_app(p_app)
+      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when push.is_call(p_kind) and p_ring_seconds not between 1 and 600
+      then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
+    when not push.is_call(p_kind) and p_ring_seconds not between 1 and 2419200
+      then 'ring_seconds: must be 1 to 2419200 seconds, a notification''s time to live; leave it out for four hours'
+    when jsonb_typeof(p_recipients) <> 'array'
+      then 'recipients: must be an array of user ids or objects'
+    when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
+      then 'recipients: must have at most 1000 entries; split the call'
+    when push.is_message(p_kind) then push.message_text_fault(p_payload)
+  end)
+$$;
+comment on function push.call_fault is
+  'what is wrong with a call or notification, its recipients'' entries aside; null: nothing';
+
+create or replace function push.recipient_fault(
+  p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text
+) returns text language sql immutable parallel safe as $$
+  select case
+    when jsonb_typeof(p_entry) = 'string' then
+      case when length(p_entry #>> '{}') not between 1 and 256 then ': must be a user id of 1 to 256 characters' end
+    when jsonb_typeof(p_entry) <> 'object' then ': must be a user id, or an object with a userId'
+    when jsonb_typeof(p_entry -> 'userId') is distinct from 'string'
+        or length(p_entry ->> 'userId') not between 1 and 256
+      then '.userId: must be a string of 1 to 256 characters'
+    when not push.is_apns_token(p_voip_token)
+      then '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'
+    when not push.is_apns_token(p_alert_token)
+      then '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'
+    when not push.is_fcm_token(p_fcm_token)
+      then '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+    when not push.is_expo_token(p_expo_token)
+      then '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+    when p_entry ->> 'platform' not in ('ios', 'android') then '.platform: must be ios or android, or left out'
+    when p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
+      then '.environment: must be production or sandbox, or left out'
+    when jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
+      then '.locale: must be a string of at most 64 characters, or left out'
+    when jsonb_typeof(p_entry -> 'notificationEnabled') not in ('boolean', 'null')
+      then '.notificationEnabled: must be true or false, or left out'
+  end
+$$;
+comment on function push.recipient_fault is
+  'what is wrong with one entry of recipients, given its tokens; null: nothing';
+
+create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
+language plpgsql immutable as $$
+declare
+  -- What a rendered push has beside the payload: type, action, timestamp, expiresAt, seq, isVoip, a default fromName;
+  -- and on Expo, or in an alert, the title, body, sound and channel around the data.
+  c_own_keys  constant int := 256;
+  c_own_quotes constant int := 40;
+  c_alert_envelope constant int := 512;
+  v_text    text := p_payload::text;
+  v_blanks  int;  -- jsonb prints one after every ':' and ',' that separates members; a push has none
+  v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
+  v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
+  v_scalars int;  -- numbers and booleans, which become strings
+  v_members int;
+  v_bytes   int[];
+begin
+  select coalesce(sum(case jsonb_typeof(node)
+      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
+      when 'array' then greatest(jsonb_array_length(node) - 1, 0)
+      else 0 end), 0)
+    into v_blanks
+    from jsonb_path_query(p_payload, 'strict $.**') node;
+  select coalesce(sum(length(value::text) - length(translate(value::text, '"\', '')))
+        filter (where jsonb_typeof(value) in ('object', 'array')), 0),
+      count(*) filter (where jsonb_typeof(value) in ('number', 'boolean'))
+    into v_nested, v_scalars
+    from jsonb_each(p_payload);
+  v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
+  v_bytes := array[
+    v_members + case when p_is_call then 0 else c_alert_envelope end,
+    -- Flat string keys, and `body` with the whole object once more as an escaped string.
+    v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
+    v_members + c_alert_envelope];
+  return array(
+    select case when b.bytes > l.bytes then
+      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first',
+        b.bytes, l.provider, l.bytes) end
+    from unnest(v_bytes) with ordinality b(bytes, rank)
+    join (values (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end,
+        case when p_is_call then 5120 else 4096 end),
+      (2, 'FCM', 4096), (3, 'Expo', 4096)) l(rank, provider, bytes) using (rank)
+    order by rank);
+end
+$$;
+comment on function push.size_faults is
+  'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing; '
+  'p_is_call: a VoIP push, which may be larger than an alert';
+
+create or replace function push.refuse(p_call_id text, p_fault text) returns boolean language plpgsql as $$
+begin
+  raise exception using
+    errcode = 'invalid_parameter_value',
+    message = format('%s (call %s)', p_fault,
+      case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
+    hint = 'Nothing of this statement was enqueued.',
+    schema = 'push', table = 'outbox', column = substring(p_fault from '^[a-z_]+');
+end
+$$;
+comment on function push.refuse is
+  'raises the error for a fault, naming the call; it has a result so that a query may call it';
+
+"""###
+
+private let functionsRoles = ###"""
+-- Who may do what. This file is applied last, and whenever another one is: what the others have made is nobody's until
+-- it is granted here.
+
 -- Roles ---------------------------------------------------------------------------------------------------------------
 
--- As in 0010, with traceparent.
+-- Roles belong to the whole cluster: another database's migration may make them at the same moment, and whoever
+-- migrates may not be allowed to. Then an administrator makes them, and calls push.grant_roles again.
 create or replace function push.grant_roles() returns text
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -5962,22 +5430,27 @@ begin
         execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
           'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit to %I', v_role);
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-          'push.lane_conditions to %I', v_role);
+          'push.lane_conditions, push.count_owed to %I', v_role);
       when 'push_gateway' then
-        execute format('grant execute on function %s, push.register_gateway, push.heartbeat, push.retire_gateway, '
+        execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
+          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.take_job, push.run_job, '
           'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-          'push.give_up_receipts, push.promote, push.expire, push.miss, push.reap, push.escalate, push.prune, '
+          'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.take_tally, push.settled, push.observe to %I', c_calls, v_role);
+        -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
+        end if;
+        if to_regclass('push.schema_functions') is not null then
+          execute format('grant select on push.schema_functions to %I', v_role);
         end if;
     end case;
   end loop;
@@ -5993,148 +5466,10 @@ comment on function push.grant_roles is
   'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their '
   'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
 
-revoke execute on all functions in schema push from public;
-select push.grant_roles();
-
-"""###
-
-private let migration0013 = ###"""
--- What the dashboard shows and does: the last minutes, all that ops look at in one answer, a call's story, and a reason
--- for every pause and its end.
-
--- The last minutes ----------------------------------------------------------------------------------------------------
-
-create function push.minutes(p_since timestamptz) returns table (
-  minute timestamptz, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms float8,
-  p99_ms float8
-)
-language sql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set jit = off
-as $$
-  select m.minute, m.invites, m.delivered, m.late, m.expired, m.dead, m.ms[1], m.ms[2]
-  from (
-    select date_trunc('minute', h.finished_at) as minute, count(*) as invites,
-      count(*) filter (where h.outcome = 0) as delivered, count(*) filter (where h.outcome = 1) as late,
-      count(*) filter (where h.outcome = 3) as expired, count(*) filter (where h.outcome = 4) as dead,
-      percentile_cont(array[0.5, 0.99]) within group (order by extract(epoch from h.answered_at - h.created_at)::float8 * 1000)
-        filter (where h.outcome <= 1) as ms
-    from push.history h
-    where h.finished_at >= p_since and h.kind = 0 and h.outcome <> 2
-    group by grouping sets ((1), ())
-  ) m
-  order by m.minute nulls last
-$$;
-comment on function push.minutes is
-  'how invites went, by the minute in which they were settled, void ones aside; the last row, without a minute, is all '
-  'of them together. p_since: from when on, costs what was settled since. late: delivered after the deadline; expired: '
-  'never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing to the provider''s yes';
-
-alter table push.audit add column via text default nullif(current_setting('application_name'), '');
-comment on column push.audit.via is 'the program that asked (application_name): psql, push-gateway dashboard';
-
--- Everything at a glance ----------------------------------------------------------------------------------------------
-
-create function push.epoch_ms(p_time timestamptz) returns bigint language sql immutable parallel safe as
-$$ select (extract(epoch from p_time) * 1000)::bigint $$;
-comment on function push.epoch_ms is 'a time, p_time, as milliseconds since 1970';
-
-create function push.length_ms(p_length interval) returns bigint language sql immutable parallel safe as
-$$ select (extract(epoch from p_length) * 1000)::bigint $$;
-comment on function push.length_ms is 'a length of time, p_length, in milliseconds';
-
-create function push.overview(p_max int default 50) returns jsonb
-language sql stable set search_path = push, pg_temp set jit = off
-as $$
-  select jsonb_build_object(
-    'now', push.epoch_ms(clock_timestamp()),
-    'lanes', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', l.app, 'provider', l.provider, 'paused', l.paused, 'note', l.note, 'window', l.window_size,
-          'capacity', l.capacity, 'inFlight', l.in_flight, 'circuit', l.circuit,
-          'throttledUntil', push.epoch_ms(l.throttled_until), 'rate', l.rate_per_second, 'ready', l.ready,
-          'waiting', l.waiting, 'claimed', l.claimed, 'oldestMs', push.length_ms(l.oldest_age),
-          'heldSince', push.epoch_ms(l.invalidation_held_at), 'heldNote', l.invalidation_note)
-        order by l.app, l.provider), '[]')
-      from push.lanes l),
-    'health', (
-      select jsonb_agg(jsonb_build_object('item', h.item, 'value', h.value, 'state', h.state, 'hint', h.hint))
-      from push.health h),
-    'failures', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', f.app, 'provider', f.provider, 'kind', f.kind, 'outcome', f.outcome, 'reason', f.reason,
-          'count', f.count, 'lastAt', push.epoch_ms(f.last_at), 'callId', f.example_call_id,
-          'device', f.example_device)
-        order by f.count desc, f.last_at desc), '[]')
-      from (select * from push.failures f order by f.count desc, f.last_at desc limit p_max) f),
-    'stuck', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', s.app, 'provider', s.provider, 'kind', s.kind, 'callId', s.call_id, 'userId', s.user_id,
-          'why', s.why, 'ageMs', push.length_ms(s.age), 'leftMs', push.length_ms(s."left"),
-          'reason', s.last_reason, 'replica', s.gateway)
-        order by s."left"), '[]')
-      from (select * from push.stuck s order by s."left" limit p_max) s),
-    'replicas', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'id', r.id, 'name', r.name, 'version', r.version, 'alive', r.alive, 'startedAt', push.epoch_ms(r.started_at),
-          'silentMs', push.length_ms(r.silence), 'claimed', r.claimed, 'endedAt', push.epoch_ms(r.ended_at),
-          'endedReason', r.ended_reason)
-        order by r.alive desc, r.id desc), '[]')
-      from (
-        select * from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour'
-        order by r.alive desc, r.id desc limit p_max
-      ) r),
-    'audit', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'action', a.action, 'target', a.target,
-          'note', a.detail ->> 'note')
-        order by a.at desc), '[]')
-      from (select * from push.audit a order by a.at desc limit 8) a))
-$$;
-comment on function push.overview is
-  'what ops look at, as one JSON object: lanes, health, failures, stuck, replicas (living, or ended in the last hour) '
-  'and audit (the last interventions), as the views of these names; times in milliseconds, since 1970 where they are '
-  'points. p_max: how many of each, the worst';
-
-create function push.calls(p_call_id text) returns jsonb
-language sql stable set search_path = push, pg_temp set enable_seqscan = off set jit = off
-as $$
-  select coalesce(jsonb_agg(push.call(p_call_id, o.app) || jsonb_build_object('timeline', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'ms', t.ms, 'event', t.event, 'provider', t.provider, 'kind', t.kind, 'userId', t.user_id,
-          'attempt', t.attempt, 'status', t.status, 'reason', t.reason, 'device', t.device) order by t.ordinality), '[]')
-      from push.timeline(p_call_id, o.app) with ordinality t))
-    order by o.created_at desc), '[]')
-  from (select o.app, o.created_at from push.outbox o where o.call_id = p_call_id order by o.created_at desc limit 5) o
-$$;
-comment on function push.calls is
-  'the calls with this id, one an app, the latest five first: each as of push.call, with its timeline. p_call_id: '
-  'payload.callId';
-
--- Who did what, and why -----------------------------------------------------------------------------------------------
-
--- As in 0009; besides, a reason that outlives a note is written down.
-drop function push.resume_lane(text, text);
-create function push.resume_lane(app text, provider text, note text default null)
-returns table (changed boolean, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-    select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
-  if resume_lane.note is not null then
-    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
-      where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
-  end if;
-end
-$$;
-comment on function push.resume_lane is
-  'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in '
-  'push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
-
--- Rights --------------------------------------------------------------------------------------------------------------
+-- The dashboard -------------------------------------------------------------------------------------------------------
 
 -- The service shows what operators see, and pauses lanes for those who have its ops key.
-create function push.grant_dashboard() returns text
+create or replace function push.grant_dashboard() returns text
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   if to_regrole('push_ops') is null or to_regrole('push_gateway') is null then
@@ -6161,352 +5496,9 @@ comment on function push.grant_dashboard is
   'gives push_ops what the dashboard reads and does, and push_gateway the rights of push_ops; says what it did; running '
   'it twice is harmless. For whoever owns the schema, after push.grant_roles';
 
+-- Functions are everybody's when they are made.
 revoke execute on all functions in schema push from public;
-select push.grant_dashboard();
-
-"""###
-
-private let migration0014 = ###"""
--- Claims and settlements that cost less, and that are fair to many lanes.
-
--- Claiming ------------------------------------------------------------------------------------------------------------
-
--- As in 0012; besides, it looks first which lanes have anything ready, so that a lane without costs next to nothing; what
--- is taken in all is bounded by rows, so that a lane's limit takes nothing from the others as long as it has no rows; and
--- what has more than ten minutes, which no ring has, goes after what has less, and has a bound of its own.
-drop function push.claim(int, smallint[], int[], timestamptz[], interval);
-create function push.claim(
-  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms',
-  p_total int default null, p_background int default null, p_later_floor timestamptz[] default '{}',
-  p_later_max int[] default '{}'
-) returns table (
-  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
-  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
-  created_at timestamptz, deadline_at timestamptz, remaining_us bigint, end_reason text, traceparent text
-)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
-  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
-  v_first timestamptz := statement_timestamp() + p_slack;
-  v_near  timestamptz := v_first + interval '10 minutes';
-  v_left  bigint := coalesce(p_total, 2147483647);
-  v_later bigint := coalesce(p_background, 2147483647);
-  v_taken bigint;
-  v_read  bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
-  v       record;
-begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return;
-  end if;
-  for v in
-    select u.lane, head.deadline_at as first, head.deadline_at > v_near as is_later,
-      -- Fewer than two hundred are not worth a statement, nor a write to the provider.
-      least(u.most, greatest(200, v_left / count(*) over ()), case when head.deadline_at > v_near then u.later_most end)
-        as most
-    from unnest(p_lanes, p_max, p_floor, p_later_floor, p_later_max) with ordinality
-      u(lane, most, floor, later_floor, later_most, i)
-    cross join lateral (
-      select near.deadline_at from (
-        select d.deadline_at from push.delivery d
-        where d.state = 0 and d.lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
-        order by d.deadline_at
-        limit 1
-      ) near
-      union all
-      select later.deadline_at from (
-        select d.deadline_at from push.delivery d
-        where d.state = 0 and d.lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near)
-        order by d.deadline_at
-        limit 1
-      ) later
-      limit 1
-    ) head
-    where u.most > 0 and (select not l.paused from push.lane l where l.id = u.lane)
-    order by is_later, u.i
-  loop
-    continue when v.most <= 0 or v.is_later and v_later <= 0;
-    return query
-      with pick as materialized (
-        select d.ctid as tid
-        from push.delivery d
-        where d.state = 0 and d.lane = v.lane and d.deadline_at >= v.first  -- where the look ended
-          and d.deadline_at <= case when v.is_later then 'infinity' else v_near end
-        order by d.deadline_at
-        limit least(v.most, v_left, case when v.is_later then v_later end)
-        for no key update skip locked
-      ), taken as (
-        update push.delivery d
-        set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
-        where d.ctid = any (array(select pick.tid from pick))
-        returning d.lane, d.outbox_id, d.n, d.lease, d.attempt, d.kind, d.environment, d.platform, d.user_id, d.token,
-          d.locale, d.created_at, d.deadline_at
-      )
-      select t.lane, t.outbox_id, t.n, t.lease, t.attempt::int, t.kind, t.environment, t.platform, t.user_id, t.token,
-        t.locale, o.kind, o.call_id, o.payload, t.created_at, t.deadline_at,
-        -- Not extract, which calculates in numeric: half a microsecond a row.
-        (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint, o.end_reason, o.traceparent
-      from taken t cross join lateral (
-        select o.kind, o.call_id, o.payload, o.end_reason, o.traceparent from push.outbox o
-        where o.id = t.outbox_id offset 0
-      ) o;
-    get diagnostics v_taken = row_count;
-    v_left := v_left - v_taken;
-    if v.is_later then
-      v_later := v_later - v_taken;
-    end if;
-    exit when v_left <= 0;
-  end loop;
-  perform set_config('push.walked',
-    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
-end
-$$;
-comment on function push.claim is
-  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
-  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
-  'what push.register_gateway returned; p_total: the most of all lanes together, shared among those that have any, in the '
-  'order of p_lanes, 200 or more each; p_background: the most of those whose deadline is more than ten minutes away, '
-  'which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs; remaining_us: '
-  'microseconds to the deadline. The session''s setting push.walked says how many index entries it stepped over, dead '
-  'ones included';
-
--- Settling ------------------------------------------------------------------------------------------------------------
-
--- As in 0009; receipts to come are noted from what was settled, so that a delivery is looked up once.
-create or replace function push.settle(
-  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_outcome smallint[],
-  p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
-  p_sent_at timestamptz[], p_answered_at timestamptz[], p_failures text[] default null,
-  p_receipt_after_ms int[] default null
-) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_settled bigint;
-  v_failed  push.delivery[];
-begin
-  -- This locks what it found still claimed under its lease, so it is the same that is settled below.
-  if p_outcome && '{3,4}' then
-    v_failed := array(
-      select d
-      from unnest(p_outbox_id, p_n, p_lease, p_outcome) r(outbox_id, n, lease, outcome)
-      cross join lateral (
-        select * from push.delivery d
-        where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease
-          and d.kind = 0 and d.deadline_at > clock_timestamp() + case r.outcome when 3 then interval '2 s' else '0' end
-        offset 0 for no key update
-      ) d
-      where r.outcome in (3, 4));
-  end if;
-
-  -- Arrays by subscript, which PL/pgSQL keeps expanded: unnest would write each of the thirteen into a store of its own.
-  with mine as materialized (
-    select d.tid, r.i
-    from generate_series(1, cardinality(p_outbox_id)) r(i)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] offset 0
-    ) d
-  ), gone as (
-    delete from push.delivery d
-    using mine m
-    where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[m.i]
-    returning m.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.last_reason,
-      case when p_failures[m.i] is null then d.failures
-        else push.last_failures(coalesce(d.failures, '[]') || p_failures[m.i]::jsonb) end as failures, d.fallback_of
-  ), receipts as (
-    insert into push.expo_receipts (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at)
-    select l.app, r.ticket, r.outbox_id, r.n, r.user_id, r.token, r.sent_at,
-      least(clock_timestamp() + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
-      r.sent_at + interval '24 hours'
-    from (
-      select g.outbox_id, g.n, g.user_id, g.token, g.lane, p_message_id[g.i] as ticket,
-        p_receipt_after_ms[g.i] as after_ms,
-        -- A gateway's clock may be ahead.
-        least(coalesce(p_sent_at[g.i], now()), now()) as sent_at
-      from gone g
-      where p_receipt_after_ms[g.i] is not null and p_outcome[g.i] <= 1 and p_message_id[g.i] is not null
-      offset 0
-    ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
-    on conflict (app, ticket) do nothing
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
-    outcome, status, user_id, call_id, device, reason, provider_message_id, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, p_attempts[g.i], p_gateway,
-    g.lane, g.kind, p_outcome[g.i], p_status[g.i], g.user_id, p_call_id[g.i], left(g.token, 4) || '…' || right(g.token, 4),
-    case when p_outcome[g.i] <= 1 then p_reason[g.i]
-      else coalesce(p_reason[g.i], g.last_reason,
-        case p_outcome[g.i] when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
-    end,
-    p_message_id[g.i], g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_settled = row_count;
-
-  if v_failed <> '{}' then
-    perform from push.fall_back(v_failed);
-  end if;
-  return v_settled;
-end
-$$;
-
--- Statistics that nobody plans with -----------------------------------------------------------------------------------
-
--- ANALYZE comes by whenever a table has grown by a tenth, every few seconds on a day that has just begun, and sorts thirty
--- thousand samples of each of these columns: seen as 14 us a delivery. Plans do not depend on it (0009).
-alter table push.outbox alter payload set statistics 0, alter recipients set statistics 0, alter traceparent set statistics 0;
-alter table push.history alter user_id set statistics 0, alter call_id set statistics 0, alter device set statistics 0,
-  alter provider_message_id set statistics 0, alter failures set statistics 0;
-alter table push.expo_receipts alter user_id set statistics 0, alter token set statistics 0;
-alter table push.outbox set (autovacuum_analyze_threshold = 100000);
-alter table push.expo_receipts set (autovacuum_analyze_threshold = 100000);
-do $$
-declare
-  v_day regclass;
-begin
-  for v_day in select inhrelid from pg_inherits where inhparent = 'push.history'::regclass loop
-    execute format('alter table %s set (autovacuum_analyze_threshold = 100000)', v_day);
-  end loop;
-end
-$$;
-
--- As in 0003; besides, a new day is as they are.
-create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
-language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
-declare
-  v_day  date;
-  v_name text;
-  v_made int := 0;
-begin
-  -- One replica at a time: the other is doing the same.
-  if not pg_try_advisory_xact_lock(7781, 1) then
-    return 0;
-  end if;
-  for v_day in
-    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
-  loop
-    v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
-    continue when to_regclass('push.' || v_name) is not null;
-    begin
-      execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
-        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
-      execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
-        'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
-        'set (autovacuum_analyze_threshold = 100000)', v_name);
-      execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
-      v_made := v_made + 1;
-    exception when check_violation then
-      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
-    end;
-  end loop;
-  return v_made;
-end
-$$;
-
-revoke execute on function push.claim(int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]) from public;
 select push.grant_roles();
-
-"""###
-
-private let migration0015 = ###"""
--- Claims that cost the same with six hundred lanes as with three.
-
-create index lane_paused on push.lane (id) where paused;
-
--- As in 0014; but the lanes are looked into only until the claim is full, in the order they are asked for, a lane's limit is
--- its share (the gateway knows which lanes have more), and all rows of a claim are taken by one statement.
-create or replace function push.claim(
-  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_slack interval default '300 ms',
-  p_total int default null, p_background int default null, p_later_floor timestamptz[] default '{}',
-  p_later_max int[] default '{}'
-) returns table (
-  lane smallint, outbox_id bigint, n int, lease int, attempt int, kind smallint, environment smallint,
-  platform smallint, user_id text, token text, locale text, app_call_kind text, call_id text, payload jsonb,
-  created_at timestamptz, deadline_at timestamptz, remaining_us bigint, end_reason text, traceparent text
-)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
-  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
-  v_first   timestamptz := statement_timestamp() + p_slack;
-  v_near    timestamptz := v_first + interval '10 minutes';
-  v_total   bigint := coalesce(p_total, 2147483647);
-  v_later   bigint;
-  v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
-  v_ringing smallint[];
-  v_tids    tid[];
-  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
-begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
-    return;
-  end if;
-  -- No order by: it would look into every lane before the first row. A nested loop keeps the order of p_lanes.
-  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
-  from (
-    select near.tid, u.lane
-    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.state = 0 and d.lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
-      order by d.deadline_at
-      limit u.most
-      for no key update skip locked
-    ) near
-    where u.most > 0 and u.lane <> all (v_paused)
-    limit v_total
-  ) pick;
-  v_later := least(coalesce(p_background, 2147483647), v_total - coalesce(cardinality(v_tids), 0));
-  if v_later > 0 then
-    v_ringing := array(select distinct unnest(v_ringing));
-    v_tids := v_tids || array(
-      select later.tid
-      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
-      cross join lateral (
-        select d.ctid as tid from push.delivery d
-        where d.state = 0 and d.lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near)
-        order by d.deadline_at
-        limit least(u.most, u.later_most)
-        for no key update skip locked
-      ) later
-      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
-      limit v_later
-    );
-  end if;
-  return query
-    with taken as (
-      update push.delivery d
-      set state = 1, owner = p_gateway, lease = d.lease + 1, attempt = d.attempt + 1
-      where d.ctid = any (v_tids)
-      returning d.lane, d.outbox_id, d.n, d.lease, d.attempt, d.kind, d.environment, d.platform, d.user_id, d.token,
-        d.locale, d.created_at, d.deadline_at
-    )
-    select t.lane, t.outbox_id, t.n, t.lease, t.attempt::int, t.kind, t.environment, t.platform, t.user_id, t.token,
-      t.locale, o.kind, o.call_id, o.payload, t.created_at, t.deadline_at,
-      -- Not extract, which calculates in numeric: half a microsecond a row.
-      (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint, o.end_reason, o.traceparent
-    from taken t cross join lateral (
-      select o.kind, o.call_id, o.payload, o.end_reason, o.traceparent from push.outbox o
-      where o.id = t.outbox_id offset 0
-    ) o;
-  perform set_config('push.walked',
-    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
-end
-$$;
-comment on function push.claim is
-  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
-  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead. p_gateway: '
-  'what push.register_gateway returned; p_total: the most of all lanes together, which are looked into in the order of '
-  'p_lanes until it is reached; p_background: the most of those whose deadline is more than ten minutes away, which go '
-  'last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs, in no order; remaining_us: '
-  'microseconds to the deadline. The session''s setting push.walked says how many index entries it stepped over, dead '
-  'ones included';
+select push.grant_dashboard();
 
 """###

@@ -1,8 +1,8 @@
-// One step of the schema, as it is in migrations/ and in the binary.
+// The schema's parts, as they are in migrations/ and in the binary.
 
 internal import Runtime
 
-/// A file `migrations/NNNN_name.sql`.
+/// A file `migrations/NNNN_name.sql`: a step of the tables, which is applied once and never edited.
 struct Migration: Equatable, Sendable {
   var version: Int32
   var name: String
@@ -18,19 +18,35 @@ struct Migration: Equatable, Sendable {
   }
 }
 
+/// A file `migrations/functions/topic.sql`: functions, views and triggers, which are replaced whenever the file has changed.
+struct FunctionsFile: Equatable, Sendable {
+  var topic: String
+  var sql: String
+
+  /// SHA-256 of the file's bytes, in hex.
+  var checksum: String { String(decoding: SHA256.hexDigest(Array(sql.utf8)), as: UTF8.self) }
+
+  /// `functions/claim`
+  var title: String { "functions/" + topic }
+}
+
 /// Why the schema cannot be brought up to date.
 enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
+  /// The database was made by the migrations that the first one of today replaced.
+  case beforeBaseline
   /// The file is not what was applied.
   case changed(String)
   /// The database has a migration this version does not know.
   case unknown(String)
   /// A migration before one that was applied has never been applied.
   case skipped(String)
-  /// The server refused a migration; nothing of it is left.
+  /// The server refused a file; nothing of it is left.
   case failed(String, reason: String)
 
   var description: String {
     switch self {
+    case .beforeBaseline:
+      "this database was made before the schema's baseline: nothing was released yet, so there is no upgrade; drop the schema with `drop schema push cascade` after saving what you need, and run `push-gateway migrate` again"
     case .changed(let title):
       "migration \(title) was applied to this database with another content: migrations are never edited, use the push-gateway it was applied with or one that has it unchanged"
     case .unknown(let title):

@@ -1,6 +1,7 @@
 // The gateway itself: what `serve` runs, from the first connection to the last settlement.
 
 import Dialects
+import Dispatching
 import Foundation
 import Logging
 import Queue
@@ -12,13 +13,13 @@ import Synchronization
 final class GatewayService: Service {
   /// The gateway could not do its work.
   enum Failure: Error, CustomStringConvertible {
-    case schemaIsOutdated(missing: Int)
+    case schemaIsOutdated(missing: [String])
     case notDrained
 
     var description: String {
       switch self {
       case .schemaIsOutdated(let missing):
-        "the database lacks \(missing) of this version's migrations: run `push-gateway migrate` first"
+        "the database lacks \(missing.joined(separator: ", ")) of this version's schema: run `push-gateway migrate` first"
       case .notDrained:
         "the database could not be reached while shutting down: some results were not written, and those pushes may be repeated"
       }
@@ -115,19 +116,20 @@ final class GatewayService: Service {
     var credentialed: [CredentialWatcher.Lane] = []
     for (app, providers) in planned {
       try await outbox.register(
-        app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds)
+        app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds,
+        atLeastOnce: app.isAtLeastOnce)
       for (kind, lane) in providers {
         let id = try await outbox.register(lane: kind.rawValue, app: app.name)
-        lanes.append(DispatcherLane(id: id, app: app, kind: kind, lane))
+        lanes.append(DispatcherLane(LaneConfiguration(id: id, app: app, kind, lane), provider: lane.provider))
         credentialed.append(CredentialWatcher.Lane(app: app.name, kind: kind, provider: lane))
       }
     }
-    let dispatcher = Dispatcher(store: outbox, lanes: lanes, loop: loop, logger: logger)
+    let dispatcher = Dispatcher(store: outbox, lanes: lanes, permit: factory.permit, loop: loop, logger: logger)
     await dispatcher.start()
     relay.connect(dispatcher)
     self.dispatcher.withLock { $0 = dispatcher }
     var attendants = Attendants()
-    for (index, (lane, made)) in zip(lanes, credentialed).enumerated() {
+    for (index, (lane, made)) in zip(lanes.map(\.configuration), credentialed).enumerated() {
       guard let receiptAfter = lane.receiptAfter, let read = made.provider.readReceipts else { continue }
       attendants.receipts.append(
         ReceiptCollector(
@@ -145,7 +147,7 @@ final class GatewayService: Service {
     metrics.connect(
       MetricsObserver(dispatcher: dispatcher, outbox: outbox, receipts: attendants.receipts),
       DatabaseWatch(url: configuration.databaseURL, logger: logger))
-    let names = lanes.map { "\($0.app)/\($0.kind.rawValue)" }.joined(separator: " ")
+    let names = lanes.map { "\($0.configuration.app)/\($0.configuration.provider.rawValue)" }.joined(separator: " ")
     logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
     notifier.notify(.ready, status: "serving \(names)")
 
@@ -158,7 +160,7 @@ final class GatewayService: Service {
     notifier.notify(.stopping, status: "draining")
     logger.notice("The gateway drains", metadata: ["seconds": "\(configuration.drainSeconds)"])
     let isDrained = await dispatcher.drain(until: outbox.loop.now + .seconds(Int64(configuration.drainSeconds)))
-    await outbox.close()
+    await outbox.close(retires: isDrained)
     await metrics.disconnect()
     let counters = await dispatcher.counters
     logger.notice(
@@ -177,9 +179,9 @@ final class GatewayService: Service {
     while true {
       do {
         let connection = try await PostgresConnection.connect(to: url, applicationName: "push-gateway start", on: loop)
-        let missing = try await Migrator().pending(on: connection)
+        let pending = try await Migrator().pending(on: connection)
         await connection.close()
-        guard missing.isEmpty else { throw Failure.schemaIsOutdated(missing: missing.count) }
+        guard pending.isEmpty else { throw Failure.schemaIsOutdated(missing: pending.titles) }
         return
       } catch let error as PostgresError where error.isTransient {
         logger.warning("The database cannot be reached; waiting for it", metadata: ["reason": "\(error)"])

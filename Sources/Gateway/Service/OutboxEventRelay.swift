@@ -1,5 +1,6 @@
 // Between a store that is already open and a dispatcher that is not made yet.
 
+import Dispatching
 import Queue
 import Synchronization
 

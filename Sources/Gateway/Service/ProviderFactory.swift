@@ -1,6 +1,7 @@
 // From the configuration of an app to its providers, and from changed credentials to providers that use them.
 
 import Dialects
+import Dispatching
 import Logging
 import Providers
 import Queue
@@ -31,6 +32,8 @@ struct CredentialRotation: Sendable {
 struct ProviderFactory {
   let caFile: String?
   let loop: EventLoop
+  /// That of every provider it makes.
+  let permit: SendPermit
   private let logger: Logger
   private let outbox: PostgresOutbox
   private var tokenSources: [String: SharedTokenSource] = [:]
@@ -40,6 +43,7 @@ struct ProviderFactory {
     self.caFile = caFile
     self.outbox = outbox
     self.loop = outbox.loop
+    permit = SendPermit(on: outbox.loop)
     self.logger = logger
   }
 
@@ -103,7 +107,7 @@ struct ProviderFactory {
       topic: settings.topic,
       production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls),
       sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls), pool: pool)
-    let provider = APNsProvider(configuration, tokens: tokens(credentials), loop: loop, logger: logger)
+    let provider = APNsProvider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
       identity: credentials.identity)
@@ -133,7 +137,7 @@ struct ProviderFactory {
     let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: sharedTLS())
     let provider = FCMProvider(
       FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool), tokens: tokens(account),
-      loop: loop, logger: logger)
+      loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
       perSecond: settings.ratePerSecond, identity: account.identity)
@@ -170,7 +174,7 @@ struct ProviderFactory {
     let token = try accessToken(of: app)
     var configuration = ExpoConfiguration(url: settings.url.description, accessToken: token, caFile: caFile)
     configuration.requestsMax = settings.connections
-    let provider = ExpoProvider(configuration: configuration, loop: loop)
+    let provider = ExpoProvider(configuration: configuration, loop: loop, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * configuration.messagesMax,
       perSecond: settings.ratePerSecond, readReceipts: { await provider.receipts(of: $0) },

@@ -47,14 +47,16 @@ public actor APNsProvider: PushProvider {
 
   /// - Parameters:
   ///   - tokens: shared by every provider that uses the same key.
+  ///   - permit: whether requests may be written; nil: always.
   ///   - logger: carries the app's name; gets no token and no payload.
   public init(
     _ configuration: APNsConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
-    clock: any GatewayClock = SystemClock()
+    permit: SendPermit? = nil, clock: any GatewayClock = SystemClock()
   ) {
     self.loop = loop
     sender = HTTP2Sender(
-      APNsFormat(configuration), settings: configuration.pool, tokens: tokens, clock: clock, loop: loop, logger: logger,
+      APNsFormat(configuration), settings: configuration.pool, tokens: tokens, permit: permit, clock: clock, loop: loop,
+      logger: logger,
       rotationTimeMax: configuration.rotationTimeMax)
   }
 

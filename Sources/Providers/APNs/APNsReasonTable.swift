@@ -21,6 +21,15 @@ enum APNsReasonTable {
     case expiredProviderToken
     case idleConnection
     case tokenUpdatedTooOften
+
+    var scope: ReasonScope {
+      switch self {
+      case .deadToken, .rejected, .deviceThrottled: .token
+      case .unavailable, .closing, .credentials, .connectionCredentials, .expiredProviderToken, .idleConnection,
+        .tokenUpdatedTooOften:
+        .lane
+      }
+    }
   }
 
   struct Row {

@@ -13,6 +13,7 @@ public actor ExpoProvider: PushProvider {
 
   private let configuration: ExpoConfiguration
   private let clock: any GatewayClock
+  private let permit: SendPermit?
   private var accessToken: String?
   private var client: CurlClient?
   private var report: (@Sendable (PushProviderEvent) -> Void)?
@@ -26,8 +27,14 @@ public actor ExpoProvider: PushProvider {
   private var whenIdle: CheckedContinuation<Void, Never>?
   private var skewMeter = ClockSkewMeter()
 
-  /// - Parameter clock: the wall time that a Retry-After date is compared with.
-  public init(configuration: ExpoConfiguration, loop: EventLoop, clock: any GatewayClock = SystemClock()) {
+  /// - Parameters:
+  ///   - permit: whether requests may be written; nil: always.
+  ///   - clock: the wall time that a Retry-After date is compared with.
+  public init(
+    configuration: ExpoConfiguration, loop: EventLoop, permit: SendPermit? = nil,
+    clock: any GatewayClock = SystemClock()
+  ) {
+    self.permit = permit
     self.configuration = configuration
     self.loop = loop
     self.clock = clock
@@ -39,7 +46,8 @@ public actor ExpoProvider: PushProvider {
 
   public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {
     precondition(client == nil, "an ExpoProvider is started once")
-    var connections = CurlConfiguration(caFile: configuration.caFile)
+    var connections = configuration.connections
+    connections.caFile = configuration.caFile
     connections.connectionsPerHostMax = configuration.requestsMax
     connections.totalTimeout = configuration.requestTimeout
     connections.responseSizeMax = configuration.answerBytesMax
@@ -126,6 +134,9 @@ public actor ExpoProvider: PushProvider {
   private func makeRequests() {
     let now = loop.now
     finish(queue.removeExpired(at: now), with: .expired)
+    if permit?.allows(now) == false {
+      finish(queue.removeAll(), with: .refused(reason: SendPermit.lapsedReason))
+    }
     while let client, let batch = queue.next() { makeRequest(batch, on: client, now: now) }
     queueTimer?.cancel()
     queueTimer = queue.earliestDeadline.map { deadline in loop.schedule(at: deadline) { self.makeRequests() } }
@@ -140,6 +151,7 @@ public actor ExpoProvider: PushProvider {
     var request = request(
       ExpoRequestWriter.path, body: body, deadline: flight.latestDeadline + configuration.lateAnswerTimeout)
     request.connectDeadline = flight.latestDeadline
+    if let permit { request.mayLeave = { [loop] in permit.allows(loop.now) } }
     client.perform(request) {
       self.land(flight, with: $0)
     }

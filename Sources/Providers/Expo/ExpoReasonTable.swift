@@ -40,41 +40,45 @@ enum ExpoReasonTable {
   struct Row: Sendable {
     let code: String
     let verdict: Verdict
+    let scope: ReasonScope
     let source: String
   }
 
-  /// `details.error` of a ticket.
+  private static func row(_ code: String, _ verdict: Verdict, _ scope: ReasonScope, _ source: String) -> Row {
+    Row(code: code, verdict: verdict, scope: scope, source: source)
+  }
+
+  /// `details.error` of a ticket. Credentials are those that Expo holds for one platform: pushes to the other go on.
   static let tickets = [
-    Row(code: "DeviceNotRegistered", verdict: .tokenInvalid, source: "[send] stop sending to this token"),
-    Row(code: "MessageTooBig", verdict: .rejected, source: "[send] payload over 4096 bytes"),
-    Row(code: "MessageRateExceeded", verdict: .throttled, source: "[send] too frequently to the given device"),
-    Row(code: "MismatchSenderId", verdict: .unauthorized, source: "[send] FCM credentials of another project"),
-    Row(code: "InvalidCredentials", verdict: .unauthorized, source: "[send] push credentials are invalid"),
-    Row(code: "DeveloperError", verdict: .rejected, source: "[send] the message or the project's set-up"),
-    Row(code: "ExpoError", verdict: .unavailable, source: "[send] trouble at Expo"),
-    Row(code: "ProviderError", verdict: .unavailable, source: "[send] trouble at APNs or FCM"),
+    row("DeviceNotRegistered", .tokenInvalid, .token, "[send] stop sending to this token"),
+    row("MessageTooBig", .rejected, .token, "[send] payload over 4096 bytes"),
+    row("MessageRateExceeded", .throttled, .token, "[send] too frequently to the given device"),
+    row("MismatchSenderId", .rejected, .platform, "[send] FCM credentials of another project"),
+    row("InvalidCredentials", .rejected, .platform, "[send] push credentials are invalid"),
+    row("DeveloperError", .rejected, .token, "[send] the message or the project's set-up"),
+    row("ExpoError", .unavailable, .lane, "[send] trouble at Expo"),
+    row("ProviderError", .unavailable, .lane, "[send] trouble at APNs or FCM, and not said at which"),
   ]
 
   /// `details.error` of a receipt: what APNs or FCM told Expo, long after the push.
   static let receipts = [
-    Row(code: "DeviceNotRegistered", verdict: .tokenInvalid, source: "[rcpt] stop sending to this token"),
-    Row(code: "MessageTooBig", verdict: .rejected, source: "[rcpt] payload over 4096 bytes"),
-    // The push is over; what is left to learn from is the pace.
-    Row(code: "MessageRateExceeded", verdict: .throttledLane, source: "[rcpt] back off, then send more slowly"),
-    Row(code: "MismatchSenderId", verdict: .unauthorized, source: "[rcpt] FCM credentials of another project"),
-    Row(code: "InvalidCredentials", verdict: .unauthorized, source: "[rcpt] push credentials are invalid"),
-    Row(code: "DeveloperError", verdict: .rejected, source: "[rcpt] the message or the project's set-up"),
-    Row(code: "ExpoError", verdict: .unavailable, source: "[rcpt] trouble at Expo"),
-    Row(code: "ProviderError", verdict: .unavailable, source: "[rcpt] trouble at APNs or FCM"),
+    row("DeviceNotRegistered", .tokenInvalid, .token, "[rcpt] stop sending to this token"),
+    row("MessageTooBig", .rejected, .token, "[rcpt] payload over 4096 bytes"),
+    row("MessageRateExceeded", .throttled, .token, "[rcpt] too frequently to the given device"),
+    row("MismatchSenderId", .rejected, .platform, "[rcpt] FCM credentials of another project"),
+    row("InvalidCredentials", .rejected, .platform, "[rcpt] push credentials are invalid"),
+    row("DeveloperError", .rejected, .token, "[rcpt] the message or the project's set-up"),
+    row("ExpoError", .unavailable, .lane, "[rcpt] trouble at Expo"),
+    row("ProviderError", .unavailable, .lane, "[rcpt] trouble at APNs or FCM, and not said at which"),
   ]
 
   /// `errors[].code` of a whole request.
   static let requests = [
-    Row(code: "TOO_MANY_REQUESTS", verdict: .throttledLane, source: "[send] more than 600 notifications a second"),
-    Row(code: "PUSH_TOO_MANY_EXPERIENCE_IDS", verdict: .splitByProject, source: "[send] tokens of several projects"),
-    Row(code: "PUSH_TOO_MANY_NOTIFICATIONS", verdict: .sendFewer, source: "[send] more than 100 messages"),
-    Row(code: "PUSH_TOO_MANY_RECEIPTS", verdict: .rejected, source: "[send] more than 1000 receipt ids"),
-    Row(code: "UNAUTHORIZED", verdict: .unauthorized, source: "[send] access token missing or wrong"),
+    row("TOO_MANY_REQUESTS", .throttledLane, .lane, "[send] more than 600 notifications a second"),
+    row("PUSH_TOO_MANY_EXPERIENCE_IDS", .splitByProject, .project, "[send] tokens of several projects"),
+    row("PUSH_TOO_MANY_NOTIFICATIONS", .sendFewer, .lane, "[send] more than 100 messages"),
+    row("PUSH_TOO_MANY_RECEIPTS", .rejected, .lane, "[send] more than 1000 receipt ids"),
+    row("UNAUTHORIZED", .unauthorized, .lane, "[send] access token missing or wrong"),
   ]
 
   /// A status whose body says nothing we know.
@@ -106,7 +110,7 @@ enum ExpoReasonTable {
     case .deadlinePassed: .expired
     case .addressNotAllowed, .malformedRequest, .rootsUnusable: .unauthorized(reason: reason)
     case _ where failure.sentAt != nil: .unknown(reason: reason)
-    case .closed: .refused(reason: reason)
+    case .closed, .withheld: .refused(reason: reason)
     default: .unavailable(reason: reason, after: nil)
     }
   }

@@ -41,14 +41,16 @@ public actor FCMProvider: PushProvider {
 
   /// - Parameters:
   ///   - tokens: shared by every provider that uses the same service account.
+  ///   - permit: whether requests may be written; nil: always.
   ///   - logger: carries the app's name; gets no token and no payload.
   public init(
     _ configuration: FCMConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
-    clock: any GatewayClock = SystemClock()
+    permit: SendPermit? = nil, clock: any GatewayClock = SystemClock()
   ) {
     self.loop = loop
     sender = HTTP2Sender(
-      FCMFormat(configuration), settings: configuration.pool, tokens: tokens, clock: clock, loop: loop, logger: logger)
+      FCMFormat(configuration), settings: configuration.pool, tokens: tokens, permit: permit, clock: clock, loop: loop,
+      logger: logger)
   }
 
   public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {

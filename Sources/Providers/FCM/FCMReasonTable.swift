@@ -11,11 +11,16 @@ enum FCMReasonTable {
   enum Meaning: Equatable {
     /// The token is dead, or another project's.
     case deadToken
-    /// The token is dead if FCM says that the field is the token; otherwise the fault is ours.
+    /// The token is dead if FCM says that the token is what is wrong; otherwise the fault is ours.
     case invalidArgument
+    /// The credentials that Firebase holds for Apple or for web push are refused: this push will not be accepted, nor any
+    /// other to such a device, while Android phones go on.
+    case rejected
     /// Credentials or configuration: nothing in this lane will be accepted.
     case unauthorized
     case accessTokenRefused
+    /// Too fast: for one device if FCM says so or does not say, for the whole project if it says that.
+    case quota
     /// Too fast, for the whole project.
     case throttledLane
     case unavailable
@@ -28,24 +33,31 @@ enum FCMReasonTable {
     /// nothing about the token.
     let isFCMError: Bool
     let meaning: Meaning
+    /// As far as this may reach; what the answer says may narrow it.
+    let scope: ReasonScope
     let source: String
   }
 
   static let rows = [
-    Row(status: 400, code: "INVALID_ARGUMENT", isFCMError: true, meaning: .invalidArgument, source: "[codes]"),
-    Row(
-      status: 400, code: "INVALID_ARGUMENT", isFCMError: false, meaning: .invalidArgument, source: "[errors] size"),
-    Row(status: 401, code: "THIRD_PARTY_AUTH_ERROR", isFCMError: true, meaning: .unauthorized, source: "[codes]"),
-    Row(status: 401, code: "UNAUTHENTICATED", isFCMError: false, meaning: .accessTokenRefused, source: "[aip]"),
-    Row(status: 403, code: "SENDER_ID_MISMATCH", isFCMError: true, meaning: .deadToken, source: "[codes]"),
-    Row(status: 403, code: "PERMISSION_DENIED", isFCMError: false, meaning: .unauthorized, source: "[aip] role or API"),
-    Row(status: 404, code: "UNREGISTERED", isFCMError: true, meaning: .deadToken, source: "[codes]"),
-    Row(status: 404, code: "NOT_FOUND", isFCMError: false, meaning: .unauthorized, source: "[aip] project or URL"),
-    Row(status: 429, code: "QUOTA_EXCEEDED", isFCMError: true, meaning: .throttledLane, source: "[codes]"),
-    Row(status: 429, code: "RESOURCE_EXHAUSTED", isFCMError: false, meaning: .throttledLane, source: "[aip]"),
-    Row(status: 500, code: "INTERNAL", isFCMError: true, meaning: .unavailable, source: "[codes]"),
-    Row(status: 503, code: "UNAVAILABLE", isFCMError: true, meaning: .unavailable, source: "[codes]"),
+    row(400, "INVALID_ARGUMENT", isFCMError: true, .invalidArgument, .token, "[codes]"),
+    row(400, "INVALID_ARGUMENT", isFCMError: false, .invalidArgument, .token, "[errors] size"),
+    row(401, "THIRD_PARTY_AUTH_ERROR", isFCMError: true, .rejected, .platform, "[codes] iOS and web push only"),
+    row(401, "UNAUTHENTICATED", isFCMError: false, .accessTokenRefused, .lane, "[aip]"),
+    row(403, "SENDER_ID_MISMATCH", isFCMError: true, .deadToken, .token, "[codes]"),
+    row(403, "PERMISSION_DENIED", isFCMError: false, .unauthorized, .lane, "[aip] role or API"),
+    row(404, "UNREGISTERED", isFCMError: true, .deadToken, .token, "[codes]"),
+    row(404, "NOT_FOUND", isFCMError: false, .unauthorized, .lane, "[aip] project or URL"),
+    row(429, "QUOTA_EXCEEDED", isFCMError: true, .quota, .lane, "[codes] message, device or topic rate: QuotaFailure"),
+    row(429, "RESOURCE_EXHAUSTED", isFCMError: false, .throttledLane, .lane, "[aip]"),
+    row(500, "INTERNAL", isFCMError: true, .unavailable, .lane, "[codes]"),
+    row(503, "UNAVAILABLE", isFCMError: true, .unavailable, .lane, "[codes]"),
   ]
+
+  private static func row(
+    _ status: UInt16, _ code: String, isFCMError: Bool, _ meaning: Meaning, _ scope: ReasonScope, _ source: String
+  ) -> Row {
+    Row(status: status, code: code, isFCMError: isFCMError, meaning: meaning, scope: scope, source: source)
+  }
 
   /// How long to wait after 429 without Retry-After. [errors]
   static let throttleDefault = Nanoseconds.seconds(60)
@@ -71,9 +83,12 @@ enum FCMReasonTable {
     case .invalidArgument:
       return .settle(
         error.blamesToken ? .tokenInvalid(reason: row.code, since: nil) : .rejected(reason: row.code))
+    case .rejected: return .settle(.rejected(reason: row.code))
     case .unauthorized: return .settle(.unauthorized(reason: row.code))
     case .accessTokenRefused: return .renewToken
-    case .throttledLane:
+    case .quota where error.quotaScope < .project:
+      return .settle(.throttled(reason: row.code, after: after, isLaneWide: false))
+    case .quota, .throttledLane:
       return .settle(.throttled(reason: row.code, after: after ?? throttleDefault, isLaneWide: true))
     case .unavailable: return .settle(.unavailable(reason: row.code, after: after))
     }
@@ -90,35 +105,6 @@ enum FCMReasonTable {
     case 429: return .settle(.throttled(reason: reason, after: after ?? throttleDefault, isLaneWide: true))
     case 400...499: return .settle(.rejected(reason: reason))
     default: return .settle(.unavailable(reason: reason, after: after))
-    }
-  }
-}
-
-/// The parts of `{"error":{"status":…,"details":[…]}}` that decide something.
-private struct FCMErrorBody {
-  private static let fcmError = Array("type.googleapis.com/google.firebase.fcm.v1.FcmError".utf8)
-  private static let badRequest = Array("type.googleapis.com/google.rpc.BadRequest".utf8)
-  private static let tokenField = Array("message.token".utf8)
-
-  var code = ""
-  var isFCMError = false
-  /// A field violation names the token.
-  var blamesToken = false
-
-  init?(_ json: JSONScanner) {
-    guard let error = json.member("error"), error.kind == .object else { return nil }
-    code = json.member("status", of: error).flatMap(json.text) ?? ""
-    guard let details = json.member("details", of: error) else { return }
-    for detail in json.elements(of: details) {
-      let type = json.member("@type", of: detail).flatMap(json.string)
-      if type == Self.fcmError, let errorCode = json.member("errorCode", of: detail).flatMap(json.text) {
-        code = errorCode
-        isFCMError = true
-      } else if type == Self.badRequest, let violations = json.member("fieldViolations", of: detail) {
-        blamesToken = json.elements(of: violations).contains {
-          json.member("field", of: $0).flatMap(json.string) == Self.tokenField
-        }
-      }
     }
   }
 }

@@ -16,8 +16,6 @@ public struct OutboxCounters: Sendable {
     uniqueKeysWithValues: RoundTrip.allCases.map { ($0, Histogram(.latency)) })
   /// Connections made anew after a loss.
   public internal(set) var reconnects = 0
-  /// Whether this replica does the maintenance.
-  public internal(set) var isLeader = false
 
   public init() {}
 

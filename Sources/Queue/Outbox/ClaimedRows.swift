@@ -7,63 +7,108 @@ public struct ClaimedRows {
   private typealias Column = OutboxStatements.ClaimColumn
 
   private let result: PostgresResult
+  /// The claim's number, which is the lease of each row.
+  private let number: Int32
   /// When the question left: deadlines are counted from here, so that they are early by the way there, and never late.
   private let asked: Instant
 
   /// - Parameters:
   ///   - result: the rows.
+  ///   - number: the claim's.
   ///   - asked: when the question left.
-  public init(_ result: PostgresResult, asked: Instant) {
+  public init(_ result: PostgresResult, number: Int32, asked: Instant) {
     self.result = result
+    self.number = number
     self.asked = asked
   }
 
-  /// What was claimed, but for kinds that this version does not know.
-  /// - Parameter note: is told of each, with the microseconds that were left until its deadline.
-  public func deliveries(_ note: (Delivery, _ remaining: Int64) -> Void) -> [Delivery] {
-    var deliveries: [Delivery] = []
-    deliveries.reserveCapacity(result.rowCount)
+  /// What was claimed. Deliveries of one call share its data, which the answer has in one of their rows at least.
+  /// - Parameter note: is told of each delivery, with the microseconds that were left until its deadline.
+  public func claimed(_ note: (Delivery, _ remaining: Int64) -> Void) -> Claimed {
+    let calls = calls()
+    var claimed = Claimed(deliveries: [])
+    claimed.deliveries.reserveCapacity(result.rowCount)
     for row in 0..<result.rowCount {
-      guard let kind = DeliveryKind(rawValue: UInt8(clamping: result.int16(row, Column.kind.rawValue))) else {
+      let lease = DeliveryLease(
+        outboxID: outboxID(row), number: result.int32(row, Column.number.rawValue), lease: number)
+      let kind = UInt8(exactly: result.int16(row, Column.kind.rawValue)).flatMap(DeliveryKind.init(rawValue:))
+      guard let kind, let call = calls[lease.outboxID] else {
+        claimed.unreadable.append(lease)
         continue
       }
       let remaining = result.int64(row, Column.remaining.rawValue)
-      let delivery = delivery(row, kind, remaining)
+      let delivery = delivery(row, lease, kind, call, remaining)
       note(delivery, remaining)
-      deliveries.append(delivery)
+      claimed.deliveries.append(delivery)
     }
-    return deliveries
+    return claimed
   }
 
-  private func delivery(_ row: Int, _ kind: DeliveryKind, _ remaining: Int64) -> Delivery {
-    Delivery(
-      lease: DeliveryLease(
-        outboxID: result.int64(row, Column.outboxID.rawValue), number: result.int32(row, Column.number.rawValue),
-        lease: result.int32(row, Column.lease.rawValue)),
+  private func outboxID(_ row: Int) -> Int64 { result.int64(row, Column.outboxID.rawValue) }
+
+  private func calls() -> [Int64: CallData] {
+    var calls: [Int64: CallData] = [:]
+    for row in 0..<result.rowCount where !result.isNull(row, Column.callID.rawValue) {
+      let id = outboxID(row)
+      if calls[id] == nil { calls[id] = call(row) }
+    }
+    return calls
+  }
+
+  private func call(_ row: Int) -> CallData {
+    var texts = Texts(result, row)
+    let callKind = texts.next(.callKind) ?? 0..<0
+    let callID = texts.next(.callID) ?? 0..<0
+    let endReason = texts.next(.endReason)
+    let traceparent = texts.next(.traceparent)
+    let payload = texts.next(.payload)?.dropFirst() ?? 0..<0  // the first byte of a jsonb is the version of its format
+    return CallData(
+      texts: CallData.Texts(
+        callKind: callKind, callID: callID, endReason: endReason, traceparent: traceparent, payload: payload),
+      bytes: result.bytes(row, Column.callKind.rawValue..<Column.payload.rawValue + 1),
+      isOver: !result.isNull(row, Column.isOver.rawValue) && result.bool(row, Column.isOver.rawValue))
+  }
+
+  private func delivery(
+    _ row: Int, _ lease: DeliveryLease, _ kind: DeliveryKind, _ call: CallData, _ remaining: Int64
+  ) -> Delivery {
+    var texts = Texts(result, row)
+    let userID = texts.next(.userID) ?? 0..<0
+    let token = texts.next(.token) ?? 0..<0
+    let locale = texts.next(.locale)
+    return Delivery(
+      lease: lease,
+      place: result.place(row, Column.place.rawValue),
       lane: result.int16(row, Column.lane.rawValue),
       attempt: result.int32(row, Column.attempt.rawValue),
+      crashes: UInt8(clamping: result.int16(row, Column.crashes.rawValue)),
       kind: kind,
       environment: UInt8(clamping: result.int16(row, Column.environment.rawValue)),
       platform: UInt8(clamping: result.int16(row, Column.platform.rawValue)),
       createdAtMicroseconds: result.timestamp(row, Column.createdAt.rawValue),
       deadlineAtMicroseconds: result.timestamp(row, Column.deadlineAt.rawValue),
       deadline: asked + .microseconds(remaining),
-      texts: texts(row),
-      bytes: result.bytes(row, Column.userID.rawValue..<Column.payload.rawValue + 1))
+      call: call,
+      texts: Delivery.Texts(userID: userID, token: token, locale: locale),
+      bytes: result.bytes(row, Column.userID.rawValue..<Column.locale.rawValue + 1))
   }
 
-  /// Where the texts of a row lie in its bytes: in the order of the columns.
-  private func texts(_ row: Int) -> Delivery.Texts {
-    var end = 0
-    func next(_ column: Column) -> Range<Int>? {
+  /// Where neighbouring texts of a row lie in their common bytes: asked for in the order of the columns.
+  private struct Texts {
+    private let result: PostgresResult
+    private let row: Int
+    private var end = 0
+
+    init(_ result: PostgresResult, _ row: Int) {
+      self.result = result
+      self.row = row
+    }
+
+    /// Nil for NULL.
+    mutating func next(_ column: Column) -> Range<Int>? {
       guard let length = result.length(row, column.rawValue) else { return nil }
       end += length
       return end - length..<end
     }
-    func required(_ column: Column) -> Range<Int> { next(column) ?? end..<end }
-    return Delivery.Texts(
-      userID: required(.userID), token: required(.token), locale: next(.locale), callKind: required(.callKind),
-      callID: required(.callID), endReason: next(.endReason), traceparent: next(.traceparent),
-      payload: required(.payload).dropFirst())  // the first byte of a jsonb is the version of its format
   }
 }

@@ -3,23 +3,45 @@
 internal import Logging
 internal import Runtime
 
-/// Keeps a `PostgresChannel` open: connects, runs the set-up, and after a loss does it again with growing pauses.
+/// Keeps a `PostgresChannel` open: connects, runs the set-up, and after a loss does it again with growing pauses. While nobody asks
+/// anything it asks by itself, so that a connection that died in silence is replaced before it is needed.
 ///
 /// Confined to its loop, owned by `PostgresOutbox`.
 final class OutboxLink {
+  /// How long the server may be silent when it is a statement's turn: longer than its own `statement_timeout`.
+  static let patience = Nanoseconds.seconds(7)
+  /// As `patience`, of the question that is asked while there is no other.
+  static let probePatience = Nanoseconds.seconds(2)
+  /// How long there is no other question before it is asked.
+  static let probeInterval = Nanoseconds.seconds(1)
+  /// A connection that held this long starts the pauses anew.
+  private static let steadyAfter = Nanoseconds.seconds(2)
+
   /// Pauses before the next try to connect: 50 ms, doubling, at most 2 s.
   static func reconnectDelay(afterFailures failures: Int) -> Nanoseconds {
     .milliseconds(min(2_000, 50 << min(failures, 6)))
   }
 
+  /// What a session is set to before it is used.
+  struct SetUp {
+    /// The link is not up without them.
+    var required: [PostgresStatement]
+    /// Where the server refuses them it goes without.
+    var optional: [PostgresStatement] = []
+  }
+
   private let url: String
   private let applicationName: String
-  private let setUp: [PostgresStatement]
+  private let setUp: SetUp
   private let loop: EventLoop
+  private let lookups: HostLookups
+  private var dialer: PostgresDialer?
   private var channel: PostgresChannel?
   private var failures = 0
   private var isClosed = false
   private var retryTimer: EventLoop.Timer?
+  private var probeTimer: EventLoop.Timer?
+  private var upSince = Instant(nanoseconds: .min)
 
   /// Called when the link is set up and can be used.
   var onUp: (() -> Void)?
@@ -27,111 +49,152 @@ final class OutboxLink {
   var onDown: ((PostgresError) -> Void)?
   /// Called for each notification.
   var onNotification: ((_ channel: String, _ payload: String) -> Void)?
+  /// Called for each answer, with the time it took.
+  var onRoundTrip: ((PostgresStatement, Nanoseconds) -> Void)?
 
-  init(url: String, applicationName: String, setUp: [PostgresStatement], loop: EventLoop) {
+  init(url: String, applicationName: String, setUp: SetUp, loop: EventLoop, lookups: HostLookups) {
     self.url = url
     self.applicationName = applicationName
     self.setUp = setUp
     self.loop = loop
+    self.lookups = lookups
   }
-
-  /// Called for each answer, with the time it took.
-  var onRoundTrip: ((PostgresStatement, Nanoseconds) -> Void)?
 
   private(set) var isUp = false
   /// How often it came back after a loss.
   private(set) var reconnects = 0
   private var hasBeenUp = false
 
-  /// Statements without an answer yet.
-  var pendingCount: Int { channel?.pendingCount ?? 0 }
-
   func open() {
     guard !isClosed else { return }
-    let channel = PostgresChannel(url: url, applicationName: applicationName, loop: loop) { [weak self] error in
-      guard let self else { return }
-      if let error { fail(error) } else { runSetUp() }
+    dialer = PostgresDialer(url: url, applicationName: applicationName, loop: loop, lookups: lookups) {
+      [weak self] in self?.didDial($0)
     }
-    channel.onLoss = { [weak self] in self?.fail($0) }
-    channel.onNotification = { [weak self] in self?.onNotification?($0, $1) }
-    self.channel = channel
+    dialer?.start()
+  }
+
+  private func didDial(_ outcome: Result<PostgresChannel, PostgresError>) {
+    dialer = nil
+    switch outcome {
+    case .failure(let error): fail(error)
+    case .success(let channel): adopt(channel)
+    }
   }
 
   func close() {
     isClosed = true
     isUp = false
     retryTimer?.cancel()
+    probeTimer?.cancel()
+    dialer?.cancel()
+    dialer = nil
     channel?.close()
     channel = nil
   }
 
-  /// Executes a statement; fails at once while the link is down.
+  /// Executes a statement; fails at once, as `unavailable`, while the link is down.
   func query(
     _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
-    isolation: isolated any Actor
-  ) async throws(PostgresError) -> PostgresResult {
+    patience: Nanoseconds = OutboxLink.patience, isolation: isolated any Actor
+  ) async throws(OutboxError) -> PostgresResult {
     let channel = try usableChannel()
     let asked = loop.now
-    let result = try await channel.query(statement, parameters, isolation: isolation)
-    onRoundTrip?(statement, loop.now - asked)
-    return result
+    do throws(PostgresError) {
+      let result = try await channel.query(statement, parameters, patience: patience, isolation: isolation)
+      onRoundTrip?(statement, loop.now - asked)
+      return result
+    } catch {
+      throw note(error, channel)
+    }
   }
 
   /// As `query`, with a statement without parameters behind it in the same round trip; nil when only that one failed.
   func query(
-    _ statement: PostgresStatement, _ parameters: PostgresParameters, then next: PostgresStatement,
-    isolation: isolated any Actor
-  ) async throws(PostgresError) -> (PostgresResult, next: PostgresResult?) {
+    _ statement: PostgresStatement, _ parameters: PostgresParameters, patience: Nanoseconds = OutboxLink.patience,
+    then next: PostgresStatement, isolation: isolated any Actor
+  ) async throws(OutboxError) -> (PostgresResult, next: PostgresResult?) {
     let channel = try usableChannel()
     let asked = loop.now
     let (first, second): (Result<PostgresResult, PostgresError>?, PostgresResult?) =
       await withCheckedContinuation { continuation in
         var first: Result<PostgresResult, PostgresError>?
-        channel.submit(statement, parameters) { [loop, onRoundTrip] in
+        channel.submit(statement, parameters, patience: patience) { [loop, onRoundTrip] in
           first = $0
           if case .success = $0 { onRoundTrip?(statement, loop.now - asked) }
         }
-        channel.submit(next, PostgresParameters()) { continuation.resume(returning: (first, try? $0.get())) }
+        channel.submit(next, PostgresParameters(), patience: patience) {
+          continuation.resume(returning: (first, try? $0.get()))
+        }
       }
     guard let first else { preconditionFailure("a channel answers in order") }
-    return (try first.get(), second)
+    do throws(PostgresError) { return (try first.get(), second) } catch { throw note(error, channel) }
   }
 
-  private func usableChannel() throws(PostgresError) -> PostgresChannel {
-    guard isUp, let channel else {
-      throw PostgresError(.connectionLost, "the database cannot be reached at the moment")
+  private func usableChannel() throws(OutboxError) -> PostgresChannel {
+    guard isUp, let channel, channel.isReady else {
+      throw OutboxError(.unavailable, "the database cannot be reached at the moment")
     }
     return channel
   }
 
-  private func runSetUp() {
-    var left = setUp.count
-    for statement in setUp {
-      channel?.submit(statement, PostgresParameters()) { [weak self] outcome in
-        guard let self else { return }
-        if case .failure(let error) = outcome { return fail(error) }
+  /// Leaves a server that is not, or no longer, the one to write to: the next connection looks its name up anew.
+  private func note(_ error: PostgresError, _ channel: PostgresChannel) -> OutboxError {
+    if error.needsNewConnection, channel === self.channel { fail(error) }
+    return OutboxError(error)
+  }
+
+  // MARK: - Coming up
+
+  private func adopt(_ channel: PostgresChannel) {
+    channel.onLoss = { [weak self] in self?.fail($0) }
+    channel.onNotification = { [weak self] in self?.onNotification?($0, $1) }
+    self.channel = channel
+    var left = setUp.required.count + setUp.optional.count
+    func submit(_ statement: PostgresStatement, isRequired: Bool) {
+      channel.submit(statement, PostgresParameters(), patience: Self.patience) { [weak self] outcome in
+        guard let self, channel === self.channel else { return }
+        if isRequired, case .failure(let error) = outcome { return fail(error) }
         left -= 1
         if left == 0 { didSetUp() }
       }
     }
+    for statement in setUp.required { submit(statement, isRequired: true) }
+    for statement in setUp.optional { submit(statement, isRequired: false) }
   }
 
   private func didSetUp() {
-    failures = 0
+    guard channel?.isReady == true else { return }
     isUp = true
+    upSince = loop.now
     if hasBeenUp { reconnects += 1 }
     hasBeenUp = true
+    scheduleProbe()
     onUp?()
   }
 
   private func fail(_ error: PostgresError) {
     guard !isClosed, retryTimer?.isPending != true else { return }
+    if isUp, loop.now - upSince >= Self.steadyAfter { failures = 0 }
     isUp = false
-    channel?.close()
+    probeTimer?.cancel()
+    let former = channel
     channel = nil
+    former?.close()
     let delay = Self.reconnectDelay(afterFailures: failures)
     failures += 1
     retryTimer = loop.schedule(at: loop.now + delay) { [weak self] in self?.open() }
     onDown?(error)
+  }
+
+  // MARK: - Being up
+
+  private func scheduleProbe() {
+    probeTimer = loop.schedule(at: loop.now + Self.probeInterval) { [weak self] in
+      guard let self, isUp, let channel else { return }
+      if channel.pendingCount == 0, loop.now - channel.lastAnswer >= Self.probeInterval {
+        channel.submit(OutboxStatements.probe, PostgresParameters(), patience: Self.probePatience) { _ in }
+      }
+      scheduleProbe()
+    }
   }
 }

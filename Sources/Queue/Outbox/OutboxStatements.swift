@@ -1,52 +1,111 @@
 // Every statement the gateway sends to the outbox. The logic is in the functions of migrations/; these are their calls.
 
 enum OutboxStatements {
-  /// Sessions that claim and settle: a crash of Postgres repeats at most the last half second of claims and loses nothing
-  /// the backend committed, so they do not wait for the disk (docs/adr/0001).
+  // MARK: - Sessions
+  //
+  // They do not wait for the disk: what a crash of Postgres loses of claims and settlements is reclaimed and settled again
+  // (docs/adr/0001); functions that must not be lost say so themselves. No lock is waited for as long as `deadlock_timeout`
+  // (1 s): of two that wait for each other one gives up before Postgres looks for a deadlock.
+
+  /// A claim's answer is waited for less long than others', so its end must come sooner, too: otherwise it goes on alone.
+  static let setUpClaims = PostgresStatement(
+    name: "set_up_claims",
+    sql: """
+      select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
+        set_config('statement_timeout', '2500ms', false), set_config('lock_timeout', '700ms', false),
+        set_config('idle_in_transaction_session_timeout', '5s', false)
+      """)
+
   static let setUpWork = PostgresStatement(
     name: "set_up_work",
     sql: """
       select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
-        set_config('statement_timeout', '5s', false), set_config('lock_timeout', '1s', false),
+        set_config('statement_timeout', '5s', false), set_config('lock_timeout', '700ms', false),
         set_config('idle_in_transaction_session_timeout', '5s', false)
       """)
 
-  static let setUpControl = PostgresStatement(
-    name: "set_up_control",
-    sql: "select set_config('statement_timeout', '5s', false), set_config('lock_timeout', '1s', false)")
+  /// The server, too, notices within seconds that we are gone: what a session holds is free then. Without effect on a Unix socket.
+  static let setUpKeepalives = PostgresStatement(
+    name: "set_up_keepalives",
+    sql: """
+      select set_config('tcp_keepalives_idle', '5', false), set_config('tcp_keepalives_interval', '2', false),
+        set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '10s', false)
+      """)
 
+  /// The same while a statement runs. Postgres 14 and later, not on every system.
+  static let setUpConnectionCheck = PostgresStatement(
+    name: "set_up_connection_check",
+    sql: """
+      select set_config(name, '1s', false) from pg_catalog.pg_settings where name = 'client_connection_check_interval'
+      """)
+
+  static let probe = PostgresStatement(name: "probe", sql: "select 1")
   static let listen = PostgresStatement(name: "listen", sql: "listen push_outbox")
   static let listenControl = PostgresStatement(name: "listen_control", sql: "listen push_control")
 
+  // MARK: - Identity
+
   static let registerGateway = PostgresStatement(
     name: "register_gateway", sql: "select push.register_gateway($1, $2)")
-  static let heartbeat = PostgresStatement(name: "heartbeat", sql: "select push.heartbeat($1)")
+  static let beat = PostgresStatement(name: "beat", sql: "select alive, must_reclaim from push.beat($1, $2)")
   static let retireGateway = PostgresStatement(name: "retire_gateway", sql: "select push.retire_gateway($1)")
-  static let registerApp = PostgresStatement(name: "register_app", sql: "select push.register_app($1, $2, $3)")
-  static let registerLane = PostgresStatement(name: "register_lane", sql: "select push.register_lane($1, $2)")
+  static let registerApp = PostgresStatement(
+    name: "register_app",
+    sql: """
+      with durable as materialized (select set_config('synchronous_commit', 'on', true))
+      select push.register_app($1, $2, $3, $4) from durable
+      """)
+  static let registerLane = PostgresStatement(
+    name: "register_lane",
+    sql: """
+      with durable as materialized (select set_config('synchronous_commit', 'on', true))
+      select push.register_lane($1, $2) from durable
+      """)
+
+  // MARK: - Claims
 
   static let claim = PostgresStatement(
     name: "claim",
     sql: """
-      select lane, outbox_id, n, lease, attempt, kind, environment, platform, created_at, deadline_at, remaining_us,
-        user_id, token, locale, app_call_kind, call_id, end_reason, traceparent, payload
-      from push.claim($1, $2, $3, $4, p_total => $5, p_background => $6, p_later_floor => $7, p_later_max => $8)
+      select place, lane, outbox_id, n, attempt, kind, crashes, environment, platform, created_at, deadline_at,
+        remaining_us, user_id, token, locale, ended, app_call_kind, call_id, end_reason, traceparent, payload
+      from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7, p_later_floor => $8, p_later_max => $9)
       """)
 
-  /// How many index entries the session's last claim stepped over; sent right behind it.
-  static let walked = PostgresStatement(
-    name: "walked", sql: "select coalesce(nullif(current_setting('push.walked', true), ''), '0')::int8")
-
-  /// The columns of `claim`, in order.
+  /// The columns of `claim`, in order. Texts that are read together lie together.
   enum ClaimColumn: Int {
-    case lane, outboxID, number, lease, attempt, kind, environment, platform, createdAt, deadlineAt, remaining
-    case userID, token, locale, callKind, callID, endReason, traceparent, payload
+    case place, lane, outboxID, number, attempt, kind, crashes, environment, platform, createdAt, deadlineAt
+    case remaining, userID, token, locale, isOver, callKind, callID, endReason, traceparent, payload
   }
 
+  /// How many index entries the session's last claim read; sent right behind it.
+  static let entriesScanned = PostgresStatement(
+    name: "entries_scanned", sql: "select coalesce(nullif(current_setting('push.walked', true), ''), '0')::int8")
+
+  static let forget = PostgresStatement(name: "forget", sql: "select push.forget($1, $2)")
+  static let reclaim = PostgresStatement(name: "reclaim", sql: "select i, place from push.reclaim($1, $2, $3, $4)")
+  static let confirmReclaimed = PostgresStatement(
+    name: "confirm_reclaimed", sql: "select push.confirm_reclaimed($1)")
+  /// A row each, and one row of nulls where there is none.
+  static let claimed = PostgresStatement(
+    name: "claimed",
+    sql: """
+      select p.next_page, c.outbox_id, c.n, c.lease
+      from push.claimed_by($1, $2) p
+      left join lateral unnest(p.outbox_id, p.n, p.lease) c (outbox_id, n, lease) on true
+      """)
+
+  // MARK: - Settling
+
   static let settle = PostgresStatement(
-    name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")
+    name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")
   static let settled = PostgresStatement(name: "settled", sql: "select outbox_id, n from push.settled($1, $2, $3)")
   static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8)")
+  static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
+  static let ended = PostgresStatement(name: "ended", sql: "select unnest(push.ended($1))")
+
+  // MARK: - Tokens and lanes
+
   static let invalidate = PostgresStatement(
     name: "invalidate", sql: "select push.invalidate_tokens($1, $2, $3, $4)")
   static let holdInvalidation = PostgresStatement(
@@ -55,7 +114,6 @@ enum OutboxStatements {
     name: "correct_environment", sql: "select push.correct_environment($1, $2, $3)")
   static let reportLanes = PostgresStatement(
     name: "report_lanes", sql: "select push.report_lanes($1, $2, $3, $4, $5, $6, $7, $8)")
-  static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
 
   static let currentToken = PostgresStatement(
     name: "current_token", sql: "select token, minted_at, expires_at from push.current_provider_token($1, $2)")
@@ -66,6 +124,8 @@ enum OutboxStatements {
       from push.offer_provider_token($1, $2, $3, ($4::timestamptz[])[1], ($4::timestamptz[])[2], $5 * interval '1 ms')
       """)
 
+  // MARK: - Receipts
+
   static let claimReceipts = PostgresStatement(
     name: "claim_receipts", sql: "select ticket, token, sent_at from push.claim_receipts($1, $2, $3)")
   static let settleReceipts = PostgresStatement(
@@ -74,20 +134,11 @@ enum OutboxStatements {
     name: "postpone_receipts", sql: "select push.postpone_receipts($1, $2, $3)")
   static let giveUpReceipts = PostgresStatement(name: "give_up_receipts", sql: "select push.give_up_receipts($1)")
 
-  // Maintenance, by whichever replica holds the lock of the same session.
-  static let tryLead = PostgresStatement(name: "try_lead", sql: "select pg_try_advisory_lock(7781, 2)")
-  static let promote = PostgresStatement(name: "promote", sql: "select push.promote()")
-  /// What expired lately: cheap, also while vacuum is held back. `expireAll` finds the rest.
-  static let expire = PostgresStatement(
-    name: "expire", sql: "select push.expire(p_since => now() - interval '1 minute')")
-  static let expireAll = PostgresStatement(name: "expire_all", sql: "select push.expire()")
-  static let escalate = PostgresStatement(name: "escalate", sql: "select push.escalate()")
-  static let prune = PostgresStatement(name: "prune", sql: "select push.prune()")
-  static let miss = PostgresStatement(name: "miss", sql: "select push.miss()")
-  static let reap = PostgresStatement(name: "reap", sql: "select push.reap()")
+  // MARK: - Maintenance
+
+  static let takeJob = PostgresStatement(name: "take_job", sql: "select push.take_job($1)")
+  static let runJob = PostgresStatement(name: "run_job", sql: "select push.run_job($1)")
   static let takeTally = PostgresStatement(
     name: "take_tally",
     sql: "select what, app, provider, kind, outcome, reason, untried, count, seconds from push.take_tally()")
-  static let ensurePartitions = PostgresStatement(name: "ensure_partitions", sql: "select push.ensure_partitions()")
-  static let dropPartitions = PostgresStatement(name: "drop_partitions", sql: "select push.drop_partitions()")
 }

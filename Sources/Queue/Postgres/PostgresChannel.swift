@@ -20,14 +20,6 @@ internal import Darwin
   /// What a statement came to.
   typealias Completion = (Result<PostgresResult, PostgresError>) -> Void
 
-  private struct Pending {
-    var completion: Completion
-    var result: PostgresResult?
-    var error: PostgresError?
-    /// The name of the statement it prepares, until the server has said that it did.
-    var unconfirmed: String?
-  }
-
   private enum State {
     case connecting
     case ready
@@ -40,9 +32,10 @@ internal import Darwin
   private var watch: EventLoop.Watch?
   private var connectTimer: EventLoop.Timer?
   private var onConnect: ((PostgresError?) -> Void)?
-  private var pending: [Pending] = []
-  private var pendingHead = 0
+  private var pending = PendingStatements()
   private var prepared: Set<String> = []
+  private var answerTimer: EventLoop.Timer?
+  private var answerTimerDue = Instant.distantFuture
   private var isFlushPlanned = false
   /// A script runs outside pipeline mode; it is then the only pending entry.
   private var isRunningScript = false
@@ -56,20 +49,23 @@ internal import Darwin
   ///
   /// - Parameters:
   ///   - url: a libpq connection string or URI.
+  ///   - endpoint: which of the URL's places it is; nil: libpq tries all that there are, and looks up names on the loop's thread.
   ///   - timeout: how long connecting may take in all.
   init(
-    url: String, applicationName: String, loop: EventLoop, timeout: Nanoseconds = .seconds(5),
+    url: String, endpoint: PostgresEndpoint?, applicationName: String, loop: EventLoop, timeout: Nanoseconds,
     onConnect: @escaping (PostgresError?) -> Void
   ) {
     self.loop = loop
     self.onConnect = onConnect
-    // A dead peer is noticed in seconds, not in the system's two hours; what the URL says wins where it says something.
-    let keywords = [
-      "fallback_application_name", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
-      "client_encoding", "dbname",
+    // A dead peer is noticed in seconds, not in the system's two hours, and a server that only reads is none of ours. Before
+    // `dbname` what the URL says wins where it says something; behind it, it does not. An empty value says nothing.
+    let settings = [
+      ("fallback_application_name", applicationName), ("keepalives_idle", "5"), ("keepalives_interval", "2"),
+      ("keepalives_count", "3"), ("tcp_user_timeout", "5000"), ("client_encoding", "UTF8"),
+      ("target_session_attrs", "read-write"), ("dbname", url), ("host", endpoint?.host ?? ""),
+      ("hostaddr", endpoint?.address ?? ""), ("port", endpoint?.port ?? ""),
     ]
-    let values = [applicationName, "5", "2", "3", "10000", "UTF8", url]
-    unsafe connection = unsafe Self.start(keywords, values)
+    unsafe connection = unsafe Self.start(settings.map(\.0), settings.map(\.1))
     // libpq would write the server's notices to standard error, and they may quote data.
     unsafe PQsetNoticeProcessor(connection, { _, _ in }, nil)
     guard unsafe PQstatus(connection) != CONNECTION_BAD else {
@@ -91,10 +87,19 @@ internal import Darwin
   var isReady: Bool { state == .ready }
 
   /// Statements without an answer yet.
-  var pendingCount: Int { pending.count - pendingHead }
+  var pendingCount: Int { pending.count }
+
+  /// When the server last answered a statement.
+  var lastAnswer: Instant { pending.lastAnswer }
 
   /// Queues a statement. The completion is called on the loop, never inside this call.
-  func submit(_ statement: PostgresStatement, _ parameters: PostgresParameters, _ completion: @escaping Completion) {
+  ///
+  /// - Parameter patience: how long the server may be silent when it is this statement's turn. Then the connection is given up, and
+  ///   with it everything that is under way: libpq by itself waits for minutes on a connection that something in between forgot.
+  func submit(
+    _ statement: PostgresStatement, _ parameters: PostgresParameters, patience: Nanoseconds? = nil,
+    _ completion: @escaping Completion
+  ) {
     guard state == .ready, !isRunningScript else {
       let error = PostgresError(.connectionLost, "the connection to Postgres is not open")
       return loop.atEndOfTurn { completion(.failure(error)) }
@@ -107,30 +112,34 @@ internal import Darwin
     }
     isSent = isSent && send(statement, parameters)
     isSent = unsafe isSent && PQpipelineSync(connection) == 1
-    pending.append(Pending(completion: completion, unconfirmed: isNew ? statement.name : nil))
+    pending.append(
+      PendingStatement(
+        completion: completion, asked: loop.now, patience: patience, unconfirmed: isNew ? statement.name : nil))
+    awaitAnswer()
     guard isSent else { return lose(unsafe .connectionFailure(.connectionLost, connection)) }
     planFlush()
   }
 
   /// `submit` for code that awaits.
   func query(
-    _ statement: PostgresStatement, _ parameters: PostgresParameters, isolation: isolated any Actor
+    _ statement: PostgresStatement, _ parameters: PostgresParameters, patience: Nanoseconds? = nil,
+    isolation: isolated any Actor
   ) async throws(PostgresError) -> PostgresResult {
     let outcome: Result<PostgresResult, PostgresError> = await withCheckedContinuation { continuation in
-      submit(statement, parameters) { continuation.resume(returning: $0) }
+      submit(statement, parameters, patience: patience) { continuation.resume(returning: $0) }
     }
     return try outcome.get()
   }
 
   /// Runs several statements in one go, in one transaction of the server's making. Nothing else may be pending.
   func runScript(_ sql: String, _ completion: @escaping Completion) {
-    precondition(pendingCount == 0, "a script needs the connection for itself")
+    precondition(pending.isEmpty, "a script needs the connection for itself")
     guard state == .ready, unsafe PQexitPipelineMode(connection) == 1, unsafe PQsendQuery(connection, sql) == 1 else {
       let error = PostgresError(.connectionLost, "the connection to Postgres is not open")
       return loop.atEndOfTurn { completion(.failure(error)) }
     }
     isRunningScript = true
-    pending.append(Pending(completion: completion))
+    pending.append(PendingStatement(completion: completion, asked: loop.now))
     planFlush()
   }
 
@@ -221,6 +230,30 @@ internal import Darwin
     }
   }
 
+  // MARK: - Waiting
+
+  /// Sees to it that the timer fires when the first statement is overdue, or before.
+  private func awaitAnswer() {
+    let due = pending.overdue
+    guard due < answerTimerDue else { return }
+    answerTimer?.cancel()
+    answerTimerDue = due
+    answerTimer = loop.schedule(at: due) { [weak self] in self?.checkAnswer() }
+  }
+
+  private func checkAnswer() {
+    answerTimerDue = .distantFuture
+    guard state == .ready else { return }
+    // The loop may have been held up: what came meanwhile is no silence.
+    handle(.readable)
+    guard state == .ready else { return }
+    if pending.overdue <= loop.now {
+      lose(PostgresError(.connectionLost, "Postgres gave no answer for \(pending.first.patience?.seconds ?? 0) s"))
+    } else {
+      awaitAnswer()
+    }
+  }
+
   // MARK: - Receiving
 
   private func handle(_ readiness: EventLoop.Readiness) {
@@ -240,7 +273,7 @@ internal import Darwin
 
   private func takeResults() {
     var wasNil = false
-    while state == .ready, pendingCount > 0, unsafe PQisBusy(connection) == 0 {
+    while state == .ready, !pending.isEmpty, unsafe PQisBusy(connection) == 0 {
       guard let result = unsafe PQgetResult(connection) else {
         if isRunningScript { finishScript() }
         if wasNil { return }  // a broken connection gives nothing but nil
@@ -258,10 +291,10 @@ internal import Darwin
       unsafe PQclear(result)
       finishFirst()
     case PGRES_TUPLES_OK, PGRES_COMMAND_OK:
-      pending[pendingHead].unconfirmed = nil
-      unsafe pending[pendingHead].result = PostgresResult(owning: result)
+      pending.first.unconfirmed = nil
+      unsafe pending.first.result = PostgresResult(owning: result)
     case PGRES_FATAL_ERROR:
-      if pending[pendingHead].error == nil { pending[pendingHead].error = unsafe .from(result) }
+      if pending.first.error == nil { pending.first.error = unsafe .from(result) }
       unsafe PQclear(result)
     default:  // aborted by an earlier error of the same statement, or empty
       unsafe PQclear(result)
@@ -269,12 +302,8 @@ internal import Darwin
   }
 
   private func finishFirst() {
-    let first = pending[pendingHead]
-    pendingHead += 1
-    if pendingHead == pending.count || pendingHead > 64 {
-      pending.removeFirst(pendingHead)
-      pendingHead = 0
-    }
+    let first = pending.removeFirst(loop.now)
+    awaitAnswer()
     if let name = first.unconfirmed { prepared.remove(name) }
     if let error = first.error {
       first.completion(.failure(error))
@@ -315,11 +344,10 @@ internal import Darwin
   private func shut(_ error: PostgresError) {
     state = .closed
     connectTimer?.cancel()
+    answerTimer?.cancel()
     if let watch { loop.unwatch(watch) }
     watch = nil
-    let failed = pending[pendingHead...]
-    pending = []
-    pendingHead = 0
+    let failed = pending.removeAll()
     let lost = PostgresError(.connectionLost, error.message)
     for entry in failed { entry.completion(.failure(entry.error ?? lost)) }
   }

@@ -29,22 +29,30 @@ public actor PostgresConnection {
 
   private func open(_ url: String, _ applicationName: String) async throws(PostgresError) {
     let error: PostgresError? = await withCheckedContinuation { continuation in
-      channel = PostgresChannel(url: url, applicationName: applicationName, loop: loop) { error in
-        continuation.resume(returning: error)
+      let lookups = HostLookups(loop: loop)
+      let dialer = PostgresDialer(url: url, applicationName: applicationName, loop: loop, lookups: lookups) { outcome in
+        switch outcome {
+        case .success(let channel):
+          self.channel = channel
+          continuation.resume(returning: nil)
+        case .failure(let error): continuation.resume(returning: error)
+        }
       }
+      dialer.start()
     }
-    if let error {
-      channel = nil
-      throw error
-    }
+    if let error { throw error }
   }
 
   /// Executes a prepared statement in a transaction of its own and returns its rows.
+  ///
+  /// - Parameter patience: how long the server may be silent when it is this statement's turn, before the connection is given up;
+  ///   nil: for ever.
   public func query(
-    _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters()
+    _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
+    patience: Nanoseconds? = nil
   ) async throws(PostgresError) -> PostgresResult {
     let channel = try openChannel()
-    return try await channel.query(statement, parameters, isolation: self)
+    return try await channel.query(statement, parameters, patience: patience, isolation: self)
   }
 
   /// Executes several statements, separated by semicolons, in one transaction unless they say otherwise. Not while

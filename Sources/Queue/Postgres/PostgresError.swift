@@ -36,15 +36,19 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   }
 
   /// Whether the same statement may succeed when tried again: the connection is gone, or the server asked for a retry
-  /// (serialization failure, deadlock, lock or statement timeout, shutting down, out of resources).
+  /// (serialization failure, deadlock, lock or statement timeout, shutting down, out of resources), or it is the wrong server.
   public var isTransient: Bool {
     switch code {
     case .connectionFailed, .connectionLost: return true
     case .unexpectedResult: return false
     case .server(let sqlState):
-      return ["40", "53", "57", "08"].contains(String(sqlState.prefix(2))) || sqlState == "55P03"
+      return ["40", "53", "57", "08"].contains(String(sqlState.prefix(2))) || sqlState == "55P03" || needsNewConnection
     }
   }
+
+  /// Whether only another connection helps: to another server, for this one may not write (25006), or to one that knows what we
+  /// prepared (26000).
+  var needsNewConnection: Bool { code == .server(sqlState: "25006") || code == .server(sqlState: "26000") }
 
   /// SQLSTATEs whose message quotes the offending input.
   private static let quotingStates: Set<String> = ["22P02", "22P03", "22P04", "22007", "22008", "22032"]

@@ -2,13 +2,76 @@
 
 internal import CLibPQ
 
+/// One place a connection may be opened to.
+struct PostgresEndpoint: Sendable, Equatable {
+  /// A name, an address or the directory of a Unix socket; empty for libpq's default.
+  var host: String
+  /// The address in digits; empty where libpq needs none, or nobody has looked it up yet.
+  var address: String
+  /// Empty for libpq's default.
+  var port: String
+
+  /// Whether `host` is a name, or an address, that `address` is still to be found for.
+  var needsAddress: Bool { address.isEmpty && !host.isEmpty && !PostgresHosts.isSocket(host) }
+}
+
 /// The hosts that libpq would try.
 public enum PostgresHosts {
+  /// What a URL says about connecting.
+  struct Plan: Equatable {
+    /// In the order they are to be tried. Empty: libpq is to find out by itself.
+    var endpoints: [PostgresEndpoint]
+    /// `connect_timeout` in seconds: how long each may take; nil when not given.
+    var timeoutSeconds: Int64?
+  }
+
   /// Host names, addresses and directories of Unix sockets, as the URL or the environment (PGHOST, PGHOSTADDR, PGSERVICE)
   /// gives them; empty when neither says anything, which means the default Unix socket.
   ///
   /// - Throws: `connectionFailed` when the URL cannot be read.
   public static func named(in url: String) throws(PostgresError) -> [String] {
+    // Either of the first two decides where a connection goes, so both count. A service file is named rather than read.
+    let values = try values(of: ["host", "hostaddr", "service"], in: url)
+    return values.flatMap { ($0 ?? "").split(separator: ",", omittingEmptySubsequences: true).map(String.init) }
+  }
+
+  /// The places a URL leads to. None where a service file says more, nothing is said at all, or the lists do not match, about which
+  /// libpq complains best.
+  ///
+  /// - Throws: `connectionFailed` when the URL cannot be read.
+  static func plan(for url: String) throws(PostgresError) -> Plan {
+    let values = try values(of: ["host", "hostaddr", "port", "service", "connect_timeout"], in: url)
+    func list(_ value: String?) -> [String] {
+      (value ?? "").isEmpty
+        ? [] : (value ?? "").split(separator: ",", omittingEmptySubsequences: false).map(String.init)
+    }
+    var plan = Plan(endpoints: [], timeoutSeconds: values[4].flatMap { Int64($0) }.flatMap { $0 > 0 ? $0 : nil })
+    let (hosts, addresses, ports) = (list(values[0]), list(values[1]), list(values[2]))
+    let count = max(hosts.count, addresses.count)
+    // An empty value means none to libpq, so one that a list leaves out cannot be said by itself.
+    guard values[3] == nil, hosts.isEmpty || addresses.isEmpty || hosts.count == addresses.count,
+      ports.count <= 1 || ports.count == count, count == 1 || !(hosts + addresses).contains("")
+    else { return plan }
+    plan.endpoints = (0..<count).map { index in
+      PostgresEndpoint(
+        host: hosts.isEmpty ? "" : hosts[index], address: addresses.isEmpty ? "" : addresses[index],
+        port: ports.count <= 1 ? ports.first ?? "" : ports[index].isEmpty ? "5432" : ports[index])
+    }
+    return plan
+  }
+
+  /// Whether a host, as `named` gives it, is this machine: a Unix socket, `localhost` or a loopback address.
+  public static func isLoopback(_ host: String) -> Bool {
+    if isSocket(host) { return true }
+    if ["localhost", "::1"].contains(host.lowercased()) { return true }
+    let octets = host.split(separator: ".", omittingEmptySubsequences: false)
+    return octets.count == 4 && octets[0] == "127" && octets.allSatisfy { UInt8($0) != nil }
+  }
+
+  static func isSocket(_ host: String) -> Bool { host.hasPrefix("/") || host.hasPrefix("@") }
+
+  /// What a URL, else the environment, says; nil for nothing.
+  private static func values(of keywords: [String], in url: String) throws(PostgresError) -> [String?] {
     var complaint: UnsafeMutablePointer<CChar>?
     guard let given = unsafe PQconninfoParse(url, &complaint) else {
       // libpq's text may quote the URL, and with it the password.
@@ -18,21 +81,11 @@ public enum PostgresHosts {
     defer { unsafe PQconninfoFree(given) }
     let defaults = unsafe PQconndefaults()
     defer { unsafe PQconninfoFree(defaults) }
-    var hosts: [String] = []
-    // Either decides where a connection goes, so both count. A service file is named rather than read.
-    for keyword in ["host", "hostaddr", "service"] {
-      let value = unsafe value(of: keyword, in: given) ?? value(of: keyword, in: defaults)
-      hosts += (value ?? "").split(separator: ",", omittingEmptySubsequences: true).map(String.init)
+    var values: [String?] = []
+    for keyword in keywords {
+      unsafe values.append(value(of: keyword, in: given) ?? value(of: keyword, in: defaults))
     }
-    return hosts
-  }
-
-  /// Whether a host, as `named` gives it, is this machine: a Unix socket, `localhost` or a loopback address.
-  public static func isLoopback(_ host: String) -> Bool {
-    if host.hasPrefix("/") || host.hasPrefix("@") { return true }
-    if ["localhost", "::1"].contains(host.lowercased()) { return true }
-    let octets = host.split(separator: ".", omittingEmptySubsequences: false)
-    return octets.count == 4 && octets[0] == "127" && octets.allSatisfy { UInt8($0) != nil }
+    return values
   }
 
   private static func value(of keyword: String, in options: UnsafeMutablePointer<PQconninfoOption>?) -> String? {

@@ -28,10 +28,12 @@ public struct PostgresParameters: Sendable {
     case int2 = 21
     case int4 = 23
     case text = 25
+    case tid = 27
     case timestamptz = 1184
     case int2Array = 1005
     case int4Array = 1007
     case textArray = 1009
+    case tidArray = 1010
     case int8Array = 1016
     case timestamptzArray = 1185
   }
@@ -108,6 +110,16 @@ public struct PostgresParameters: Sendable {
   mutating func append<Element>(timestamps elements: [Element], _ value: (Element) -> Int64?) {
     append(integers: elements, .timestamptzArray, of: .timestamptz) { element in
       value(element).map { $0 == .min ? .min : $0 - PostgresResult.postgresEpochMicroseconds }
+    }
+  }
+
+  /// Places of rows: 4 bytes of the block, 2 of the item in it.
+  mutating func append<Element>(places elements: [Element], _ value: (Element) -> DeliveryPlace) {
+    appendArray(.tidArray, of: .tid, elements) { element, bytes in
+      let place = value(element)
+      bytes.appendBigEndian(Int32(6))
+      bytes.appendBigEndian(place.block)
+      bytes.appendBigEndian(place.offset)
     }
   }
 

@@ -44,6 +44,16 @@ internal import CLibPQ
     Double(bitPattern: integer(row, column, as: UInt64.self))
   }
 
+  /// A `tid`: where a row lies.
+  public func place(_ row: Int, _ column: Int) -> DeliveryPlace {
+    let bytes = unsafe buffer(row, column)
+    precondition(bytes.count == 6, "column \(column) is no tid")
+    var number: UInt64 = 0
+    for index in 0..<6 { number = unsafe number << 8 | UInt64(bytes[index]) }
+    return DeliveryPlace(
+      block: UInt32(truncatingIfNeeded: number >> 16), offset: UInt16(truncatingIfNeeded: number))
+  }
+
   /// The bytes of a `text` or `bytea` column; empty for NULL.
   public func bytes(_ row: Int, _ column: Int) -> [UInt8] {
     unsafe Array(buffer(row, column))

@@ -67,7 +67,7 @@ public struct HTTP2ClientSession: ~Copyable {
   private var bodies: [[UInt8]] = []
   /// By slot: answers whose head has come.
   var responses: [HTTP2Message] = []
-  private var numbers = HTTP2StreamNumbers()
+  private var numbers: HTTP2StreamNumbers
   private var openCount = 0
 
   // What is received.
@@ -97,6 +97,7 @@ public struct HTTP2ClientSession: ~Copyable {
   /// Makes a session and puts out its preface.
   public init(settings: HTTP2SessionSettings = HTTP2SessionSettings()) {
     self.settings = settings
+    numbers = HTTP2StreamNumbers(firstID: settings.firstStreamID)
     output.append(contentsOf: Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8))
     output.appendSettings([
       (HTTP2Setting.enablePush, 0), (HTTP2Setting.streamWindow, UInt32(settings.streamWindowBytes)),
@@ -137,6 +138,9 @@ public struct HTTP2ClientSession: ~Copyable {
   public var peerStreamsMax: Int {
     hasPeerSettings ? peerStreamsMaxTold : Int(settings.peerStreamsMaxBeforeSettings)
   }
+
+  /// Whether every stream id has been used: what is in flight is finished, and nothing more can be requested.
+  public var isExhausted: Bool { !numbers.areLeft }
 
   /// Whether the peer said GOAWAY.
   public var isGoingAway: Bool { lastStream != nil }
@@ -189,6 +193,16 @@ public struct HTTP2ClientSession: ~Copyable {
       output.appendReset(stream.id, code)
     }
     close(slot, code)
+  }
+
+  /// Refuses the requests that have not been put out as a whole: no peer acts on a request whose end it has not seen.
+  public mutating func refuseUnfinished() {
+    refuseWaiting()
+    for slot in blocked {
+      guard let stream = streams[slot] else { continue }
+      output.appendReset(stream.id, .cancel)
+      close(slot, .refusedStream)
+    }
   }
 
   /// Puts PING out; the answer is the event `pong` with the same number.

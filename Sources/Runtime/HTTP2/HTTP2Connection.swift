@@ -34,6 +34,9 @@ public final class HTTP2Connection {
   /// Let go of when the connection is closed.
   public var delegate: (any HTTP2ConnectionDelegate)?
 
+  /// Whether requests may be written now; nil: they may always. Where they may not, those that have not left end as refused.
+  public var mayWriteRequests: ((Instant) -> Bool)?
+
   private let settings: HTTP2ConnectionSettings
   private var session: HTTP2ClientSession
   private var state = State.connecting
@@ -55,9 +58,11 @@ public final class HTTP2Connection {
   private var deadlineTimer: EventLoop.Timer?
   /// No deadline of an exchange is earlier.
   private var earliestDeadline = Instant.distantFuture
-  private var pingTimer: EventLoop.Timer?
-  private var pingSentAt: Instant?
-  private var lastReceivedAt = Instant(nanoseconds: 0)
+  private var liveness: HTTP2Liveness
+  private var livenessTimer: EventLoop.Timer?
+  /// When `livenessTimer` fires; `distantFuture` without one.
+  private var livenessCheckAt = Instant.distantFuture
+  private var reportedHealth = HTTP2ConnectionHealth.sound
   private var hasReceived = false
 
   /// Makes a connection that is not connected yet: set the delegate, then call `connect`.
@@ -66,6 +71,7 @@ public final class HTTP2Connection {
     self.settings = settings
     self.loop = loop
     session = HTTP2ClientSession(settings: settings.session)
+    liveness = HTTP2Liveness(settings: settings.liveness)
   }
 
   /// Whether requests are taken.
@@ -77,7 +83,7 @@ public final class HTTP2Connection {
   public func connect() {
     let dialer = TLSDialer(
       host: endpoint.host, port: endpoint.port, context: endpoint.tls, addressTimeout: settings.connectTimeout,
-      loop: loop
+      keepalive: settings.keepalive, loop: loop
     ) { [self] result in dialed(result) }
     self.dialer = dialer
     dialer.start()
@@ -97,7 +103,6 @@ public final class HTTP2Connection {
   ) -> Bool {
     guard state == .ready else { return false }
     let now = now ?? loop.now
-    if exchanges.isEmpty { lastReceivedAt = now }
     let answerDeadline = min(deadline + settings.lateAnswerTimeout, now + settings.requestTimeout)
     let deadline = min(deadline, answerDeadline)
     let serial = nextSerial
@@ -109,7 +114,8 @@ public final class HTTP2Connection {
     }
     exchanges[slot]?.request = request
     watchDeadline(deadline)
-    watchSilence()
+    if liveness.didRequest(now) { session.ping(UInt64(bitPattern: now.nanoseconds)) }
+    watchLiveness()
     scheduleFlush()
     return true
   }
@@ -128,7 +134,7 @@ public final class HTTP2Connection {
   /// Says GOAWAY and closes at once. Requests in flight end as `lost`, or `refused` where they had not left.
   public func close(_ reason: String) {
     guard state != .closed else { return }
-    if let stream, stream.isOpen {
+    if let stream, stream.isOpen, withholdRequests() {
       session.goAway()
       session.takeOutput(into: &stream.output)
       stream.flush()
@@ -166,6 +172,7 @@ public final class HTTP2Connection {
   private func flush() {
     guard let stream, stream.isOpen else { return }
     if state == .draining, exchanges.isEmpty { return close("drained") }
+    guard withholdRequests() else { return }
     repeat {
       session.outputLimit = settings.outputBytesMax - stream.bytesPending
       guard session.outputLimit > 0 else { break }
@@ -175,6 +182,23 @@ public final class HTTP2Connection {
     } while stream.bytesPending == 0 && session.hasWaiting && stream.isOpen
     stampDepartures()
     processEvents()  // sending ends requests, too: when there are no ids left
+    guard session.isExhausted, state == .ready else { return }
+    state = .draining
+    if exchanges.isEmpty { scheduleFlush() }
+    delegate?.connection(self, isGoingAwayBecause: "all stream ids of the connection have been used")
+  }
+
+  /// Sees to it that no request leaves that may not. Returns whether there is anything left to write.
+  ///
+  /// What was put out cannot be taken back from the midst of what the peer is to decode: where requests are among it, the
+  /// connection is closed. That only happens to a process that is stopped in the midst of a turn, or whose peer does not read.
+  private func withholdRequests() -> Bool {
+    guard let mayWriteRequests, !mayWriteRequests(loop.now) else { return true }
+    session.refuseUnfinished()
+    stampDepartures()
+    guard departuresStart < session.departures.count else { return true }
+    end(reason: "requests may not be written now", error: nil)
+    return false
   }
 
   /// Notes the time for every request whose first bytes the socket has taken.
@@ -217,7 +241,11 @@ public final class HTTP2Connection {
     case .settings: limitChanged()
     case .ended(let tag, let code, let response):
       let slot = tag & Self.slotMask
-      guard let exchange = exchanges.remove(slot), !exchange.isReported else { return }
+      let exchange = exchanges.remove(slot)
+      if exchanges.isEmpty { liveness.didBecomeIdle() }
+      guard let exchange, !exchange.isReported else { return }
+      liveness.didAnswer(now, inFlight: exchanges.count)
+      reportHealth()  // first, so that the connection is not left for a doubt that this answer ends
       guard let response else { return report(exchange, failure(code), now) }
       report(exchange, .response(response), now)
       session.recycle(response)
@@ -225,7 +253,7 @@ public final class HTTP2Connection {
       guard state == .ready || state == .connecting else { return }
       state = .draining
       delegate?.connection(self, isGoingAwayBecause: "GOAWAY \(code)\(Self.word(debugData))")
-    case .pong: pingSentAt = nil
+    case .pong: break  // like any other bytes
     }
   }
 
@@ -289,33 +317,43 @@ public final class HTTP2Connection {
     scheduleFlush()
   }
 
-  private func watchSilence() {
-    guard let interval = settings.pingInterval, pingTimer?.isPending != true else { return }
-    pingTimer = loop.schedule(at: lastReceivedAt + interval) { [self] in breakSilence(interval) }
+  /// Sees to it that the connection is looked at in time.
+  private func watchLiveness() {
+    let due = liveness.due
+    guard due < livenessCheckAt, state != .closed else { return }
+    livenessTimer?.cancel()
+    livenessCheckAt = due
+    livenessTimer = loop.schedule(at: due) { [self] in checkLiveness() }
   }
 
-  private func breakSilence(_ interval: Nanoseconds) {
-    guard !exchanges.isEmpty, let stream, stream.isOpen else {
-      pingSentAt = nil
-      return
-    }
+  private func checkLiveness() {
+    livenessCheckAt = .distantFuture
+    // After a stall of the loop the timers that are due come before the bytes that have arrived meanwhile.
+    if liveness.due <= loop.now { stream?.receiveNow() }
+    guard state != .closed else { return }
     let now = loop.now
-    if let sentAt = pingSentAt, lastReceivedAt < sentAt {
-      return fail("\(endpoint.host): no answer to PING within \(settings.pingTimeout.seconds) s")
+    switch liveness.check(now) {
+    case .nothing: break
+    case .ping:
+      session.ping(UInt64(bitPattern: now.nanoseconds))
+      scheduleFlush()
+    case .fail: return fail("\(endpoint.host): no answer to PING within \(settings.liveness.pingTimeout.seconds) s")
     }
-    pingSentAt = nil
-    guard lastReceivedAt + interval <= now else { return watchSilence() }
-    pingSentAt = now
-    session.ping(UInt64(bitPattern: now.nanoseconds))
-    scheduleFlush()
-    pingTimer = loop.schedule(at: now + settings.pingTimeout) { [self] in breakSilence(interval) }
+    reportHealth()
+    watchLiveness()
+  }
+
+  private func reportHealth() {
+    guard liveness.health != reportedHealth else { return }
+    reportedHealth = liveness.health
+    delegate?.connection(self, didBecome: reportedHealth)
   }
 
   // MARK: - The end
 
   private func fail(_ reason: String) {
     guard state != .closed else { return }
-    if let stream, stream.isOpen {
+    if let stream, stream.isOpen, withholdRequests() {
       session.takeOutput(into: &stream.output)  // the session's own farewell, if it has one
       stream.flush()
     }
@@ -326,7 +364,7 @@ public final class HTTP2Connection {
     guard state != .closed else { return }
     state = .closed
     stampDepartures()
-    for timer in [setUpTimer, deadlineTimer, pingTimer] { timer?.cancel() }
+    for timer in [setUpTimer, deadlineTimer, livenessTimer] { timer?.cancel() }
     dialer?.cancel()
     dialer = nil
     stream?.delegate = nil
@@ -362,12 +400,19 @@ extension HTTP2Connection: TLSStreamDelegate {
 
   public func streamDidProgress(_ stream: TLSStream) {
     guard state != .closed else { return }
-    if hasReceived { lastReceivedAt = loop.now }
-    hasReceived = false
+    if hasReceived {
+      hasReceived = false
+      liveness.didReceive(loop.now, inFlight: exchanges.count)
+      reportHealth()
+    }
     stampDepartures()
     processEvents()
-    if state != .closed { scheduleFlush() }
+    guard state != .closed else { return }
+    watchLiveness()
+    scheduleFlush()
   }
+
+  public func streamMayWrite(_ stream: TLSStream) -> Bool { withholdRequests() }
 
   public func stream(_ stream: TLSStream, didCloseWith error: TLSError?) {
     processEvents()

@@ -33,7 +33,10 @@ public protocol HTTP2ConnectionDelegate: AnyObject {
   func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int)
   /// A request ended. `tag` is what `request` was given.
   func connection(_ connection: HTTP2Connection, didEnd tag: Int, _ exchange: HTTP2Exchange)
-  /// The server said GOAWAY: no new requests; those in flight still end, then the connection closes.
+  /// New requests had better go elsewhere, or may come again.
+  func connection(_ connection: HTTP2Connection, didBecome health: HTTP2ConnectionHealth)
+  /// The server said GOAWAY (`reason` begins with that word), or there are no stream ids left: no new requests; those in
+  /// flight still end, then the connection closes.
   func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String)
   /// The last call: closed, with what was wrong, or nil when the close was in order.
   func connection(_ connection: HTTP2Connection, didCloseWith error: HTTP2Error?)
@@ -50,10 +53,10 @@ public struct HTTP2ConnectionSettings: Sendable {
   /// How much longer than its deadline the answer to a request that has left is waited for: it may say that the deadline was
   /// missed, where silence says nothing.
   public var lateAnswerTimeout = Nanoseconds.zero
-  /// Silence with requests in flight after which a PING is sent; nil sends none.
-  public var pingInterval: Nanoseconds? = .seconds(10)
-  /// Silence after a PING after which the connection counts as lost.
-  public var pingTimeout = Nanoseconds.seconds(5)
+  /// When the connection counts as lost although nobody closed it.
+  public var liveness = HTTP2LivenessSettings()
+  /// How the system finds out that the peer of an idle connection is gone.
+  public var keepalive = TCPKeepalive()
   /// Frames are only made while fewer bytes than this wait for the socket.
   public var outputBytesMax = 256 * 1024
   public var session = HTTP2SessionSettings()

@@ -14,14 +14,21 @@ struct HTTP2StreamNumbers {
   /// The slots of the streams from `firstID` on, `start` places in; those of closed ones are `none`.
   private var slots: [Int32] = []
   private var start = 0
-  private var firstID: Int32 = 1
+  /// Wider than an id, for behind the last one there is still a next place.
+  private var firstID: Int64
 
-  private var nextID: Int64 { Int64(firstID) + 2 * Int64(slots.count - start) }
+  private var nextID: Int64 { firstID + 2 * Int64(slots.count - start) }
+
+  /// - Parameter firstID: the first id to give; odd.
+  init(firstID: Int32 = 1) {
+    precondition(firstID > 0 && firstID & 1 == 1, "a client's streams have odd ids")
+    self.firstID = Int64(firstID)
+  }
 
   /// Whether there are ids for more streams (RFC 9113 §5.1.1).
   var areLeft: Bool { nextID <= Int64(Int32.max) }
 
-  /// Gives the next id to a slot.
+  /// Gives the next id to a slot; there must be one left.
   mutating func add(_ slot: Int) -> Int32 {
     let id = Int32(nextID)
     slots.append(Int32(slot))
@@ -31,12 +38,12 @@ struct HTTP2StreamNumbers {
   subscript(id: Int32) -> Place {
     guard id & 1 == 1, Int64(id) < nextID else { return .idle }
     guard id >= firstID else { return .closed }
-    let slot = slots[start + Int(id - firstID) / 2]
+    let slot = slots[place(of: id)]
     return slot == Self.none ? .closed : .open(Int(slot))
   }
 
   mutating func remove(_ id: Int32) {
-    slots[start + Int(id - firstID) / 2] = Self.none
+    slots[place(of: id)] = Self.none
     while start < slots.count, slots[start] == Self.none {
       start += 1
       firstID += 2
@@ -49,4 +56,6 @@ struct HTTP2StreamNumbers {
       start = 0
     }
   }
+
+  private func place(of id: Int32) -> Int { start + Int(Int64(id) - firstID) / 2 }
 }

@@ -81,6 +81,8 @@ public struct HTTP2SessionSettings: Sendable {
   public var connectionWindowBytes: Int32 = 16 * 1024 * 1024
   /// Client side: how many streams may be opened before the peer's SETTINGS arrive.
   public var peerStreamsMaxBeforeSettings: UInt32 = 1
+  /// Client side: the id of the first stream, odd. There are 2³⁰ ids from 1 on; a test may begin near their end.
+  public var firstStreamID: Int32 = 1
   /// Bodies are cut after so many bytes.
   public var bodyBytesMax = 64 * 1024
 

@@ -12,6 +12,8 @@ struct FCMError: Error {
   let message: String
   /// BadRequest field violations: what is wrong with which field.
   var violations: [(field: String, description: String)] = []
+  /// The violation of a QuotaFailure: whose quota, and which.
+  var quota: (subject: String, description: String)?
 
   /// Under which name it is counted.
   var reason: String { errorCode ?? code }
@@ -32,7 +34,7 @@ struct FCMError: Error {
     writer.string(message)
     writer.key("status")
     writer.string(code)
-    if errorCode != nil || !violations.isEmpty {
+    if errorCode != nil || !violations.isEmpty || quota != nil {
       writer.key("details")
       writer.beginArray()
       if let errorCode {
@@ -44,6 +46,7 @@ struct FCMError: Error {
         writer.endObject()
       }
       if !violations.isEmpty { write(violations, to: &writer) }
+      if let quota { write(quota, to: &writer) }
       writer.endArray()
     }
     writer.endObject()
@@ -67,6 +70,22 @@ struct FCMError: Error {
       writer.string(violation.description)
       writer.endObject()
     }
+    writer.endArray()
+    writer.endObject()
+  }
+
+  private func write(_ quota: (subject: String, description: String), to writer: inout JSONWriter) {
+    writer.beginObject()
+    writer.key("@type")
+    writer.string("type.googleapis.com/google.rpc.QuotaFailure" as StaticString)
+    writer.key("violations")
+    writer.beginArray()
+    writer.beginObject()
+    writer.key("subject")
+    writer.string(quota.subject)
+    writer.key("description")
+    writer.string(quota.description)
+    writer.endObject()
     writer.endArray()
     writer.endObject()
   }
@@ -98,6 +117,11 @@ extension FCMError {
     message: "The registration token is not a valid FCM registration token",
     violations: [("message.token", "Invalid registration token")])
 
+  /// The same as it really comes: without a violation.
+  static let invalidTokenInWords = FCMError(
+    status: 400, code: "INVALID_ARGUMENT", errorCode: "INVALID_ARGUMENT",
+    message: "The registration token is not a valid FCM registration token")
+
   /// Google gives no details here.
   static let tooBig = FCMError(status: 400, code: "INVALID_ARGUMENT", message: "Android message is too big")
 
@@ -118,6 +142,7 @@ extension FCMError {
   static func named(_ name: String) -> FCMError? {
     switch name {
     case "INVALID_ARGUMENT": invalidToken
+    case "INVALID_TOKEN": invalidTokenInWords
     case "UNREGISTERED":
       FCMError(
         status: 404, code: "NOT_FOUND", errorCode: name, message: "Requested entity was not found.")
@@ -127,7 +152,13 @@ extension FCMError {
     case "QUOTA_EXCEEDED":
       FCMError(
         status: 429, code: "RESOURCE_EXHAUSTED", errorCode: name,
-        message: "Quota exceeded for quota metric 'Send requests' and limit 'Send requests per minute'.")
+        message: "Quota exceeded for quota metric 'Send requests' and limit 'Send requests per minute'.",
+        quota: ("project:simulated", "Message rate exceeded"))
+    case "QUOTA_EXCEEDED_DEVICE":
+      FCMError(
+        status: 429, code: "RESOURCE_EXHAUSTED", errorCode: "QUOTA_EXCEEDED",
+        message: "Sending limit exceeded for the message target.",
+        quota: ("device:simulated", "Device message rate exceeded"))
     case "THIRD_PARTY_AUTH_ERROR":
       FCMError(
         status: 401, code: "UNAUTHENTICATED", errorCode: name, message: "Auth error from APNS or Web Push Service")
@@ -144,13 +175,15 @@ extension FCMError {
   /// The names `named` knows, with what they are.
   static let names: [(name: String, meaning: String)] = [
     ("INVALID_ARGUMENT", "400, the violation names message.token"),
+    ("INVALID_TOKEN", "400, the message names the token, without a violation"),
     ("TOO_BIG", "400 without details"),
     ("UNAUTHENTICATED", "401 without FcmError"),
     ("THIRD_PARTY_AUTH_ERROR", "401"),
     ("SENDER_ID_MISMATCH", "403"),
     ("UNREGISTERED", "404"),
     ("NOT_FOUND", "404 without FcmError"),
-    ("QUOTA_EXCEEDED", "429"),
+    ("QUOTA_EXCEEDED", "429, the project's rate"),
+    ("QUOTA_EXCEEDED_DEVICE", "429, the device's rate"),
     ("INTERNAL", "500"),
     ("UNAVAILABLE", "503"),
   ]

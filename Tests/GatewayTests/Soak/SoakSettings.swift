@@ -1,4 +1,4 @@
-// How large the soak tests are: `make soak` runs them all, and every size is an environment variable.
+// How large the soak tests are: `make soak-providers` runs them all, and every size is an environment variable.
 
 import Foundation
 import Testing

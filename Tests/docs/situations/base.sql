@@ -1,13 +1,12 @@
--- What the situations share: an app with three lanes, two replicas that serve them, and ways to write the past.
---
--- The session of the page holds the leader's lock, as a replica would.
+-- What the situations share: an app with three lanes, two replicas that serve them and have done the housekeeping, and ways
+-- to write the past.
 set search_path = push;
-select pg_advisory_lock(7781, 2);
 insert into push.apps (app, ring_seconds) values ('porteiro', 60);
 select push.register_lane('porteiro', p) from unnest('{apns,fcm,expo}'::text[]) p;
 select push.register_gateway('gateway-a', '1.0.0');
 select push.register_gateway('gateway-b', '1.0.0');
 select push.ensure_partitions(14);
+update push.job set taken_at = now(), due_at = now() + interval '1 hour';
 
 create schema fixture;
 
@@ -51,12 +50,11 @@ $$;
 -- One more invite of a call, over the channel after the one of p_failed.
 create function fixture.fallback(p_call_id text, p_n int, p_failed int, p_provider text, p_token text, p_after interval)
 returns void language sql as $$
-  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, state, platform, user_id, token,
+  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, state, platform, user_id, token,
     fallback_of)
-  select o.id, p_n, o.created_at + p_after, o.created_at + p_after, o.deadline_at,
-    (select l.id from push.lane l where l.app = o.app and l.provider = p_provider), 0, h.platform, h.user_id, p_token,
+  select o.id, p_n, o.created_at + p_after, o.created_at + p_after, o.deadline_at, l.id, l.id, 0, h.platform, h.user_id, p_token,
     p_failed
-  from push.outbox o cross join lateral (
+  from push.outbox o join push.lane l on l.app = o.app and l.provider = p_provider cross join lateral (
     select h.user_id, 1::smallint as platform from push.history h where h.outbox_id = o.id and h.n = p_failed) h
   where o.call_id = p_call_id
 $$;

@@ -7,6 +7,6 @@ select fixture.finish('key-' || g, 0, 'expired', 403, 'InvalidProviderToken', '5
   from generate_series(100, 111) g;
 select fixture.call('key-112', jsonb_build_array(jsonb_build_object('userId', 'user-112',
     'voipPushToken', repeat('c', 60) || '1120')), '9 s');
-update push.delivery set state = 2, attempt = 3, last_reason = 'InvalidProviderToken', due_at = now() + interval '4 s'
+update push.delivery set state = 2, ready_lane = null, attempt = 3, last_reason = 'InvalidProviderToken', due_at = now() + interval '4 s'
   where outbox_id = (select id from push.outbox where call_id = 'key-112');
 select fixture.lanes(array[0, 5, 2], array['open', 'closed', 'closed'], array[1, 60, 20]);

@@ -10,6 +10,6 @@ select fixture.finish('call-' || g, 1, 'delivered', 200, null, '10 ms', '90 ms')
 select fixture.lanes(array[3, 0, 9], array['closed', 'open', 'closed'], array[40, 0, 80]);
 select fixture.call('call-50', '[{"userId": "user-50", "fcmToken": "down_fcm_token_0000000050", "platform": "android"},
   {"userId": "user-51", "fcmToken": "down_fcm_token_0000000051", "platform": "android"}]', '20 s');
-update push.delivery set state = 2, attempt = 4, last_reason = 'UNAVAILABLE', due_at = now() + interval '3 s'
+update push.delivery set state = 2, ready_lane = null, attempt = 4, last_reason = 'UNAVAILABLE', due_at = now() + interval '3 s'
   where n = 1 and outbox_id = (select id from push.outbox where call_id = 'call-50');
 select fixture.finish('call-50', 0, 'expired', 503, 'UNAVAILABLE', '15 s', '15 s', 7);

@@ -13,4 +13,3 @@ select fixture.call('mute-' || g, jsonb_build_array('resident:' || g), make_inte
   from generate_series(20, 27) g;
 update push.gateways set alive = false, ended_reason = 'silent', heartbeat_at = now() - interval '40 s',
   ended_at = now() - interval '37 s';
-select pg_advisory_unlock(7781, 2);

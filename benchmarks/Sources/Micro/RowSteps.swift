@@ -21,13 +21,13 @@ enum RowSteps {
     var floor = ClaimFloor()
     for _ in 0..<count / rows {
       floor.begin(now)
-      let deliveries = ClaimedRows(answer, asked: now).deliveries { delivery, _ in
+      let claimed = ClaimedRows(answer, number: 1, asked: now).claimed { delivery, _ in
         floor.didClaim(
           lane: delivery.lane, deadlineAtMicroseconds: delivery.deadlineAtMicroseconds,
           isBackground: delivery.isBackground(now))
       }
       floor.didFinish(cost: .milliseconds(1), now)
-      keep(deliveries)
+      keep(claimed)
     }
   }
 
@@ -45,12 +45,12 @@ enum RowSteps {
       }
     }
     let answer = PostgresResult(owning: result)
-    let first = ClaimedRows(answer, asked: now).deliveries { _, _ in }.first
+    let first = ClaimedRows(answer, number: 1, asked: now).claimed { _, _ in }.deliveries.first
     precondition(first?.token.elementsEqual(token) == true, "the columns are not those of a claim")
     return answer
   }
 
-  /// The invite of an iPhone, in the order of the claim's columns.
+  /// The invite of an iPhone, one of three of its call, in the order of the claim's columns. The first has the call's texts.
   private static func row(_ number: Int) -> [[UInt8]?] {
     let createdAt: Int64 = 800_000_000_000_000  // microseconds since 2000
     let payload = """
@@ -58,17 +58,22 @@ enum RowSteps {
       "fromName": "Portaria", "metadata": {"clientVersion": "1.4.2", "schemaVersion": 1}, "channelName": "call-4711", \
       "buildingName": "Torre Norte", "apartmentNumber": "101"}
       """
-    return [
-      binary(Int16(1)), binary(Int64(4711 + number)), binary(Int32(0)),  // lane, outbox_id, n
-      binary(Int32(1)), binary(Int32(1)),  // lease, attempt
-      binary(Int16(0)), binary(Int16(0)), binary(Int16(1)),  // kind, environment, platform
-      binary(createdAt), binary(createdAt + 60_000_000),  // created_at, deadline_at
-      binary(Int64(59_000_000)),  // remaining_us
-      Array("3b8a7c7e-6c2d-4a39-a4a8-3f2d5a1e9f00".utf8), token, nil,  // user_id, token, locale
+    let call: [[UInt8]?] = [
+      [0],  // ended
       Array("incoming_call".utf8), Array("1c9d6f6a-11d4-4a7e-8a8e-b2d2f0a7c001".utf8),  // app_call_kind, call_id
       nil, nil,  // end_reason, traceparent
       [1] + Array(payload.utf8),  // jsonb, version 1
     ]
+    let own: [[UInt8]?] = [
+      binary(UInt32(17)) + binary(UInt16(number + 1)),  // place
+      binary(Int16(1)), binary(Int64(4711 + number / 3)), binary(Int32(number % 3)),  // lane, outbox_id, n
+      binary(Int32(1)), binary(Int16(0)), binary(Int16(0)),  // attempt, kind, crashes
+      binary(Int16(0)), binary(Int16(1)),  // environment, platform
+      binary(createdAt), binary(createdAt + 60_000_000),  // created_at, deadline_at
+      binary(Int64(59_000_000)),  // remaining_us
+      Array("3b8a7c7e-6c2d-4a39-a4a8-3f2d5a1e9f00".utf8), token, nil,  // user_id, token, locale
+    ]
+    return own + (number % 3 == 0 ? call : call.map { _ in nil })
   }
 
   private static func binary(_ integer: some FixedWidthInteger) -> [UInt8] {

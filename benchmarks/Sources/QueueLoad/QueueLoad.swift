@@ -30,6 +30,7 @@ actor QueueLoad {
     var description: String
   }
 
+  private static let beatInterval = Nanoseconds.seconds(1)
   /// Only a claim that sweeps below the floor says that there is nothing left; in such a time there was one.
   private static let patience = Nanoseconds.milliseconds(500)
 
@@ -58,6 +59,7 @@ actor QueueLoad {
       options: .init(url: options.url, name: "queue-load", version: "benchmark"), loop: loop,
       logger: Logger(label: "queue-load") { StreamLogHandler.standardError(label: $0) })
     try await open(outbox)
+    try await outbox.register()
     try await drain(outbox, lanes.map { LaneAllowance(lane: $0.id, limit: Int32(options.batch)) })
     await outbox.close()
     guard work.settled == claimed else { throw Failure(description: "claimed \(claimed), settled \(work.settled)") }
@@ -93,19 +95,33 @@ actor QueueLoad {
     try outcome.get()
   }
 
+  private func beat(_ outbox: PostgresOutbox) async throws {
+    let beat = try await outbox.beat(mayReap: false)
+    guard beat.isAlive else { throw Failure(description: "the gateway was declared dead") }
+    guard !beat.mustReclaim else { throw Failure(description: "the server has crashed") }
+  }
+
   private func drain(_ outbox: PostgresOutbox, _ allowances: [LaneAllowance]) async throws {
     let limits = ClaimLimits(inAll: Int32(options.batch))
+    try await beat(outbox)
     let start = loop.now
+    var nextBeat = start + Self.beatInterval
     let end = options.duration.map { start + $0 }
     var settling: Task<Int, any Error>?
     var lastFound = start
     while true {
-      let deliveries = try await outbox.claim(allowances, within: limits)
       work.claims += 1
+      let answer = try await outbox.claim(Int32(work.claims), allowances, within: limits)
+      guard answer.unreadable.isEmpty else { throw Failure(description: "a claim brought rows of an unknown kind") }
+      let deliveries = answer.deliveries
       claimed += deliveries.count
       if !deliveries.isEmpty { lastFound = loop.now }
       try await finish(settling, start)
       settling = deliveries.isEmpty ? nil : settle(deliveries, outbox)
+      if loop.now >= nextBeat {
+        nextBeat = loop.now + Self.beatInterval
+        try await beat(outbox)
+      }
       if let end, loop.now >= end { break }
       guard deliveries.isEmpty else { continue }
       if end == nil, loop.now >= lastFound + Self.patience { break }

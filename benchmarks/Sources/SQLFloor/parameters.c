@@ -90,7 +90,7 @@ void put_int8(struct parameters *parameters, int64_t value) {
   append_big64(parameters, (uint64_t)value);
 }
 
-void put_text(struct parameters *parameters, const char *bytes, int length) {
+void put_bytes(struct parameters *parameters, const void *bytes, int length) {
   append_big32(parameters, (uint32_t)length);
   append(parameters, bytes, (size_t)length);
 }

@@ -14,9 +14,11 @@ enum type_id {
   TYPE_INT2 = 21,
   TYPE_INT4 = 23,
   TYPE_TEXT = 25,
+  TYPE_TID = 27,
   TYPE_INT2_ARRAY = 1005,
   TYPE_INT4_ARRAY = 1007,
   TYPE_TEXT_ARRAY = 1009,
+  TYPE_TID_ARRAY = 1010,
   TYPE_INT8_ARRAY = 1016,
   TYPE_TIMESTAMPTZ = 1184,
   TYPE_TIMESTAMPTZ_ARRAY = 1185,
@@ -44,7 +46,8 @@ void begin_array(struct parameters *parameters, enum type_id array, enum type_id
 void put_int2(struct parameters *parameters, int16_t value);
 void put_int4(struct parameters *parameters, int32_t value);
 void put_int8(struct parameters *parameters, int64_t value);
-void put_text(struct parameters *parameters, const char *bytes, int length);
+/// A text, or what came from the server in binary.
+void put_bytes(struct parameters *parameters, const void *bytes, int length);
 void put_null(struct parameters *parameters);
 
 /// Executes a prepared statement, results in binary. False: see PQerrorMessage.

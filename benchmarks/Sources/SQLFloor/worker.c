@@ -14,25 +14,25 @@
 
 #include "parameters.h"
 
-enum { MOST_LANES = 2048 };
+enum { MOST_LANES = 2048, TID_SIZE = 6, NO_CALL = -1 };
 static const int64_t POSTGRES_EPOCH = 946684800000000;  // microseconds from 1970 to 2000
 static const int64_t FLOOR_SLACK = 250000;              // microseconds
 static const double SWEEP_SHARE = 10;
 static const double IDLE_SECONDS = 0.001;
 
-enum claim_column { LANE, OUTBOX_ID, NUMBER, LEASE, ATTEMPT, DEADLINE_AT = 9, CALL_ID = 15, CLAIM_COLUMNS = 19 };
+enum claim_column { PLACE, LANE, OUTBOX_ID, NUMBER, ATTEMPT, DEADLINE_AT = 10, CALL_ID = 17, CLAIM_COLUMNS = 21 };
 
 static const char SET_UP[] =
     "select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),"
     " set_config('statement_timeout', '5s', false), set_config('lock_timeout', '1s', false),"
     " set_config('idle_in_transaction_session_timeout', '5s', false)";
 static const char CLAIM[] =
-    "select lane, outbox_id, n, lease, attempt, kind, environment, platform, created_at, deadline_at, remaining_us,"
-    " user_id, token, locale, app_call_kind, call_id, end_reason, traceparent, payload"
-    " from push.claim($1, $2, $3, $4, p_total => $5, p_background => $6)";
+    "select place, lane, outbox_id, n, attempt, kind, crashes, environment, platform, created_at, deadline_at,"
+    " remaining_us, user_id, token, locale, ended, app_call_kind, call_id, end_reason, traceparent, payload"
+    " from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7)";
 static const char SETTLE[] =
-    "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
-static const char HEARTBEAT[] = "select push.heartbeat($1)";
+    "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+static const char BEAT[] = "select alive and not must_reclaim from push.beat($1, false)";
 
 struct lane {
   int16_t id;
@@ -42,16 +42,18 @@ struct lane {
 
 /// One claimed row, as far as the settlement needs it.
 struct row {
+  uint8_t place[TID_SIZE];  // as it came
   int64_t outbox_id;
-  int32_t number, lease, attempt;
+  int32_t number, attempt;
   bool is_expo;
-  int index;  // in the result of the claim
+  int call;  // a row of the result that has the call's columns
 };
 
 struct worker {
   const struct options *options;
   PGconn *connection;
   int32_t gateway;
+  int32_t claim;      // the number of the last one asked for, which is the lease of its rows
   int lane_count;
   struct lane lanes[MOST_LANES];
   struct parameters parameters;
@@ -120,6 +122,13 @@ static void open_session(struct worker *worker) {
   worker->gateway = (int32_t)strtol(PQgetvalue(result, 0, 0), NULL, 10);
   PQclear(result);
 
+  // Claims find nothing before somebody has said that no commits can have been lost: a new gateway's first beat does.
+  char sql[96];
+  snprintf(sql, sizeof sql, "select alive and not must_reclaim from push.beat(%d, false)", worker->gateway);
+  result = execute(worker, sql);
+  if (*PQgetvalue(result, 0, 0) != 't') fail("the gateway that was just registered may not claim");
+  PQclear(result);
+
   result = execute(worker, "select id, provider from push.lane order by id");
   worker->lane_count = PQntuples(result);
   if (worker->lane_count == 0 || worker->lane_count > MOST_LANES) {
@@ -133,13 +142,14 @@ static void open_session(struct worker *worker) {
   PQclear(result);
 
   prepare(worker, "claim", CLAIM,
-      (const Oid[]){TYPE_INT4, TYPE_INT2_ARRAY, TYPE_INT4_ARRAY, TYPE_TIMESTAMPTZ_ARRAY, TYPE_INT4, TYPE_INT4}, 6);
+      (const Oid[]){TYPE_INT4, TYPE_INT4, TYPE_INT2_ARRAY, TYPE_INT4_ARRAY, TYPE_TIMESTAMPTZ_ARRAY, TYPE_INT4, TYPE_INT4},
+      7);
   prepare(worker, "settle", SETTLE,
-      (const Oid[]){TYPE_INT4, TYPE_INT8_ARRAY, TYPE_INT4_ARRAY, TYPE_INT4_ARRAY, TYPE_INT4_ARRAY, TYPE_INT2_ARRAY,
-          TYPE_INT2_ARRAY, TYPE_TEXT_ARRAY, TYPE_TEXT_ARRAY, TYPE_TEXT_ARRAY, TYPE_TIMESTAMPTZ_ARRAY,
+      (const Oid[]){TYPE_INT4, TYPE_TID_ARRAY, TYPE_INT8_ARRAY, TYPE_INT4_ARRAY, TYPE_INT4_ARRAY, TYPE_INT4_ARRAY,
+          TYPE_INT2_ARRAY, TYPE_INT2_ARRAY, TYPE_TEXT_ARRAY, TYPE_TEXT_ARRAY, TYPE_TEXT_ARRAY, TYPE_TIMESTAMPTZ_ARRAY,
           TYPE_TIMESTAMPTZ_ARRAY, TYPE_TEXT_ARRAY, TYPE_INT4_ARRAY},
-      14);
-  prepare(worker, "heartbeat", HEARTBEAT, (const Oid[]){TYPE_INT4}, 1);
+      15);
+  prepare(worker, "beat", BEAT, (const Oid[]){TYPE_INT4}, 1);
   if (PQenterPipelineMode(worker->connection) != 1) fail("%s", PQerrorMessage(worker->connection));
 }
 
@@ -179,6 +189,7 @@ static void send_claim(struct worker *worker, bool sweep) {
   worker->work.claims += 1;
   parameters_clear(p);
   append_int4(p, worker->gateway);
+  append_int4(p, ++worker->claim);
   begin_array(p, TYPE_INT2_ARRAY, TYPE_INT2, lanes);
   for (int i = 0; i < lanes; i++) put_int2(p, worker->lanes[i].id);
   begin_array(p, TYPE_INT4_ARRAY, TYPE_INT4, lanes);
@@ -205,11 +216,11 @@ static int read_rows(struct worker *worker, const PGresult *claimed) {
     worker->rows[i] = (struct row){
         .outbox_id = get_int8(claimed, i, OUTBOX_ID),
         .number = get_int4(claimed, i, NUMBER),
-        .lease = get_int4(claimed, i, LEASE),
         .attempt = get_int4(claimed, i, ATTEMPT),
         .is_expo = lane->is_expo,
-        .index = i,
+        .call = PQgetisnull(claimed, i, CALL_ID) ? NO_CALL : i,
     };
+    memcpy(worker->rows[i].place, PQgetvalue(claimed, i, PLACE), TID_SIZE);
     for (int column = 0; column < CLAIM_COLUMNS; column++) worker->work.bytes += PQgetlength(claimed, i, column);
   }
   worker->work.claimed += count;
@@ -222,21 +233,36 @@ static int by_key(const void *left, const void *right) {
   return (a->number > b->number) - (a->number < b->number);
 }
 
+/// A call's columns need to come with one of its rows only. Neighbours have the same call, once they are sorted.
+static void share_calls(struct row *rows, int count) {
+  for (int first = 0, end; first < count; first = end) {
+    int call = NO_CALL;
+    for (end = first; end < count && rows[end].outbox_id == rows[first].outbox_id; end++) {
+      if (rows[end].call != NO_CALL) call = rows[end].call;
+    }
+    if (call == NO_CALL) fail("a claim did not say what the call of a delivery is");
+    for (int i = first; i < end; i++) rows[i].call = call;
+  }
+}
+
 /// Delivered, each with a provider's id; what went to Expo has a receipt to be read later.
-static void send_settle(struct worker *worker, const PGresult *claimed, int count) {
+static void send_settle(struct worker *worker, const PGresult *claimed, int32_t claim, int count) {
   struct parameters *p = &worker->parameters;
   struct row *rows = worker->rows;
   int64_t time = wall_clock();
   qsort(rows, (size_t)count, sizeof *rows, by_key);
+  share_calls(rows, count);
   worker->work.settlements += 1;
   parameters_clear(p);
   append_int4(p, worker->gateway);
+  begin_array(p, TYPE_TID_ARRAY, TYPE_TID, count);
+  for (int i = 0; i < count; i++) put_bytes(p, rows[i].place, TID_SIZE);
   begin_array(p, TYPE_INT8_ARRAY, TYPE_INT8, count);
   for (int i = 0; i < count; i++) put_int8(p, rows[i].outbox_id);
   begin_array(p, TYPE_INT4_ARRAY, TYPE_INT4, count);
   for (int i = 0; i < count; i++) put_int4(p, rows[i].number);
-  begin_array(p, TYPE_INT4_ARRAY, TYPE_INT4, count);
-  for (int i = 0; i < count; i++) put_int4(p, rows[i].lease);
+  begin_array(p, TYPE_INT4_ARRAY, TYPE_INT4, count);  // lease
+  for (int i = 0; i < count; i++) put_int4(p, claim);
   begin_array(p, TYPE_INT4_ARRAY, TYPE_INT4, count);  // attempts
   for (int i = 0; i < count; i++) put_int4(p, rows[i].attempt);
   begin_array(p, TYPE_INT2_ARRAY, TYPE_INT2, count);  // outcome
@@ -250,12 +276,12 @@ static void send_settle(struct worker *worker, const PGresult *claimed, int coun
     char id[48];
     int length = snprintf(id, sizeof id, "%08x-0000-4000-8000-%012llx", (unsigned)rows[i].number,
         (unsigned long long)rows[i].outbox_id & 0xffffffffffff);
-    put_text(p, id, length);
+    put_bytes(p, id, length);
   }
   begin_array(p, TYPE_TEXT_ARRAY, TYPE_TEXT, count);  // call id
   for (int i = 0; i < count; i++) {
-    int row = rows[i].index;
-    put_text(p, PQgetvalue(claimed, row, CALL_ID), PQgetlength(claimed, row, CALL_ID));
+    int row = rows[i].call;
+    put_bytes(p, PQgetvalue(claimed, row, CALL_ID), PQgetlength(claimed, row, CALL_ID));
   }
   for (int k = 0; k < 2; k++) {  // sent, answered
     begin_array(p, TYPE_TIMESTAMPTZ_ARRAY, TYPE_TIMESTAMPTZ, count);
@@ -270,17 +296,17 @@ static void send_settle(struct worker *worker, const PGresult *claimed, int coun
   send_statement(worker, "settle");
 }
 
-static void send_heartbeat(struct worker *worker) {
+static void send_beat(struct worker *worker) {
   parameters_clear(&worker->parameters);
   append_int4(&worker->parameters, worker->gateway);
-  send_statement(worker, "heartbeat");
+  send_statement(worker, "beat");
   worker->next_beat = now() + 1;
 }
 
 static void receive_settled(struct worker *worker) {
   if (worker->beats) {
     PGresult *result = receive(worker);
-    if (*PQgetvalue(result, 0, 0) == 0) fail("the gateway was declared dead");
+    if (*PQgetvalue(result, 0, 0) == 0) fail("the gateway was declared dead, or the server has crashed");
     PQclear(result);
   }
   if (worker->settles) {
@@ -306,6 +332,7 @@ static void run(struct worker *worker) {
     double answered = now();
     if (worker->sweeps) worker->next_sweep = answered + SWEEP_SHARE * (answered - worker->asked);
     int count = read_rows(worker, claimed);
+    int32_t claim = worker->claim;
     // Nothing found below the floor or above it: that was all.
     if (end > 0) {
       goes_on = answered < end;
@@ -315,8 +342,8 @@ static void run(struct worker *worker) {
     if (goes_on && count == 0 && end > 0) pause_briefly();
     if (goes_on) send_claim(worker, count == 0);
     bool beats = answered >= worker->next_beat, settles = count > 0;
-    if (beats) send_heartbeat(worker);
-    if (settles) send_settle(worker, claimed, count);
+    if (beats) send_beat(worker);
+    if (settles) send_settle(worker, claimed, claim, count);
     PQclear(claimed);
     receive_settled(worker);
     worker->beats = beats;

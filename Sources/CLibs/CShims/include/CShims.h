@@ -27,6 +27,15 @@ typedef size_t (*shim_curl_data_callback)(char *data, size_t size, size_t count,
 static inline CURLcode shim_curl_easy_setopt_data_callback(CURL *handle, CURLoption option, shim_curl_data_callback callback) {
   return curl_easy_setopt(handle, option, callback);
 }
+static inline CURLcode shim_curl_easy_setopt_prereq_callback(CURL *handle, curl_prereq_callback callback) {
+  return curl_easy_setopt(handle, CURLOPT_PREREQFUNCTION, callback);
+}
+static inline CURLcode shim_curl_easy_setopt_seek_callback(CURL *handle, curl_seek_callback callback) {
+  return curl_easy_setopt(handle, CURLOPT_SEEKFUNCTION, callback);
+}
+static inline CURLcode shim_curl_easy_setopt_sockopt_callback(CURL *handle, curl_sockopt_callback callback) {
+  return curl_easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, callback);
+}
 static inline CURLcode shim_curl_easy_setopt_ssl_context_callback(CURL *handle, curl_ssl_ctx_callback callback) {
   return curl_easy_setopt(handle, CURLOPT_SSL_CTX_FUNCTION, callback);
 }

@@ -237,7 +237,7 @@ struct LoadDatabase: Sendable {
 
   private static let deletions = [
     PostgresStatement(name: "loadtest_delete_1", sql: "delete from push.delivery where outbox_id = any($1)"),
-    PostgresStatement(name: "loadtest_delete_2", sql: "delete from push.expo_receipts where outbox_id = any($1)"),
+    PostgresStatement(name: "loadtest_delete_2", sql: "select push.erase_receipts($1)"),
     PostgresStatement(name: "loadtest_delete_3", sql: "delete from push.history where outbox_id = any($1)"),
     PostgresStatement(name: "loadtest_delete_4", sql: "delete from push.outbox where id = any($1)"),
   ]

@@ -1,0 +1,91 @@
+// What happened in one lane, and to one app's calls, since the gateway started. Plain values, confined to the dispatcher.
+
+public import Dialects
+internal import Providers
+public import Queue
+internal import Runtime
+
+/// Running totals of one lane.
+public struct LaneCounters: Sendable {
+  /// Why a circuit opened.
+  public enum OpeningReason: String, CaseIterable, Sendable {
+    case failures, unauthorized
+  }
+
+  public let app: String
+  public let provider: ProviderKind
+  public let reasons: ReasonLabels
+
+  /// Answers to tries.
+  public private(set) var attempts: OutcomeCounts<AttemptOutcome>
+  /// Deliveries that have ended and are written down.
+  public private(set) var deliveries: OutcomeCounts<DeliveryOutcome>
+  /// By `DeliveryKind`: from the backend's commit until the first request left.
+  public private(set) var enqueueToSend: [Histogram]
+  /// By kind: from a request to its answer.
+  public private(set) var sendToAnswer: [Histogram]
+  /// By kind: from the backend's commit until the provider took it over.
+  public private(set) var enqueueToAnswer: [Histogram]
+  /// Tries without an answer: the phone may have got them or not.
+  public private(set) var ambiguous = 0
+  /// Deliveries that expired before any try.
+  public private(set) var expiredBeforeSend = 0
+  public private(set) var invalidatedTokens = 0
+  public private(set) var quarantinedTokens = 0
+  public var circuitOpenings: [OpeningReason: Int] = [:]
+
+  init(app: String, provider: ProviderKind) {
+    self.app = app
+    self.provider = provider
+    reasons = .of(provider)
+    attempts = OutcomeCounts(reasons: reasons.words.count)
+    deliveries = OutcomeCounts(reasons: reasons.words.count)
+    let histograms = DeliveryKind.allCases.map { _ in Histogram(.latency) }
+    enqueueToSend = histograms
+    sendToAnswer = histograms
+    enqueueToAnswer = histograms
+  }
+
+  /// A try of a delivery came back.
+  ///
+  /// - Parameter isFirst: no request of it had left before.
+  mutating func note(_ result: PushResult, of delivery: Delivery, isFirst: Bool) {
+    guard let (outcome, reason) = AttemptOutcome.reading(result.outcome) else { return }
+    attempts[delivery.kind, outcome, reason: reasons.index(of: reason)] += 1
+    if outcome == .unknown { ambiguous += 1 }
+    guard let sentAt = result.sentAt else { return }
+    let kind = Int(delivery.kind.rawValue)
+    if isFirst { enqueueToSend[kind].observe(sentAt - delivery.enqueuedAt) }
+    if result.status > 0 { sendToAnswer[kind].observe(result.answeredAt - sentAt) }
+    if outcome == .accepted { enqueueToAnswer[kind].observe(result.answeredAt - delivery.enqueuedAt) }
+  }
+
+  /// Deliveries have ended, by us or in the database.
+  ///
+  /// - Parameter isUntried: no request of them ever left.
+  mutating func note(
+    _ outcome: DeliveryOutcome, of kind: DeliveryKind, reason: String?, isUntried: Bool, count: Int = 1
+  ) {
+    let reason = outcome == .delivered ? nil : reason ?? (outcome == .expired ? "DeadlinePassed" : "Unknown")
+    deliveries[kind, outcome, reason: reasons.index(of: reason)] += count
+    if outcome == .expired, isUntried { expiredBeforeSend += count }
+  }
+
+  mutating func noteTokens(isQuarantined: Bool, count: Int) {
+    if isQuarantined { quarantinedTokens += count } else { invalidatedTokens += count }
+  }
+}
+
+/// Running totals of one app.
+public struct AppCounters: Sendable {
+  public let app: String
+  public var calls = 0
+  /// Missed calls announced at the deadline.
+  public var missedByDeadline = 0
+  /// Missed calls announced because the call ended unanswered.
+  public var missedByEnd = 0
+  /// From the backend's commit until a phone said that it rings.
+  public var timeToRing = Histogram(.latency)
+
+  init(app: String) { self.app = app }
+}

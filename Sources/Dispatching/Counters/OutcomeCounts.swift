@@ -1,0 +1,53 @@
+// Counts by kind, outcome and reason of one lane: a dense array, so that counting is an addition.
+
+internal import Providers
+public import Queue
+
+/// How often each outcome came about.
+public struct OutcomeCounts<Outcome: CaseIterable & RawRepresentable & Sendable>: Sendable
+where Outcome.RawValue == UInt8 {
+  private let reasons: Int
+  private var counts: [Int]
+
+  /// - Parameter reasons: how many reasons are told apart (`ReasonLabels.words`).
+  init(reasons: Int) {
+    self.reasons = reasons
+    counts = [Int](repeating: 0, count: DeliveryKind.allCases.count * Outcome.allCases.count * reasons)
+  }
+
+  public subscript(kind: DeliveryKind, outcome: Outcome, reason reason: Int) -> Int {
+    get { counts[index(kind, outcome, reason)] }
+    set { counts[index(kind, outcome, reason)] = newValue }
+  }
+
+  /// All reasons and kinds together.
+  public func total(of outcome: Outcome) -> Int {
+    DeliveryKind.allCases.reduce(0) { sum, kind in
+      (0..<reasons).reduce(sum) { $0 + self[kind, outcome, reason: $1] }
+    }
+  }
+
+  private func index(_ kind: DeliveryKind, _ outcome: Outcome, _ reason: Int) -> Int {
+    (Int(kind.rawValue) * Outcome.allCases.count + Int(outcome.rawValue)) * reasons + reason
+  }
+}
+
+/// What a provider said to one try; the cases of `PushOutcome` that a provider had a part in.
+public enum AttemptOutcome: UInt8, CaseIterable, Sendable {
+  case accepted, invalid, rejected, unauthorized, throttled, unavailable, unknown, refused
+
+  /// The outcome and its reason; nil where nothing was tried, for the deadline had passed.
+  static func reading(_ outcome: PushOutcome) -> (AttemptOutcome, reason: String?)? {
+    switch outcome {
+    case .accepted: (.accepted, nil)
+    case .tokenInvalid(let reason, _): (.invalid, reason)
+    case .rejected(let reason): (.rejected, reason)
+    case .unauthorized(let reason): (.unauthorized, reason)
+    case .throttled(let reason, _, _): (.throttled, reason)
+    case .unavailable(let reason, _): (.unavailable, reason)
+    case .unknown(let reason): (.unknown, reason)
+    case .refused(let reason): (.refused, reason)
+    case .expired: nil
+    }
+  }
+}

@@ -1,0 +1,43 @@
+// Reasons as labels: a bounded table, so that whatever a provider or a backend says, the number of series stays.
+
+public import Dialects
+internal import Providers
+internal import Queue
+
+/// The reasons that one provider's series tell apart, by dense index. The first is none, the last everything unknown.
+public struct ReasonLabels: Sendable {
+  public static let apns = ReasonLabels(ProviderReasons.apns)
+  public static let fcm = ReasonLabels(ProviderReasons.fcm)
+  public static let expo = ReasonLabels(ProviderReasons.expo)
+
+  public static func of(_ provider: ProviderKind) -> ReasonLabels {
+    switch provider {
+    case .apns: apns
+    case .fcm: fcm
+    case .expo: expo
+    }
+  }
+
+  /// What the gateway and the database say of their own.
+  private static let ours = [
+    "AcceptedLate", "CallAnswered", "CallEnded", "CallMissed", "DeadlinePassed", "Interrupted", "MissingField",
+    "NoTemplate",
+    "PayloadTooLarge", "Shutdown", "Unknown",
+  ]
+
+  /// The labels, by index.
+  public let words: [String]
+  private let indexByWord: [String: Int]
+
+  private init(_ documented: [String]) {
+    let known = Set(documented + ProviderReasons.common + Self.ours).sorted()
+    words = [""] + known + ["other"]
+    indexByWord = Dictionary(uniqueKeysWithValues: known.enumerated().map { ($1, $0 + 1) })
+  }
+
+  /// The index of a reason; nil and the empty one are none.
+  public func index(of reason: String?) -> Int {
+    guard let reason, !reason.isEmpty else { return 0 }
+    return indexByWord[reason] ?? words.count - 1
+  }
+}

@@ -1,0 +1,263 @@
+// The way of a delivery through the gateway: claim by lane → plan → send → settle, in batches.
+//
+// Everything here runs on one event loop. What to do is decided by `DispatcherMachine`; this actor hands it what happens, has it
+// take its turn at the end of each of the loop's turns in which something happened, and carries out what it says.
+
+public import Logging
+public import Providers
+public import Queue
+public import Runtime
+
+/// A lane and the provider behind it.
+public struct DispatcherLane: Sendable {
+  public var configuration: LaneConfiguration
+  public var provider: any PushProvider
+
+  public init(_ configuration: LaneConfiguration, provider: any PushProvider) {
+    self.configuration = configuration
+    self.provider = provider
+  }
+}
+
+/// Claims deliveries of its lanes, has them sent, and sees to it that what became of them is written down.
+public actor Dispatcher {
+  public nonisolated let loop: EventLoop
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private let store: any OutboxStore
+  private let lanes: [DispatcherLane]
+  private let permit: SendPermit
+  private let logger: Logger
+  private var machine: DispatcherMachine
+  /// Memory for the actions of a turn.
+  private var actions: [DispatcherAction] = []
+
+  private var isTurnPlanned = false
+  private var alarm: EventLoop.Timer?
+  private var alarmAt = Instant.distantFuture
+  private var onDrained: CheckedContinuation<Void, Never>?
+
+  /// - Parameters:
+  ///   - permit: that of all the lanes' providers.
+  ///   - seed: where the jitter of retries starts.
+  public init(
+    store: any OutboxStore, lanes: [DispatcherLane], permit: SendPermit,
+    settings: DispatcherSettings = DispatcherSettings(), loop: EventLoop, logger: Logger,
+    seed: UInt64 = .random(in: .min ... .max)
+  ) {
+    self.store = store
+    self.lanes = lanes
+    self.permit = permit
+    self.loop = loop
+    self.logger = logger
+    machine = DispatcherMachine(lanes: lanes.map(\.configuration), settings: settings, seed: seed)
+  }
+
+  // MARK: - Events
+
+  /// Starts every lane's provider; claims begin when the store says that it is available.
+  public func start() async {
+    for (index, lane) in lanes.enumerated() {
+      await lane.provider.start { [weak self] event in self?.hear(.provider(event, lane: index)) }
+    }
+  }
+
+  /// Takes an event of the store, from any thread.
+  public nonisolated func hear(_ event: OutboxEvent) { hear(.outbox(event)) }
+
+  /// Takes what receipts said of a lane's earlier pushes.
+  public func hear(receipts failures: [ReceiptFailure], of lane: Int) { handle(.receipts(failures, lane: lane)) }
+
+  private nonisolated func hear(_ event: DispatcherEvent) {
+    if loop.isCurrent {
+      assumeIsolated { $0.handle(event) }
+    } else {
+      loop.execute { self.assumeIsolated { $0.handle(event) } }
+    }
+  }
+
+  private func handle(_ event: DispatcherEvent) {
+    machine.handle(event, loop.now)
+    planTurn()
+  }
+
+  // MARK: - What is seen from outside
+
+  /// What was done since the start.
+  public var counters: DispatcherCounters { machine.counters }
+
+  /// How much a lane's provider is ahead of our clock, by the index of the lane, where it was measured.
+  public var clockSkews: [Int: Nanoseconds] { machine.clockSkews }
+
+  /// What keeps this dispatcher from sending, one sentence each; empty when deliveries flow.
+  public var obstacles: [String] { machine.obstacles(loop.now) }
+
+  /// How the lanes are now, in their order, and each one's provider.
+  public func conditions(_ now: Instant) -> [(lane: LaneCondition, provider: ProviderCondition)] {
+    zip(machine.conditions(now), lanes).map { condition, lane in (condition, lane.provider.conditionOnLoop) }
+  }
+
+  // MARK: - Turns
+
+  private func planTurn() {
+    guard !isTurnPlanned else { return }
+    isTurnPlanned = true
+    loop.atEndOfTurn { [weak self] in
+      guard let self else { return }
+      assumeIsolated { $0.turn() }
+    }
+  }
+
+  private func turn() {
+    isTurnPlanned = false
+    machine.logLevel = logger.logLevel
+    machine.turn(loop.now)
+    machine.take(&actions)
+    for action in actions { perform(action) }
+    actions.removeAll(keepingCapacity: true)
+    setAlarm()
+    if machine.isDraining, machine.isDrained { stopWaiting() }
+  }
+
+  /// Has another turn at the earliest time something is due.
+  private func setAlarm() {
+    let next = machine.nextAlarm
+    guard next != alarmAt || alarm?.isPending != true else { return }
+    alarm?.cancel()
+    alarm = nil
+    alarmAt = next
+    guard next < .distantFuture else { return }
+    alarm = loop.schedule(at: next) { [weak self] in
+      guard let self else { return }
+      assumeIsolated { $0.planTurn() }
+    }
+  }
+
+  // MARK: - Actions
+
+  private func perform(_ action: DispatcherAction) {
+    switch action {
+    case .send(let lane, let requests): lanes[lane].provider.sendOnLoop(requests)
+    case .withdraw(let lane, let tags): lanes[lane].provider.withdrawOnLoop(tags)
+    case .permit(let until): permit.until = until
+    case .log(let entry): logger.log(level: entry.level, entry.message, metadata: entry.metadata)
+    default:
+      let askedAt = loop.now
+      Task {
+        if let answer = await ask(action, askedAt) { handle(answer) }
+      }
+    }
+  }
+
+  /// Calls the store; nil for what is no call of it.
+  private func ask(_ action: DispatcherAction, _ askedAt: Instant) async -> DispatcherEvent? {
+    switch action {
+    case .register:
+      return .registered(
+        await result { store throws(OutboxError) in try await store.register() }, askedAt: askedAt)
+    case .beat(let mayReap):
+      return .beaten(
+        await result { store throws(OutboxError) in try await store.beat(mayReap: mayReap) }, askedAt: askedAt)
+    case .claim(let number, let allowances, let limits):
+      return .claimed(
+        number: number,
+        await result { store throws(OutboxError) in try await store.claim(number, allowances, within: limits) })
+    case .forget(let number):
+      return .forgotten(
+        number: number, await result { store throws(OutboxError) in try await store.forget(number) })
+    case .reclaim(let number, let keys):
+      return .reclaimed(
+        number: number, await result { store throws(OutboxError) in try await store.reclaim(number, keys) })
+    case .confirmReclaimed:
+      return .reclaimConfirmed(await result { store throws(OutboxError) in try await store.confirmReclaimed() })
+    case .scan(let page):
+      return .scanned(await result { store throws(OutboxError) in try await store.claimed(from: page) })
+    case .write(let batch, let write):
+      return .written(batch: batch, await result { store throws(OutboxError) in try await store.write(write) })
+    case .lookUpEnded(let calls):
+      return .endedFound(await result { store throws(OutboxError) in try await store.ended(among: calls) })
+    case .takeJob: return .jobTaken(await result { store throws(OutboxError) in try await store.takeJob() })
+    case .runJob(let name):
+      return .jobRan(await result { store throws(OutboxError) in try await store.run(job: name) })
+    case .report(let conditions):
+      return .reported(await result { store throws(OutboxError) in try await store.report(conditions) })
+    case .send, .withdraw, .permit, .log: return nil
+    }
+  }
+
+  private func result<Answer>(
+    _ call: (any OutboxStore) async throws(OutboxError) -> Answer
+  ) async -> Result<Answer, OutboxError> {
+    do throws(OutboxError) {
+      return .success(try await call(store))
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  // MARK: - The end
+
+  /// Stops claiming, lets what is in flight finish until `deadline`, gives the rest back, and writes everything down.
+  ///
+  /// - Returns: whether all of it could be written; false when the store stayed unreachable until `deadline`.
+  public func drain(until deadline: Instant) async -> Bool {
+    handle(.drain)
+    await withTaskGroup { group in
+      for lane in lanes { group.addTask { await lane.provider.shutDown(by: deadline) } }
+    }
+    // Written within the time that is left, and a little more so that a slow answer at the deadline is not lost.
+    let patience = loop.schedule(at: max(deadline, loop.now) + .seconds(2)) { [weak self] in
+      guard let self else { return }
+      assumeIsolated { $0.stopWaiting() }
+    }
+    await withCheckedContinuation { continuation in
+      onDrained = continuation
+      planTurn()
+    }
+    patience.cancel()
+    return machine.isIdle
+  }
+
+  private func stopWaiting() {
+    onDrained?.resume()
+    onDrained = nil
+  }
+}
+
+extension OutboxStore {
+  /// Writes a batch of whatever kind.
+  fileprivate func write(_ write: OutboxWrite) async throws(OutboxError) -> OutboxWriteAnswer {
+    switch write {
+    case .settle(let settlements): .count(try await settle(settlements))
+    case .settledAmong(let settlements): .settled(try await settled(among: settlements))
+    case .park(let parkings): .count(try await park(parkings))
+    case .release(let leases): .count(try await release(leases))
+    case .invalidate(let tokens): .count(try await invalidate(tokens))
+    case .hold(let holds): .count(try await hold(holds))
+    case .correct(let environments): .count(try await correct(environments))
+    }
+  }
+}
+
+extension PushProvider {
+  /// How it is; to be asked on its loop.
+  nonisolated var conditionOnLoop: ProviderCondition { assumeIsolated { $0.condition } }
+
+  /// Takes back what has not left, from whatever loop the caller is on.
+  nonisolated func withdrawOnLoop(_ tags: Set<UInt64>) {
+    if loop.isCurrent {
+      assumeIsolated { $0.withdraw(tags) }
+    } else {
+      loop.execute { self.assumeIsolated { $0.withdraw(tags) } }
+    }
+  }
+
+  /// Hands a batch over from whatever loop the caller is on.
+  nonisolated func sendOnLoop(_ batch: [PushRequest]) {
+    if loop.isCurrent {
+      assumeIsolated { $0.send(batch) }
+    } else {
+      loop.execute { self.assumeIsolated { $0.send(batch) } }
+    }
+  }
+}

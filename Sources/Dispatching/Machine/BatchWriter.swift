@@ -1,0 +1,245 @@
+// Everything on its way into the outbox: one queue a kind, each written in batches until it is written. Pure.
+
+internal import Logging
+internal import Queue
+internal import Runtime
+
+/// Gathers what became of deliveries and tokens, and makes batches of it.
+struct BatchWriter {
+  /// A batch under way, by what is in it.
+  private enum UnderWay {
+    case settle(WriteBatch<HeldDelivery>, [Settlement])
+    /// A part of it was written: which is being asked.
+    case settledAmong(WriteBatch<HeldDelivery>, [Settlement])
+    case park(WriteBatch<HeldDelivery>)
+    case release(WriteBatch<HeldDelivery>)
+    case releaseStrays(WriteBatch<DeliveryLease>)
+    case parkUnusable(WriteBatch<Parking>)
+    case invalidate(WriteBatch<TokenInvalidation>)
+    case hold(WriteBatch<InvalidationHold>)
+    case correct(WriteBatch<EnvironmentCorrection>)
+  }
+
+  /// What has become of a batch.
+  enum Outcome {
+    /// These deliveries are settled, and those were others' by then.
+    case settled([HeldDelivery], lost: [HeldDelivery])
+    /// These deliveries are back in the outbox, or were others' already: so many were ours.
+    case returned([HeldDelivery], count: Int)
+    /// So many rows went back of which nobody here knew.
+    case strays(count: Int)
+    /// It is as it should be, or is written again.
+    case nothing
+  }
+
+  private var settlements = WriteQueue<HeldDelivery>()
+  private var parkings = WriteQueue<HeldDelivery>()
+  private var releases = WriteQueue<HeldDelivery>()
+  private var strays = WriteQueue<DeliveryLease>()
+  private var unusable = WriteQueue<Parking>()
+  private var invalidations = WriteQueue<TokenInvalidation>()
+  private var holds = WriteQueue<InvalidationHold>()
+  private var corrections = WriteQueue<EnvironmentCorrection>()
+  private var underWay: [Int: UnderWay] = [:]
+  private var batches = 0
+  /// Batches and log lines of this turn, for the machine to take.
+  private(set) var writes: [(batch: Int, write: OutboxWrite)] = []
+  private(set) var lines: [DispatcherLogEntry] = []
+
+  mutating func settle(_ entry: HeldDelivery, _ now: Instant) { settlements.add(entry, now) }
+  mutating func park(_ entry: HeldDelivery, _ now: Instant) { parkings.add(entry, now) }
+  mutating func release(_ entry: HeldDelivery, _ now: Instant) { releases.add(entry, now) }
+  mutating func release(stray lease: DeliveryLease, _ now: Instant) { strays.add(lease, now) }
+  mutating func park(unusable parking: Parking, _ now: Instant) { unusable.add(parking, now) }
+  mutating func invalidate(_ token: TokenInvalidation, _ now: Instant) { invalidations.add(token, now) }
+  mutating func hold(_ hold: InvalidationHold, _ now: Instant) { holds.add(hold, now) }
+  mutating func correct(_ environment: EnvironmentCorrection, _ now: Instant) { corrections.add(environment, now) }
+
+  /// When a batch leaves if nothing more is added.
+  var due: Instant {
+    min(
+      min(min(settlements.due, parkings.due), min(releases.due, strays.due)),
+      min(min(unusable.due, invalidations.due), min(holds.due, corrections.due)))
+  }
+
+  /// No batch is under way.
+  var isQuiet: Bool { underWay.isEmpty }
+
+  /// Everything is written but what the database will not have.
+  var isIdle: Bool {
+    settlements.isIdle && parkings.isIdle && releases.isIdle && strays.isIdle && unusable.isIdle
+      && invalidations.isIdle && holds.isIdle && corrections.isIdle && underWay.isEmpty
+  }
+
+  /// How many deliveries the database will not have settled or parked.
+  var apartCount: Int { settlements.apart.count + parkings.apart.count }
+
+  /// How many deliveries wait to be written.
+  var backlog: Int { settlements.count + parkings.count + releases.count }
+
+  /// What is in `writes` and `lines` was taken.
+  mutating func didTake() {
+    writes.removeAll(keepingCapacity: true)
+    lines.removeAll(keepingCapacity: true)
+  }
+
+  /// Makes the batches that are due.
+  ///
+  /// - Parameter isLast: do not wait for company.
+  mutating func flush(_ now: Instant, isLast: Bool) {
+    // A hold goes before the tokens that caused it, so that these are quarantined.
+    while let batch = holds.next(now, isLast: isLast) { start(.hold(batch), .hold(batch.elements)) }
+    while let batch = settlements.next(now, isLast: isLast) {
+      let settlements = batch.elements.map(\.settlement)
+      start(.settle(batch, settlements), .settle(settlements))
+    }
+    while let batch = parkings.next(now, isLast: isLast) {
+      start(.park(batch), .park(batch.elements.map(\.parking)))
+    }
+    while let batch = releases.next(now, isLast: isLast) {
+      start(.release(batch), .release(batch.elements.map(\.lease)))
+    }
+    while let batch = strays.next(now, isLast: isLast) { start(.releaseStrays(batch), .release(batch.elements)) }
+    while let batch = unusable.next(now, isLast: isLast) { start(.parkUnusable(batch), .park(batch.elements)) }
+    while let batch = invalidations.next(now, isLast: isLast) {
+      start(.invalidate(batch), .invalidate(batch.elements))
+    }
+    while let batch = corrections.next(now, isLast: isLast) { start(.correct(batch), .correct(batch.elements)) }
+  }
+
+  private mutating func start(_ batch: UnderWay, _ write: OutboxWrite) {
+    batches += 1
+    underWay[batches] = batch
+    writes.append((batches, write))
+  }
+
+  // MARK: - Answers
+
+  /// A batch came back.
+  mutating func didWrite(
+    _ batch: Int, _ answer: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant
+  ) -> Outcome {
+    guard let written = underWay.removeValue(forKey: batch) else { return .nothing }
+    switch answer {
+    case .success(.count(let count)): return didWrite(written, count, now)
+    case .success(.settled(let keys)):
+      guard case .settledAmong(let batch, let settlements) = written else { return .nothing }
+      return didFind(keys, batch, settlements, now)
+    case .failure(let error):
+      didFail(written, error, now)
+      return .nothing
+    }
+  }
+
+  private mutating func didWrite(_ written: UnderWay, _ count: Int, _ now: Instant) -> Outcome {
+    switch written {
+    case .settle(let batch, let settlements):
+      guard count >= settlements.count else {
+        // Leases were lost, or this is a second time after an answer that was: history knows what became of which.
+        start(.settledAmong(batch, settlements), .settledAmong(settlements))
+        return .nothing
+      }
+      self.settlements.didWrite(batch)
+      return .settled(batch.elements, lost: [])
+    case .settledAmong: return .nothing
+    case .park(let batch):
+      parkings.didWrite(batch)
+      return .returned(batch.elements, count: count)
+    case .release(let batch):
+      releases.didWrite(batch)
+      return .returned(batch.elements, count: count)
+    case .releaseStrays(let batch):
+      strays.didWrite(batch)
+      return .strays(count: count)
+    case .parkUnusable(let batch): unusable.didWrite(batch)
+    case .invalidate(let batch): invalidations.didWrite(batch)
+    case .hold(let batch): holds.didWrite(batch)
+    case .correct(let batch): corrections.didWrite(batch)
+    }
+    return .nothing
+  }
+
+  private mutating func didFind(
+    _ keys: Set<DeliveryKey>, _ batch: WriteBatch<HeldDelivery>, _ settlements: [Settlement], _ now: Instant
+  ) -> Outcome {
+    self.settlements.didWrite(batch)
+    var written: [HeldDelivery] = []
+    var lost: [HeldDelivery] = []
+    for (entry, settlement) in zip(batch.elements, settlements) {
+      if keys.contains(entry.key) {
+        written.append(entry)
+      } else if entry.lease != settlement.lease {
+        self.settlements.add(entry, now)  // ours again, by another claim
+      } else {
+        lost.append(entry)
+      }
+    }
+    return .settled(written, lost: lost)
+  }
+
+  // MARK: - Failures
+
+  private mutating func didFail(_ written: UnderWay, _ error: OutboxError, _ now: Instant) {
+    switch written {
+    case .settle(let batch, _), .settledAmong(let batch, _):
+      guard let culprit = fail(batch, in: \.settlements, error, now) else { return }
+      setApart(culprit, \.settlements, now)
+    case .park(let batch):
+      guard let culprit = fail(batch, in: \.parkings, error, now) else { return }
+      setApart(culprit, \.parkings, now)
+    case .release(let batch):
+      if let culprit = fail(batch, in: \.releases, error, now) { releases.setApart(culprit, now) }
+    case .releaseStrays(let batch):
+      if let culprit = fail(batch, in: \.strays, error, now) { strays.setApart(culprit, now) }
+    case .parkUnusable(let batch):
+      if let culprit = fail(batch, in: \.unusable, error, now) { unusable.setApart(culprit, now) }
+    // What is said of a token is said again when it is pushed to again.
+    case .invalidate(let batch): _ = fail(batch, in: \.invalidations, error, now)
+    case .hold(let batch): _ = fail(batch, in: \.holds, error, now)
+    case .correct(let batch): _ = fail(batch, in: \.corrections, error, now)
+    }
+  }
+
+  /// Returns the one element that the database refuses.
+  private mutating func fail<Element>(
+    _ batch: WriteBatch<Element>, in queue: WritableKeyPath<BatchWriter, WriteQueue<Element>>, _ error: OutboxError,
+    _ now: Instant
+  ) -> Element? {
+    switch self[keyPath: queue].didFail(batch, error.code, now) {
+    case .passing:
+      lines.append(
+        DispatcherLogEntry(
+          .warning, "Writing results to the outbox failed; it is tried again",
+          ["reason": "\(error)", "count": "\(batch.elements.count)"]))
+      return nil
+    case .split:
+      lines.append(
+        DispatcherLogEntry(
+          .warning, "The database refuses a batch of results; it is written in parts",
+          ["reason": "\(error)", "count": "\(batch.elements.count)"]))
+      return nil
+    case .culprit(let element):
+      lines.append(
+        DispatcherLogEntry(.error, "The database refuses a result", Self.about(element, ["reason": "\(error)"])))
+      return element
+    }
+  }
+
+  /// A result goes once more without its texts; where even that is refused, it is tried again every so often.
+  private mutating func setApart(
+    _ entry: HeldDelivery, _ queue: WritableKeyPath<BatchWriter, WriteQueue<HeldDelivery>>, _ now: Instant
+  ) {
+    if entry.isStripped {
+      self[keyPath: queue].setApart(entry, now)
+    } else {
+      entry.strip()
+      self[keyPath: queue].addAlone(entry)
+    }
+  }
+
+  private static func about(_ element: some Any, _ metadata: Logger.Metadata) -> Logger.Metadata {
+    guard let entry = element as? HeldDelivery else { return metadata }
+    return metadata.merging(
+      ["outbox_id": .stringConvertible(entry.key.outboxID), "n": .stringConvertible(entry.key.number)]) { $1 }
+  }
+}

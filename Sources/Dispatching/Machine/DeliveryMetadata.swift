@@ -1,0 +1,45 @@
+// The line about a delivery that has ended: one a device, at info, whatever became of it (docs/logging.md).
+
+internal import Dialects
+internal import Logging
+internal import Queue
+internal import Runtime
+
+extension Logger.Metadata {
+  /// What every line about a delivery has.
+  init(_ delivery: Delivery, app: String, provider: ProviderKind) {
+    self = [
+      "call_id": "\(String(decoding: delivery.callID, as: UTF8.self))",
+      "outbox_id": .stringConvertible(delivery.lease.outboxID), "n": .stringConvertible(delivery.lease.number),
+      "app": "\(app)", "provider": "\(provider.rawValue)", "kind": "\(delivery.kind.word)",
+      "device": "\(delivery.maskedToken)",
+    ]
+    if let id = delivery.traceID { self["trace_id"] = "\(id)" }
+  }
+
+  /// What the line about the end of a delivery says besides.
+  mutating func note(_ outcome: DeliveryOutcome, _ reason: String?, _ entry: HeldDelivery) {
+    self["outcome"] = "\(outcome.word)"
+    self["attempts"] = .stringConvertible(entry.attempts)
+    if let reason { self["reason"] = "\(reason)" }
+    if entry.status > 0 { self["status"] = .stringConvertible(entry.status) }
+    if let answeredAt = entry.answeredAt {
+      let milliseconds = Double((answeredAt - entry.delivery.enqueuedAt).microseconds) / 1000
+      self["ms"] = .stringConvertible(Swift.max(0, milliseconds))
+    }
+  }
+}
+
+extension Delivery {
+  /// The trace id of its call; nil where the call has none.
+  var traceID: String? {
+    guard let traceparent, traceparent.count >= 35 else { return nil }
+    return String(decoding: traceparent.dropFirst(3).prefix(32), as: UTF8.self)
+  }
+
+  /// The token as `push.delivery_history.device` shows it: its first and last four characters.
+  var maskedToken: String {
+    let token = String(decoding: token, as: UTF8.self)
+    return token.count > 12 ? "\(token.prefix(4))…\(token.suffix(4))" : "…"
+  }
+}

@@ -1,0 +1,118 @@
+// Claims: when the next one is asked for, what it brings, and what is done about one whose answer was lost.
+
+internal import Logging
+internal import Queue
+internal import Runtime
+
+extension DispatcherMachine {
+  var mayClaim: Bool {
+    !isDraining && ledger.isClear && !ledger.isExhausted && writer.backlog < settings.backlogMax
+  }
+
+  mutating func claimIfDue(_ now: Instant) {
+    guard mayClaim, pacer.next <= now, lease.isValid(now) else { return }
+    let allowances = scheduler.allowances(now)
+    guard !allowances.isEmpty else {
+      pacer.didClaim(0, now)  // a result or a connection will make room and have another turn
+      return
+    }
+    ended.beginClaim()
+    actions.append(.claim(number: ledger.next(), allowances, within: scheduler.claimLimits(now)))
+  }
+
+  mutating func didClaim(_ number: Int32, _ result: Result<Claimed, OutboxError>, _ now: Instant) {
+    switch result {
+    case .success(let claimed):
+      guard ledger.didAnswer(number) else { return }
+      take(claimed, now)
+      pacer.didClaim(claimed.deliveries.count, now)
+    case .failure(let error):
+      let mayHaveTaken = ledger.didFail(number, error.code)
+      pacer.didFail(now)
+      log(
+        .warning, "Claiming deliveries failed; it is tried again",
+        ["reason": "\(error)", "is_lost": "\(mayHaveTaken)"])
+    }
+  }
+
+  private mutating func take(_ claimed: Claimed, _ now: Instant) {
+    counters.claimed += claimed.deliveries.count
+    for delivery in claimed.deliveries {
+      guard let lane = laneIndexByID[delivery.lane] else {
+        parkUnusable(delivery.lease, attempts: max(0, delivery.attempt - 1), now)
+        continue
+      }
+      scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
+      let entry = HeldDelivery(delivery, lane: lane)
+      if let former = known.insert(entry), !takeKnown(former, entry, now) {
+        scheduler.didFinish(delivery.lane)
+        continue
+      }
+      begin(entry, now)
+    }
+    for lease in claimed.unreadable { parkUnusable(lease, attempts: 0, now) }
+    if !claimed.unreadable.isEmpty {
+      log(
+        .error,
+        "The database holds a kind of delivery this version does not know; is the gateway older than the schema?",
+        ["count": "\(claimed.unreadable.count)"])
+    }
+    scheduler.didFinishClaim()
+  }
+
+  /// A claim has brought what is known here. Returns whether it is a delivery like any other.
+  private mutating func takeKnown(_ former: KnownDeliveries.Known, _ entry: HeldDelivery, _ now: Instant) -> Bool {
+    switch former {
+    case .settled(let settled):
+      settleAgain(settled, entry.lease, entry.place, now)
+      return false
+    case .held(let held):
+      switch held.stage {
+      case .parking, .releasing:
+        // It went back, and that is yet to be confirmed.
+        known.replace(with: entry)
+        return true
+      case .waiting, .sent, .settling:
+        held.adopt(entry.lease, at: entry.place)
+        return false
+      }
+    }
+  }
+
+  /// A delivery that is new here goes out, or back.
+  private mutating func begin(_ entry: HeldDelivery, _ now: Instant) {
+    if entry.delivery.kind == .invite {
+      if entry.delivery.call.isOver { return release(entry, now) }
+      if ended.contains(entry.key.outboxID) { entry.needsLookUp = true }
+    }
+    if isDraining { release(entry, now) } else { send(entry, now) }
+  }
+
+  /// A row that this version cannot use waits a little, for a gateway that can.
+  private mutating func parkUnusable(_ lease: DeliveryLease, attempts: Int32, _ now: Instant) {
+    writer.park(
+      unusable: Parking(lease: lease, attempts: attempts, delay: settings.unusableDelay, reason: "UnknownKind"), now)
+  }
+
+  // MARK: - Lost answers
+
+  mutating func forgetIfDue(_ now: Instant) {
+    guard membership.isConfirmed, let number = ledger.forget(now) else { return }
+    actions.append(.forget(number: number))
+  }
+
+  mutating func didForget(_ number: Int32, _ result: Result<Int, OutboxError>, _ now: Instant) {
+    switch result {
+    case .success(let count):
+      guard ledger.didForget(number) else { return }
+      counters.forgottenClaims += 1
+      pacer.didHearBell(now, isClaiming: false)
+      log(
+        .notice, "A claim whose answer was lost has been given up",
+        ["claim": "\(number)", "rows": "\(count)"])
+    case .failure(let error):
+      ledger.didFailToForget(number, now)
+      log(.warning, "A claim whose answer was lost could not be given up; it is tried again", ["reason": "\(error)"])
+    }
+  }
+}

@@ -1,0 +1,248 @@
+// Requests on their way to providers, their results, and what waits: for a time, for a confirmed beat, for a look-up.
+
+internal import Dialects
+internal import Logging
+internal import Providers
+internal import Queue
+internal import Runtime
+
+extension DispatcherMachine {
+  // MARK: - Out
+
+  /// Sends a delivery, as soon as it may leave.
+  mutating func send(_ entry: HeldDelivery, _ now: Instant) {
+    guard maySend(now) else {
+      // Its call may end unheard until a beat is confirmed.
+      if entry.delivery.kind == .invite { entry.needsLookUp = true }
+      entry.stage = .waiting(.lease)
+      leaseless.append(entry.slot)
+      return
+    }
+    guard !entry.needsLookUp else {
+      entry.stage = .waiting(.lookUp)
+      unsure.append(entry.slot)
+      endings.note([entry.key.outboxID])
+      return
+    }
+    switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(entry.slot)) {
+    case .success(let request):
+      request.avoidedConnection = entry.avoidedConnection
+      request.environment = PushEnvironment(rawValue: entry.environment) ?? .production
+      if entry.suspicion != nil { request.deadline = min(request.deadline, now + settings.policy.environmentProbe) }
+      outgoing[entry.lane].append(request)
+      if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
+      entry.didSend()
+    case .failure(let failure):
+      finish(entry, failure.isExpired ? .expired : .dead, reason: failure.reason, now)
+    }
+  }
+
+  mutating func sendOutgoing() {
+    for lane in lanes.indices where !outgoing[lane].isEmpty {
+      scheduler.didSend(outgoing[lane].count, of: lanes[lane].id)
+      actions.append(.send(lane: lane, outgoing[lane]))
+      outgoing[lane] = []
+    }
+  }
+
+  /// A beat was confirmed: what waited for it goes out.
+  mutating func sendLeaseless(_ now: Instant) {
+    guard !leaseless.isEmpty, maySend(now) else { return }
+    let slots = leaseless
+    leaseless = []
+    for slot in slots {
+      guard let entry = known[slot], case .waiting(.lease) = entry.stage else { continue }
+      resend(entry, now)
+    }
+  }
+
+  mutating func sendDue(_ now: Instant) {
+    while let slot = retries.popDue(now) {
+      // The slot may have a new occupant since: it has its own time.
+      guard let entry = known[slot], case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now else { continue }
+      resend(entry, now)
+    }
+  }
+
+  /// Sends once more. An invite whose call may have ended is looked up first.
+  private mutating func resend(_ entry: HeldDelivery, _ now: Instant) {
+    if entry.delivery.kind == .invite, endings.mayHaveEnded(entry.key.outboxID) { entry.needsLookUp = true }
+    send(entry, now)
+  }
+
+  // MARK: - Results
+
+  private static let badDeviceToken = "BadDeviceToken"
+
+  mutating func handle(_ result: PushResult, _ now: Instant) {
+    guard let entry = known[Int(result.tag)], entry.isSent else {
+      preconditionFailure("a provider answered a request twice")
+    }
+    counters.note(inLane: entry.lane) { $0.note(result, of: entry.delivery, isFirst: entry.isUntried) }
+    entry.note(result)
+    guard let outcome = resolveEnvironment(result, entry, now) else { return }
+    apply(outcome, of: entry.delivery.token, toLane: entry.lane, now)
+    let disposition = settings.policy.disposition(
+      of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
+      isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
+      deadline: entry.delivery.deadline, answeredAt: result.answeredAt, random: random.nextFraction())
+    switch disposition {
+    case .settle(let ending, let reason):
+      var messageID: String?
+      if case .accepted(let id) = outcome { messageID = id }
+      finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
+    case .retry(let wait, let reason, let isCounted):
+      if isCounted { entry.noteFailure(reason, result) }
+      retry(entry, after: wait, reason, isCounted: isCounted, now)
+    case .park(let wait, let reason):
+      entry.noteFailure(reason, result)
+      park(entry, after: wait, reason: reason, now)
+    }
+  }
+
+  /// What an answer means for its delivery; nil when the question is put to APNs' other environment first.
+  ///
+  /// BadDeviceToken may be said of a token that is good, but of the other environment: only if that refuses it too, or does not
+  /// answer soon, is it dead (docs/protocols.md).
+  private mutating func resolveEnvironment(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) -> PushOutcome?
+  {
+    guard let suspicion = entry.suspicion else {
+      guard case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, lanes[entry.lane].provider == .apns,
+        entry.delivery.deadline > now + settings.policy.roundTrip, !entry.isVoid, !entry.isLost, !isDraining
+      else { return result.outcome }
+      entry.noteFailure(Self.badDeviceToken, result)
+      entry.suspect(result.outcome)
+      resend(entry, now)
+      return nil
+    }
+    switch result.outcome {
+    case .refused: return result.outcome
+    case .accepted:
+      let delivery = entry.delivery
+      writer.correct(
+        EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: entry.environment), now)
+      log(
+        .warning, "A token is registered for the wrong APNs environment; the push went to the other one", about(entry))
+      return result.outcome
+    default: return suspicion
+    }
+  }
+
+  private mutating func retry(
+    _ entry: HeldDelivery, after wait: Nanoseconds, _ reason: String, isCounted: Bool, _ now: Instant
+  ) {
+    entry.reason = reason
+    let wait = max(wait, scheduler.wait(of: entry.delivery.lane, now))
+    guard isDraining || entry.isVoid || entry.isLost || wait > settings.policy.longestInMemory else {
+      entry.wait(until: now + wait, isNextCounted: isCounted)
+      retries.insert(entry.slot, at: now + wait)
+      return
+    }
+    if isCounted { park(entry, after: wait, reason: reason, now) } else { returnToOutbox(entry, now) }
+  }
+
+  /// What an outcome says about the token and the whole lane.
+  mutating func apply(_ outcome: PushOutcome, of token: ArraySlice<UInt8>, toLane index: Int, _ now: Instant) {
+    let id = lanes[index].id
+    let answer: LaneCircuit.Answer
+    switch outcome {
+    case .tokenInvalid(let reason, let since):
+      answer = .working
+      writer.invalidate(TokenInvalidation(lane: id, token: token, since: since, reason: reason), now)
+      if let note = breakers[index].didHear(isDead: true, now) { holdInvalidation(index, note, now) }
+    case .accepted, .rejected:
+      answer = .working
+      _ = breakers[index].didHear(isDead: false, now)
+    case .throttled(_, let after, let isLaneWide):
+      answer = .working
+      if isLaneWide { scheduler.throttle(id, until: now + (after ?? settings.policy.base)) }
+    case .unknown, .unavailable: answer = .failing
+    case .unauthorized: answer = .unauthorized
+    case .refused, .expired: return  // the provider never saw it
+    }
+    guard scheduler.didHear(answer, from: id, now) else { return }
+    counters.note(inLane: index) {
+      $0.circuitOpenings[answer == .unauthorized ? .unauthorized : .failures, default: 0] += 1
+    }
+    log(
+      .error, "A lane's circuit has opened: its deliveries wait in the outbox",
+      ["app": "\(lanes[index].app)", "provider": "\(lanes[index].provider.rawValue)", "outcome": "\(outcome)"])
+  }
+
+  /// The provider calls too many tokens dead to be believed.
+  private mutating func holdInvalidation(_ index: Int, _ note: String, _ now: Instant) {
+    let lane = lanes[index]
+    writer.hold(InvalidationHold(lane: lane.id, window: lane.invalidation.window, note: note), now)
+    log(
+      .critical, "Tokens die en masse: they are quarantined until push.resume_invalidation(app, provider) is called",
+      ["app": "\(lane.app)", "provider": "\(lane.provider.rawValue)", "seen": "\(note)"])
+  }
+
+  // MARK: - Ends of calls
+
+  mutating func lookUpIfDue(_ now: Instant) {
+    guard endings.due <= now else { return }
+    var rings: Set<Int64> = []
+    for entry in known.allHeld where isRing(entry) { rings.insert(entry.key.outboxID) }
+    if let question = endings.question(rings, now) { actions.append(.lookUpEnded(question)) }
+  }
+
+  /// Whether it is an invite that may still leave.
+  private func isRing(_ entry: HeldDelivery) -> Bool {
+    entry.delivery.kind == .invite && !entry.isVoid && (entry.isWaiting || entry.isSent)
+  }
+
+  mutating func didLookUp(_ result: Result<[Int64], OutboxError>, _ now: Instant) {
+    switch result {
+    case .success(let ended):
+      let asked = endings.didAnswer()
+      if !ended.isEmpty { void(Set(ended), now) }
+      sendUnsure(asked, now)
+    case .failure(let error):
+      endings.didFail(now)
+      log(.debug, "Ended calls could not be looked up; it is tried again", ["reason": "\(error)"])
+    }
+  }
+
+  /// Nothing of these calls' invites may leave any more: what waits, here or at a provider, goes back to the outbox, which ends
+  /// it as void; what has left is not sent again.
+  private mutating func void(_ calls: Set<Int64>, _ now: Instant) {
+    var sent: [HeldDelivery] = []
+    for entry in known.allHeld where isRing(entry) && calls.contains(entry.key.outboxID) {
+      if entry.isWaiting {
+        returnToOutbox(entry, now)
+      } else {
+        entry.isVoid = true
+        sent.append(entry)
+      }
+    }
+    withdraw(sent)
+  }
+
+  /// What of these has not left comes back from the providers.
+  mutating func withdraw(_ entries: [HeldDelivery]) {
+    guard !entries.isEmpty else { return }
+    // What is to be sent in this turn must be there to be taken back.
+    renewPermit()
+    sendOutgoing()
+    var tags: [Int: Set<UInt64>] = [:]
+    for entry in entries { tags[entry.lane, default: []].insert(UInt64(entry.slot)) }
+    for (lane, tags) in tags.sorted(by: { $0.key < $1.key }) { actions.append(.withdraw(lane: lane, tags)) }
+  }
+
+  /// Of these calls it is known that they ring: what waited for that goes out.
+  private mutating func sendUnsure(_ calls: Set<Int64>, _ now: Instant) {
+    let slots = unsure
+    unsure = []
+    for slot in slots {
+      guard let entry = known[slot], case .waiting(.lookUp) = entry.stage else { continue }
+      let outboxID = entry.key.outboxID
+      if calls.contains(outboxID), !endings.isHinted(outboxID) {
+        entry.needsLookUp = false
+        send(entry, now)
+      } else {
+        unsure.append(slot)
+      }
+    }
+  }
+}

@@ -1,0 +1,142 @@
+// The ways a delivery leaves the gateway: settled, parked, released or dropped; and the end of all.
+
+internal import Logging
+internal import Queue
+internal import Runtime
+
+extension DispatcherMachine {
+  /// A delivery is over.
+  mutating func finish(
+    _ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
+  ) {
+    scheduler.didFinish(entry.delivery.lane)
+    let reason = outcome == .delivered ? nil : reason
+    entry.stage = .settling(
+      Settlement(
+        entry.delivery, lease: entry.lease, place: entry.place, outcome: outcome, attempts: entry.attempts,
+        status: entry.status, reason: reason, providerMessageID: messageID, sentAt: entry.sentAt,
+        answeredAt: entry.answeredAt, failures: entry.failures,
+        receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter))
+    guard !entry.isLost else {
+      // Its row is another's; if it ever comes back to us, it is not sent again.
+      counters.lostLeases += 1
+      return known.remember(entry, now)
+    }
+    logEnd(entry, outcome, reason)
+    writer.settle(entry, now)
+  }
+
+  /// The database has lost what was settled: it is settled again with the same outcome.
+  mutating func settleAgain(
+    _ settled: SettledDelivery, _ lease: DeliveryLease, _ place: DeliveryPlace, _ now: Instant
+  ) {
+    let entry = HeldDelivery(settling: settled.settlement(lease: lease, place: place), lane: settled.lane)
+    known.replace(with: entry)
+    counters.settledAgain += 1
+    writer.settle(entry, now)
+  }
+
+  /// A delivery is tried again later than is worth keeping it.
+  mutating func park(_ entry: HeldDelivery, after wait: Nanoseconds, reason: String, _ now: Instant) {
+    guard !entry.isLost else { return drop(entry) }
+    scheduler.didFinish(entry.delivery.lane)
+    counters.parked += 1
+    entry.stage = .parking(
+      Parking(
+        lease: entry.lease, attempts: entry.attempts, delay: wait, reason: reason, failures: entry.failures))
+    writer.park(entry, now)
+  }
+
+  /// A delivery goes back as if it had never been claimed.
+  mutating func release(_ entry: HeldDelivery, _ now: Instant) {
+    guard !entry.isLost else { return drop(entry) }
+    scheduler.didFinish(entry.delivery.lane)
+    counters.released += 1
+    entry.stage = .releasing
+    writer.release(entry, now)
+  }
+
+  /// Back into the outbox: what was never tried under this lease uncounted, anything else with what is known of it.
+  mutating func returnToOutbox(_ entry: HeldDelivery, _ now: Instant) {
+    if entry.failures.isEmpty {
+      release(entry, now)
+    } else {
+      park(entry, after: max(.zero, entry.dueAt(now) - now), reason: entry.reason ?? "Interrupted", now)
+    }
+  }
+
+  /// A delivery whose row is another's: nothing is written of it.
+  mutating func drop(_ entry: HeldDelivery) {
+    counters.lostLeases += 1
+    scheduler.didFinish(entry.delivery.lane)
+    known.remove(entry)
+  }
+
+  // MARK: - The outbox' answers
+
+  mutating func flushWriter(_ now: Instant) {
+    writer.flush(now, isLast: isDraining)
+    takeWrites()
+  }
+
+  private mutating func takeWrites() {
+    guard !writer.writes.isEmpty || !writer.lines.isEmpty else { return }
+    for (batch, write) in writer.writes {
+      if case .settle(let settlements) = write { counters.noteSettlements(settlements.count) }
+      actions.append(.write(batch: batch, write))
+    }
+    for line in writer.lines { actions.append(.log(line)) }
+    writer.didTake()
+  }
+
+  mutating func didWrite(_ batch: Int, _ result: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant) {
+    switch writer.didWrite(batch, result, now) {
+    case .settled(let written, let lost):
+      for entry in written {
+        if !entry.isAgain {
+          counters.note(entry.settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
+        }
+        known.remember(entry, now)
+      }
+      for entry in lost {
+        if !entry.isAgain { counters.lostLeases += 1 }
+        known.remember(entry, now)
+      }
+    case .returned(let entries, let count):
+      counters.lostLeases += max(0, entries.count - count)
+      for entry in entries { known.remove(entry) }
+    case .strays(let count):
+      counters.reconciled += count
+      if count > 0 {
+        log(.notice, "Rows were claimed in our name that nobody here knew of; they went back", ["rows": "\(count)"])
+      }
+    case .nothing: break
+    }
+    takeWrites()
+  }
+
+  // MARK: - The log
+
+  func about(_ entry: HeldDelivery) -> Logger.Metadata {
+    Logger.Metadata(entry.delivery, app: lanes[entry.lane].app, provider: lanes[entry.lane].provider)
+  }
+
+  /// The one line of a delivery that has ended.
+  private mutating func logEnd(_ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?) {
+    guard logLevel <= .info else { return }
+    var metadata = about(entry)
+    metadata.note(outcome, reason, entry)
+    log(.info, "A delivery has ended", metadata)
+  }
+
+  // MARK: - The end
+
+  /// No more claims; what waits goes back.
+  mutating func drain(_ now: Instant) {
+    guard !isDraining else { return }
+    isDraining = true
+    for entry in known.allHeld where entry.isWaiting {
+      park(entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown", now)
+    }
+  }
+}

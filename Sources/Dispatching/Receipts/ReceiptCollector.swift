@@ -1,0 +1,133 @@
+// Expo's second word on a push: a ticket says that Expo took it, the receipt whether Apple or Google did.
+//
+// Tickets are rows of push.receipt_batch, written with the settlement. Each replica looks for due ones, and claims a batch so
+// that no other asks for the same; what it learns goes the way that answers go: to tokens, circuits and throttles.
+
+public import Logging
+public import Providers
+public import Queue
+public import Runtime
+
+/// Reads the receipts of one app. An actor on the gateway's loop.
+public actor ReceiptCollector {
+  /// Running totals.
+  public struct Counters: Sendable, Equatable {
+    public internal(set) var ok = 0
+    public internal(set) var failed = 0
+    /// Tickets whose receipts never came within 24 hours.
+    public internal(set) var givenUp = 0
+  }
+
+  /// Asks Expo.
+  public typealias Read = @Sendable (_ tickets: [String]) async -> ExpoReceiptsAnswer
+  /// Takes what was said of which token.
+  public typealias Report = @Sendable (_ failures: [ReceiptFailure]) async -> Void
+
+  /// The most tickets that Expo answers for at a time.
+  private static let batchMax = 1000
+  /// How long a batch is ours. If we die with it, another replica asks again.
+  private static let lease = Nanoseconds.seconds(60)
+
+  public nonisolated let loop: EventLoop
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  public let app: String
+  private let receiptAfter: Nanoseconds
+  private let store: any ReceiptStore
+  private let read: Read
+  private let report: Report
+  private let logger: Logger
+  private var schedule: ReceiptSchedule
+  private var timer: EventLoop.Timer?
+  private var isStopped = false
+  public private(set) var counters = Counters()
+
+  /// - Parameters:
+  ///   - receiptAfter: how long after sending a receipt can be read.
+  ///   - read: asks Expo.
+  ///   - report: takes what was said of which token, failures only.
+  public init(
+    app: String, receiptAfter: Nanoseconds, store: any ReceiptStore, loop: EventLoop, logger: Logger,
+    read: @escaping Read, report: @escaping Report
+  ) {
+    self.app = app
+    self.receiptAfter = receiptAfter
+    self.store = store
+    self.loop = loop
+    self.logger = logger
+    self.read = read
+    self.report = report
+    schedule = ReceiptSchedule(receiptAfter: receiptAfter)
+  }
+
+  /// Looks for due receipts from now on.
+  public func start() { plan() }
+
+  /// Looks for no more.
+  public func stop() {
+    isStopped = true
+    timer?.cancel()
+  }
+
+  private func plan() {
+    guard !isStopped else { return }
+    timer = loop.schedule(at: max(loop.now, schedule.next)) { [weak self] in
+      guard let self else { return }
+      assumeIsolated { collector in
+        _ = Task { await collector.collect() }
+      }
+    }
+  }
+
+  private func collect() async {
+    do throws(OutboxError) {
+      try await forgetOld()
+      let due = try await store.claimReceipts(app: app, max: Self.batchMax, lease: Self.lease)
+      if due.isEmpty {
+        schedule.didRead(isFull: false, loop.now)
+      } else {
+        try await look(up: due)
+      }
+    } catch {
+      logger.debug("Receipts wait: the database did not answer", metadata: ["app": "\(app)", "reason": "\(error)"])
+      schedule.didFail(after: nil, loop.now)
+    }
+    plan()
+  }
+
+  private func forgetOld() async throws(OutboxError) {
+    let givenUp = try await store.giveUpReceipts(app: app)
+    guard givenUp > 0 else { return }
+    counters.givenUp += givenUp
+    logger.warning(
+      "Receipts never came; what became of these pushes is not known",
+      metadata: ["app": "\(app)", "count": "\(givenUp)"])
+  }
+
+  private func look(up due: [DueReceipt]) async throws(OutboxError) {
+    switch await read(due.map(\.ticket)) {
+    case .failed(let outcome):
+      await report([ReceiptFailure(token: [], outcome: outcome)])
+      schedule.didFail(after: outcome.retryAfter, loop.now)
+    case .receipts(let found):
+      let reading = ReceiptReading(found, of: due)
+      counters.ok += reading.okCount
+      counters.failed += reading.failures.count
+      if !reading.failures.isEmpty { await report(reading.failures) }
+      if !reading.verdicts.isEmpty { _ = try await store.settleReceipts(app: app, reading.verdicts) }
+      if !reading.missing.isEmpty {
+        _ = try await store.postponeReceipts(app: app, reading.missing, by: receiptAfter)
+      }
+      schedule.didRead(isFull: due.count == Self.batchMax, loop.now)
+    }
+  }
+}
+
+extension PushOutcome {
+  fileprivate var retryAfter: Nanoseconds? {
+    switch self {
+    case .throttled(_, let after, _), .unavailable(_, let after): after
+    default: nil
+    }
+  }
+}

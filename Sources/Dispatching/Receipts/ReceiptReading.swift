@@ -1,0 +1,47 @@
+// What an answer to a question for receipts means for each ticket. Pure.
+
+internal import Providers
+internal import Queue
+
+/// The receipts of one batch, sorted: written down, told of, or asked for again.
+struct ReceiptReading {
+  private(set) var verdicts: [ReceiptVerdict] = []
+  /// Tickets that have no receipt yet.
+  private(set) var missing: [String] = []
+  /// What was said of which token, failures only.
+  private(set) var failures: [ReceiptFailure] = []
+
+  init(_ found: [String: PushOutcome], of due: [DueReceipt]) {
+    for receipt in due {
+      guard let outcome = found[receipt.ticket] else {
+        missing.append(receipt.ticket)
+        continue
+      }
+      let reason = outcome.failureReason
+      verdicts.append(ReceiptVerdict(ticket: receipt.ticket, reason: reason))
+      if reason != nil { failures.append(ReceiptFailure(token: receipt.token, outcome: outcome.about(receipt))) }
+    }
+  }
+
+  /// Receipts of pushes that arrived.
+  var okCount: Int { verdicts.count - failures.count }
+}
+
+extension PushOutcome {
+  /// Why a push did not arrive; nil for success.
+  fileprivate var failureReason: String? {
+    switch self {
+    case .accepted: nil
+    case .tokenInvalid(let reason, _), .rejected(let reason), .throttled(let reason, _, _), .unavailable(let reason, _),
+      .unauthorized(let reason), .refused(let reason), .unknown(let reason):
+      reason
+    case .expired: "DeadlinePassed"
+    }
+  }
+
+  /// The token was dead when the push was sent: one that was registered since is another.
+  fileprivate func about(_ receipt: DueReceipt) -> PushOutcome {
+    guard case .tokenInvalid(let reason, _) = self else { return self }
+    return .tokenInvalid(reason: reason, since: receipt.sentAtMilliseconds)
+  }
+}

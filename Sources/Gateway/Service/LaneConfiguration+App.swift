@@ -1,0 +1,20 @@
+// A lane as an app's configuration has it.
+
+import Dialects
+import Dispatching
+import Runtime
+
+extension LaneConfiguration {
+  /// The lane of an app's provider.
+  init(id: Int16, app: GatewayConfiguration.App, _ kind: ProviderKind, _ lane: LaneProvider) {
+    self.init(
+      id: id, app: app.name, provider: kind,
+      planner: CallPlanner(dialect: app.dialect, provider: kind, appLocale: app.locale), window: lane.window,
+      perSecond: lane.perSecond,
+      receiptAfter: kind == .expo ? app.expo.map { .milliseconds(Int64($0.receiptAfterMilliseconds)) } : nil,
+      invalidation: InvalidationBreaker.Limits(
+        deadPercent: app.invalidation.deadPercent, answersMin: app.invalidation.answersMin,
+        window: .seconds(Int64(app.invalidation.windowSeconds))),
+      isAtLeastOnce: app.isAtLeastOnce)
+  }
+}

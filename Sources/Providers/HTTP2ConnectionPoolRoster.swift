@@ -1,0 +1,155 @@
+// The connections of a pool as its machine knows them, and what can be asked of them all.
+
+internal import Runtime
+
+/// The connections of one pool, in the order in which they were opened.
+struct HTTP2ConnectionPoolRoster {
+  enum State {
+    case connecting
+    case ready
+    case draining
+  }
+
+  struct Connection {
+    let id: HTTP2ConnectionPoolMachine.ConnectionID
+    let openedAt: Instant
+    var state = State.connecting
+    var streamsMax = 0
+    var inFlight = 0
+    /// Requests that were answered.
+    var answers = 0
+    var isProven = false
+    /// Its end has been told to the `ReconnectLimiter`.
+    var isEndCounted = false
+    var health = HTTP2ConnectionHealth.sound
+    var pausedUntil: Instant?
+
+    var isUsable: Bool { state == .ready && health == .sound }
+
+    /// How many more requests the connection takes.
+    func room(probes: Bool) -> Int {
+      guard state == .ready, pausedUntil == nil else { return 0 }
+      return limit(probes: probes) - inFlight
+    }
+
+    /// One in doubt takes a single request, which may show what is wrong with it.
+    func limit(probes: Bool) -> Int {
+      health != .sound || (probes && !isProven) ? min(streamsMax, 1) : streamsMax
+    }
+  }
+
+  /// A connection with room for a request.
+  struct Choice {
+    var index: Int
+    /// It is in doubt, and no sound one has room.
+    var isDoubtful: Bool
+  }
+
+  private let settings: HTTP2ConnectionPoolSettings
+  private(set) var connections: [Connection] = []
+
+  init(settings: HTTP2ConnectionPoolSettings) {
+    self.settings = settings
+  }
+
+  var isEmpty: Bool { connections.isEmpty }
+
+  subscript(index: Int) -> Connection {
+    get { connections[index] }
+    set { connections[index] = newValue }
+  }
+
+  mutating func add(_ id: HTTP2ConnectionPoolMachine.ConnectionID, _ now: Instant) {
+    connections.append(Connection(id: id, openedAt: now))
+  }
+
+  mutating func remove(_ id: HTTP2ConnectionPoolMachine.ConnectionID) -> Connection? {
+    guard let index = index(of: id) else { return nil }
+    return connections.remove(at: index)
+  }
+
+  func index(of id: HTTP2ConnectionPoolMachine.ConnectionID) -> Int? {
+    for index in connections.indices where connections[index].id == id { return index }
+    return nil
+  }
+
+  /// Changes a connection, if it is still there.
+  mutating func update(_ id: HTTP2ConnectionPoolMachine.ConnectionID, _ change: (inout Connection) -> Void) {
+    guard let index = index(of: id) else { return }
+    change(&connections[index])
+  }
+
+  // MARK: - All of them
+
+  /// How many requests may usefully be in flight.
+  var capacity: Int {
+    connections.reduce(0) { sum, connection in
+      connection.state == .ready ? sum + connection.limit(probes: settings.probes) : sum
+    }
+  }
+
+  var isConnecting: Bool { connections.contains { $0.state == .connecting } }
+  var hasUsable: Bool { connections.contains { $0.isUsable } }
+
+  /// The earliest end of a pause.
+  var earliestPauseEnd: Instant? { connections.lazy.compactMap(\.pausedUntil).min() }
+
+  mutating func endPauses(_ now: Instant) {
+    for index in connections.indices {
+      if let until = connections[index].pausedUntil, until <= now { connections[index].pausedUntil = nil }
+    }
+  }
+
+  /// The connection with the most room: one in doubt, or the avoided one, only if no other has any.
+  func roomiest(avoiding avoided: HTTP2ConnectionPoolMachine.ConnectionID?) -> Choice? {
+    var best: (index: Int, room: Int)?
+    var lastResort: Int?
+    var doubtful: Int?
+    for (index, connection) in connections.enumerated() {
+      let room = connection.room(probes: settings.probes)
+      guard room > best?.room ?? 0 else { continue }
+      if connection.health != .sound {
+        doubtful = index
+      } else if connection.id == avoided {
+        lastResort = index
+      } else {
+        best = (index, room)
+      }
+    }
+    if let index = best?.index ?? lastResort { return Choice(index: index, isDoubtful: false) }
+    return doubtful.map { Choice(index: $0, isDoubtful: true) }
+  }
+
+  /// Whether another connection is wanted.
+  ///
+  /// - Parameters:
+  ///   - waiting: requests that wait for a stream.
+  ///   - lacksAlternative: a request had to take the connection it would rather not have had.
+  func needsAnother(waiting: Int, lacksAlternative: Bool) -> Bool {
+    var total = 0
+    var usable = 0
+    var streams = 0
+    var inFlight = 0
+    for connection in connections where connection.state != .draining {
+      guard connection.state == .ready else { return false }  // one at a time
+      total += 1
+      guard connection.isUsable else { continue }
+      usable += 1
+      streams += connection.streamsMax
+      inFlight += connection.inFlight
+    }
+    guard total < settings.connectionsMax + settings.replacementsMax else { return false }
+    if usable == 0 { return true }
+    return usable < settings.connectionsMax && (lacksAlternative || (inFlight + waiting) * 4 > streams * 3)
+  }
+
+  /// Whether there are more sound connections than configured.
+  var hasSurplus: Bool {
+    connections.count > settings.connectionsMax && connections.count(where: \.isUsable) > settings.connectionsMax
+  }
+
+  /// The sound connection with the fewest requests in flight.
+  var leastBusy: Int? {
+    connections.indices.filter { connections[$0].isUsable }.min { connections[$0].inFlight < connections[$1].inFlight }
+  }
+}

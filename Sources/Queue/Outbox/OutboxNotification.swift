@@ -1,0 +1,52 @@
+// What Postgres' notifications say. Pure.
+
+/// A notification on one of the channels we listen to.
+enum OutboxNotification: Equatable {
+  case bell
+  /// This call has ended; nil: many have.
+  case ended(outboxID: Int64?)
+  case invalidationResumed(lane: Int16)
+
+  /// The bell; on the control channel `void <outbox id>`, `void *` and `resume <lane id>`. Nil for what this version does not know.
+  init?(channel: String, payload: String) {
+    let words = payload.split(separator: " ")
+    switch (channel, words.first, words.last) {
+    case ("push_outbox", _, _): self = .bell
+    case (_, "void", "*"): self = .ended(outboxID: nil)
+    case (_, "void", let id?):
+      guard let id = Int64(id) else { return nil }
+      self = .ended(outboxID: id)
+    case (_, "resume", let lane?):
+      guard let lane = Int16(lane) else { return nil }
+      self = .invalidationResumed(lane: lane)
+    default: return nil
+    }
+  }
+}
+
+/// Hints of one turn of the loop, which become one event.
+struct EndedHints {
+  /// More than these are as good as "many".
+  static let idsMax = 10_000
+
+  private var ids: [Int64] = []
+  private var areMany = false
+
+  /// Takes a hint; returns whether it is the first.
+  mutating func note(_ outboxID: Int64?) -> Bool {
+    let isFirst = ids.isEmpty && !areMany
+    if let outboxID, !areMany, ids.count < Self.idsMax {
+      ids.append(outboxID)
+    } else {
+      areMany = true
+      ids = []
+    }
+    return isFirst
+  }
+
+  /// What they come to; they are then gone.
+  mutating func take() -> OutboxEvent? {
+    defer { self = EndedHints() }
+    return areMany ? .manyMayHaveEnded : ids.isEmpty ? nil : .mayHaveEnded(ids)
+  }
+}

@@ -1,0 +1,98 @@
+// Claims, and what is done when their answer, or the server, was lost.
+
+internal import Logging
+internal import Runtime
+
+extension PostgresOutbox {
+  public func claim(
+    _ number: Int32, _ allowances: [LaneAllowance], within limits: ClaimLimits
+  ) async throws(OutboxError) -> Claimed {
+    let gateway = try identity()
+    let asked = loop.now
+    var parameters = PostgresParameters()
+    parameters.append(gateway)
+    parameters.append(number)
+    parameters.append(allowances.map(\.lane))
+    parameters.append(allowances.map(\.limit))
+    floor.begin(asked)
+    parameters.append(timestamps: allowances) { floor.floor(of: $0.lane) }
+    parameters.append(limits.inAll)
+    parameters.append(limits.background)
+    parameters.append(timestamps: allowances) { floor.backgroundFloor(of: $0.lane) }
+    parameters.append(allowances.map(\.background))
+    let (result, scanned) = try await perform(claim: parameters, asked)
+    let answered = loop.now
+    let claimed = ClaimedRows(result, number: number, asked: asked).claimed {
+      databaseClock.observe(microseconds: $0.deadlineAtMicroseconds - $1, answered)
+      floor.didClaim(
+        lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds, isBackground: $0.isBackground(answered))
+    }
+    // The floors are for the next claim, which is asked for when this one is done: nothing comes between.
+    floor.didFinish(cost: answered - asked, entriesScanned: scanned, answered)
+    if !claimed.unreadable.isEmpty {
+      logger.error(
+        "The database holds a kind of delivery this version does not know; is the gateway older than the schema?")
+    }
+    return claimed
+  }
+
+  /// Asks for deliveries and, where the floor wants to know, how many index entries that reads: in one round trip.
+  private func perform(
+    claim parameters: PostgresParameters, _ asked: Instant
+  ) async throws(OutboxError) -> (PostgresResult, entriesScanned: Int?) {
+    do throws(OutboxError) {
+      guard floor.wantsScanCount else {
+        let result = try await claims.query(
+          OutboxStatements.claim, parameters, patience: Patience.claim, isolation: self)
+        return (result, nil)
+      }
+      let (result, scanned) = try await claims.query(
+        OutboxStatements.claim, parameters, patience: Patience.claim, then: OutboxStatements.entriesScanned,
+        isolation: self)
+      return (result, scanned.map { Int($0.int64(0, 0)) })
+    } catch {
+      floor.didFail(cost: loop.now - asked, loop.now)
+      throw error
+    }
+  }
+
+  public func forget(_ number: Int32) async throws(OutboxError) -> Int {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    parameters.append(number)
+    // No claim may go before it, and settlements need not wait for what it waits for.
+    return Int(try await claims.query(OutboxStatements.forget, parameters, isolation: self).int64(0, 0))
+  }
+
+  public func reclaim(_ number: Int32, _ keys: [DeliveryKey]) async throws(OutboxError) -> [Reclaimed] {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    parameters.append(number)
+    parameters.append(int64s: keys) { $0.outboxID }
+    parameters.append(int32s: keys) { $0.number }
+    let result = try await settlements.query(OutboxStatements.reclaim, parameters, isolation: self)
+    return (0..<result.rowCount).map { row in
+      Reclaimed(index: Int(result.int32(row, 0)) - 1, place: result.place(row, 1))  // SQL counts from 1
+    }
+  }
+
+  public func confirmReclaimed() async throws(OutboxError) {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    _ = try await settlements.query(OutboxStatements.confirmReclaimed, parameters, isolation: self)
+  }
+
+  public func claimed(from page: Int64?) async throws(OutboxError) -> ClaimedPage {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    parameters.append(page ?? 0)
+    let result = try await maintenance.query(OutboxStatements.claimed, parameters, isolation: self)
+    guard result.rowCount > 0 else { return ClaimedPage(leases: [], next: nil) }
+    return ClaimedPage(
+      leases: (0..<result.rowCount).filter { !result.isNull($0, 1) }.map { row in
+        DeliveryLease(
+          outboxID: result.int64(row, 1), number: result.int32(row, 2), lease: result.int32(row, 3))
+      },
+      next: result.isNull(0, 0) ? nil : result.int64(0, 0))
+  }
+}

@@ -1,0 +1,132 @@
+// Everything that may wait a little: apps and lanes, tokens, what ops see, and the jobs of the outbox itself.
+
+public import Runtime
+
+extension PostgresOutbox {
+  /// The job whose results are a gateway's counters: `push.take_tally` is called for it.
+  static let tallyJob = "tally"
+
+  // MARK: - Jobs
+
+  public func takeJob() async throws(OutboxError) -> String? {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    let result = try await maintenance.query(OutboxStatements.takeJob, parameters, isolation: self)
+    return result.rowCount == 0 || result.isNull(0, 0) ? nil : result.text(0, 0)
+  }
+
+  public func run(job name: String) async throws(OutboxError) -> [Tally] {
+    if name == Self.tallyJob {
+      let result = try await perform(OutboxStatements.takeTally, PostgresParameters())
+      return (0..<result.rowCount).compactMap { Tally(result, $0) }
+    }
+    var parameters = PostgresParameters()
+    parameters.append(name)
+    _ = try await perform(OutboxStatements.runJob, parameters)  // where there is more, it is due again at once
+    return []
+  }
+
+  // MARK: - Apps and lanes
+
+  /// Makes an app's settings known to the database, where `enqueue` and escalation read them.
+  ///
+  /// - Parameters:
+  ///   - ringSeconds: the ring window of a call that gives none of its own, 1 to 600.
+  ///   - escalateAfterSeconds: when a user of whom no phone was heard is tried on the next channel; nil: never.
+  ///   - atLeastOnce: what people see is repeated where its fate is unknown, rather than left out.
+  public func register(
+    app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false
+  ) async throws(OutboxError) {
+    var parameters = PostgresParameters()
+    parameters.append(app)
+    parameters.append(Int32(ringSeconds))
+    parameters.append(escalateAfterSeconds.map { Int32(clamping: $0) })
+    parameters.append(atLeastOnce)
+    _ = try await perform(OutboxStatements.registerApp, parameters)
+  }
+
+  /// The id of the lane of an app's provider (`apns`, `fcm`, `expo`).
+  public func register(lane provider: String, app: String) async throws(OutboxError) -> Int16 {
+    var parameters = PostgresParameters()
+    parameters.append(app)
+    parameters.append(provider)
+    return try await perform(OutboxStatements.registerLane, parameters).int16(0, 0)
+  }
+
+  public func report(_ conditions: [LaneCondition]) async throws(OutboxError) {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    parameters.append(conditions.map(\.lane))
+    parameters.append(conditions.map { Int32(clamping: $0.window) })
+    parameters.append(conditions.map { Int32(clamping: $0.capacity) })
+    parameters.append(conditions.map { Int32(clamping: $0.inFlight) })
+    parameters.append(conditions.map { Optional($0.circuit.word) })
+    parameters.append(conditions.map { Int32(clamping: $0.wait.milliseconds) })
+    parameters.append(conditions.map { Int32(clamping: $0.perSecond) })
+    _ = try await perform(OutboxStatements.reportLanes, parameters)
+  }
+
+  // MARK: - Device tokens
+
+  public func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int {
+    var parameters = PostgresParameters()
+    parameters.append(tokens.map(\.lane))
+    parameters.append(texts: tokens) { $0.token }
+    parameters.append(timestamps: tokens.map { $0.since.map { $0 * 1000 } })
+    parameters.append(tokens.map { Optional($0.reason) })
+    return Int(try await perform(OutboxStatements.invalidate, parameters).int64(0, 0))
+  }
+
+  public func hold(_ holds: [InvalidationHold]) async throws(OutboxError) -> Int {
+    var count = 0
+    for hold in holds {
+      var parameters = PostgresParameters()
+      parameters.append(hold.lane)
+      parameters.append(Int32(clamping: hold.window.milliseconds))
+      parameters.append(hold.note)
+      count += Int(try await perform(OutboxStatements.holdInvalidation, parameters).int64(0, 0))
+    }
+    return count
+  }
+
+  public func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int {
+    var parameters = PostgresParameters()
+    parameters.append(environments.map(\.lane))
+    parameters.append(texts: environments) { $0.token }
+    parameters.append(environments.map { Int16($0.environment) })
+    return Int(try await perform(OutboxStatements.correctEnvironment, parameters).int64(0, 0))
+  }
+
+  // MARK: - Provider tokens
+
+  /// The token all replicas use now; nil when there is none.
+  public func providerToken(_ provider: String, _ name: String) async throws(OutboxError) -> StoredToken? {
+    var parameters = PostgresParameters()
+    parameters.append(provider)
+    parameters.append(name)
+    let result = try await perform(OutboxStatements.currentToken, parameters)
+    return result.rowCount == 0 ? nil : StoredToken(result)
+  }
+
+  /// Offers a new token; returns the one in use from now on, which is another if that is younger than `ageMin`.
+  public func offer(
+    _ token: StoredToken, _ provider: String, _ name: String, ageMin: Nanoseconds
+  ) async throws(OutboxError) -> StoredToken {
+    var parameters = PostgresParameters()
+    parameters.append(provider)
+    parameters.append(name)
+    parameters.append(text: token.value)
+    parameters.append(timestamps: [token.mintedAtMilliseconds * 1000, token.renewAtMilliseconds * 1000])
+    parameters.append(Int32(clamping: ageMin.milliseconds))
+    return StoredToken(try await perform(OutboxStatements.offerToken, parameters))
+  }
+
+  // MARK: - Helpers
+
+  /// Executes a statement that may wait, and is any gateway's.
+  func perform(
+    _ statement: PostgresStatement, _ parameters: PostgresParameters
+  ) async throws(OutboxError) -> PostgresResult {
+    try await maintenance.query(statement, parameters, isolation: self)
+  }
+}

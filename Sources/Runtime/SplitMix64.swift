@@ -1,0 +1,21 @@
+// Randomness that can be repeated: what decides by chance takes a seed.
+
+/// A small generator for jitter (Steele, Lea, Flood 2014); nothing that must be secret comes from it.
+public struct SplitMix64: RandomNumberGenerator, Sendable {
+  private var state: UInt64
+
+  public init(seed: UInt64) {
+    state = seed
+  }
+
+  public mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = state
+    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ (mixed >> 31)
+  }
+
+  /// A number in 0..<1.
+  public mutating func nextFraction() -> Double { Double(next() >> 11) * 0x1p-53 }
+}

@@ -1,0 +1,155 @@
+// Claims: numbers, lost answers, and what is done about deliveries that are known.
+
+import Providers
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite("Machine: claims") struct MachineClaimTests {
+  @Test("claims are numbered one after the other, one at a time")
+  func numbers() throws {
+    var rig = try MachineRig.open()
+    #expect(rig.claims() == [1])
+    rig.hear(.outbox(.bell))
+    #expect(rig.claims() == [])
+    rig.hear(.claimed(number: 1, .success(Claimed(deliveries: []))))
+    rig.hear(.outbox(.bell))
+    #expect(rig.claims() == [2])
+  }
+
+  @Test("a claim whose answer was lost is forgotten, for as long as it takes, before the next one")
+  func lostAnswer() throws {
+    var rig = try MachineRig.open()
+    rig.fail(claim: try #require(rig.claims().first), .answerLost)
+    #expect(rig.forgets() == [1])
+    rig.hear(.forgotten(number: 1, .failure(.test(.transient))))
+    rig.live(.milliseconds(200))
+    #expect(rig.forgets() == [])
+    rig.live(.milliseconds(200))
+    #expect(rig.forgets() == [1])
+    #expect(rig.claims() == [])
+    rig.hear(.forgotten(number: 1, .success(3)))
+    #expect(rig.claims() == [2])
+    #expect(rig.counters.forgottenClaims == 1)
+  }
+
+  @Test(
+    "a claim that was certainly not executed is not forgotten",
+    arguments: [OutboxError.Code.unavailable, .transient, .refused])
+  func refused(code: OutboxError.Code) throws {
+    var rig = try MachineRig.open()
+    rig.fail(claim: try #require(rig.claims().first), code)
+    rig.live(.milliseconds(300))
+    #expect(rig.forgets() == [])
+    #expect(rig.claims() == [2])
+  }
+
+  @Test("a claim lost with the connection is forgotten after the beat that confirms the next one")
+  func lostWithConnection() throws {
+    var rig = try MachineRig.open()
+    let number = try #require(rig.claims().first)
+    rig.hear(.outbox(.unavailable(reason: "cut")))
+    rig.fail(claim: number, .answerLost)
+    #expect(rig.forgets() == [])
+    rig.hear(.outbox(.available))
+    #expect(rig.forgets() == [])
+    rig.beat()
+    #expect(rig.forgets() == [number])
+    #expect(rig.claims() == [])
+  }
+
+  @Test("the late answer of a claim that was forgotten is not sent")
+  func lateAnswer() throws {
+    var rig = try MachineRig.open()
+    rig.fail(claim: try #require(rig.claims().first), .answerLost)
+    rig.hear(.forgotten(number: 1, .success(0)))
+    rig.hear(.claimed(number: 1, .success(Claimed(deliveries: [rig.delivery(1)]))))
+    #expect(rig.sends().isEmpty)
+  }
+
+  @Test("a claimed delivery that is held already is not sent twice, and is settled under the later claim")
+  func heldAlready() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    let requests = rig.sends()
+    #expect(requests.count == 1)
+    rig.hear(.outbox(.bell))
+    try rig.bring([rig.delivery(1)])
+    #expect(rig.sends().isEmpty)
+    rig.answer(requests)
+    rig.pass(.milliseconds(5))
+    let written = rig.settlements()
+    #expect(written.flatMap(\.settlements).map(\.lease.lease) == [2])
+  }
+
+  @Test("a claimed delivery that was settled lately is settled again with the same outcome, and not sent")
+  func settledAgain() throws {
+    var rig = try MachineRig.open()
+    try rig.deliver([rig.delivery(1), rig.delivery(2)])
+    rig.hear(.outbox(.bell))
+    try rig.bring([rig.delivery(1)])
+    #expect(rig.sends().isEmpty)
+    rig.pass(.milliseconds(5))
+    let again = rig.settlements().flatMap(\.settlements)
+    #expect(again.map(\.lease) == [DeliveryLease(outboxID: 1, number: 0, lease: 2)])
+    #expect(again.first?.outcome == .delivered)
+    #expect(again.first?.providerMessageID == "m")
+    #expect(again.first.map { Array($0.delivery.callID) } == Array("c1".utf8))
+    #expect(rig.counters.settledAgain == 1)
+    #expect(rig.counters.deliveries(.delivered) == 2)
+  }
+
+  @Test("a delivery claimed again while its release is on the way is a new one")
+  func releasedAndClaimed() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1, isOver: true)])
+    rig.pass(.milliseconds(5))
+    let release = try #require(rig.releases().first)
+    #expect(release.leases.map(\.lease) == [1])
+    try rig.bring([rig.delivery(1)])
+    #expect(rig.sends().count == 1)
+    rig.hear(.written(batch: release.batch, .success(.count(1))))
+    #expect(rig.inFlight == 1)
+    #expect(rig.counters.lostLeases == 0)
+  }
+
+  @Test("an invite whose call had ended when it was read goes back unsent")
+  func over() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1, isOver: true)])
+    rig.pass(.milliseconds(5))
+    #expect(rig.sends().isEmpty)
+    #expect(rig.releases().flatMap(\.leases).map(\.outboxID) == [1])
+  }
+
+  @Test("rows of a kind or a lane that this version does not know are parked for a second, uncounted")
+  func unusable() throws {
+    var rig = try MachineRig.open()
+    let number = try #require(rig.claims().first)
+    let unreadable = DeliveryLease(outboxID: 9, number: 0, lease: number)
+    rig.hear(
+      .claimed(
+        number: number, .success(Claimed(deliveries: [rig.delivery(1, lane: 99)], unreadable: [unreadable]))))
+    rig.pass(.milliseconds(5))
+    let parkings = rig.parkings().flatMap(\.parkings)
+    #expect(parkings.map(\.lease.outboxID) == [1, 9])
+    #expect(parkings.allSatisfy { $0.delay == .seconds(1) && $0.reason == "UnknownKind" && $0.attempts == 0 })
+    #expect(rig.sends().isEmpty)
+  }
+
+  @Test("while too many results cannot be written nothing more is claimed")
+  func backlog() throws {
+    var rig = try MachineRig.open { $0.backlogMax = 100 }
+    for part in 0..<2 {
+      rig.hear(.outbox(.bell))
+      try rig.bring((0..<60).map { rig.delivery(Int64(part * 60 + $0)) })
+      rig.answer(rig.sends())
+      for (batch, _) in rig.settlements() { rig.hear(.written(batch: batch, .failure(.test(.refused)))) }
+    }
+    rig.clear()
+    rig.hear(.outbox(.bell))
+    #expect(rig.claims() == [])
+  }
+}

@@ -1,0 +1,188 @@
+// The gateway's own lease, and the ends of calls.
+
+import Providers
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite("Machine: lease and ends of calls") struct MachineLeaseTests {
+  @Test("requests may leave for 2.4 s from the moment a confirmed beat was asked")
+  func permit() throws {
+    var rig = try MachineRig.open()
+    #expect(rig.permits() == [MachineRig.start + .milliseconds(2400)])
+    rig.pass(.seconds(1))
+    let asked = rig.now
+    #expect(rig.beats().count == 1)
+    rig.pass(.milliseconds(300))
+    rig.hear(.beaten(.success(Beat(isAlive: true, mustReclaim: false)), askedAt: asked))
+    #expect(rig.permits() == [asked + .milliseconds(2400)])
+  }
+
+  @Test("while no beat is confirmed nothing is sent and nothing claimed; retries go on when one is")
+  func lapse() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1, kind: .cancel)])
+    let requests = rig.sends()
+    rig.clear()
+    rig.pass(.milliseconds(2300))
+    rig.answer(requests, .unavailable(reason: "UNAVAILABLE", after: .milliseconds(200)))
+    rig.pass(.milliseconds(200))
+    #expect(rig.counters.leaseLapses == 1)
+    for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
+    rig.pass(.seconds(1))
+    #expect(rig.sends().isEmpty)
+    #expect(rig.counters.leaseLapses == 1)
+    #expect(rig.claims() == [])
+    #expect(rig.machine.obstacles(rig.now).count == 1)
+    rig.hear(.beaten(.success(Beat(isAlive: true, mustReclaim: false)), askedAt: rig.now))
+    #expect(rig.permits().count == 1)
+    #expect(rig.sends().map(\.tag) == requests.map(\.tag))
+  }
+
+  @Test("the permit comes before the requests that need it")
+  func order() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1, kind: .cancel)])
+    rig.pass(.milliseconds(2300))
+    rig.answer(rig.sends(), .unavailable(reason: "UNAVAILABLE", after: .milliseconds(200)))
+    rig.pass(.seconds(2))
+    rig.clear()
+    rig.hear(.beaten(.success(Beat(isAlive: true, mustReclaim: false)), askedAt: rig.now))
+    let order = rig.actions.compactMap {
+      switch $0 {
+      case .permit: "permit"
+      case .send: "send"
+      default: nil
+      }
+    }
+    #expect(order == ["permit", "send"])
+  }
+
+  @Test("a process that was frozen sends nothing before its next confirmed beat, whatever it hears first")
+  func frozen() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    let requests = rig.sends()
+    rig.answer([requests[0]], .unavailable(reason: "UNAVAILABLE", after: .milliseconds(200)))
+    rig.pass(.milliseconds(2))
+    let claim = try #require(rig.claims().first)
+    rig.clear()
+    rig.now = rig.now + .seconds(20)
+    // Sockets are ready before timers are due: a result, a claim's answer, a withheld request.
+    rig.answer([requests[1]], .refused(reason: SendPermit.lapsedReason))
+    rig.hear(.claimed(number: claim, .success(Claimed(deliveries: [rig.delivery(3)]))))
+    rig.pass(.milliseconds(50))
+    #expect(rig.sends().isEmpty)
+    #expect(rig.beats().count == 1)
+    rig.hear(.beaten(.success(Beat(isAlive: false, mustReclaim: false)), askedAt: rig.now))
+    rig.pass(.milliseconds(500))
+    #expect(rig.sends().isEmpty, "it was declared dead: others have these")
+  }
+
+  @Test("a request that was withheld is no attempt, and goes out again once a beat is confirmed")
+  func withheld() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1, kind: .cancel)])
+    let requests = rig.sends()
+    rig.now = rig.now + .seconds(3)
+    rig.answer(requests, .refused(reason: SendPermit.lapsedReason))
+    rig.pass(.milliseconds(100))
+    #expect(rig.sends().isEmpty)
+    rig.beat()
+    let again = rig.sends()
+    #expect(again.count == 1)
+    rig.answer(again)
+    rig.pass(.milliseconds(5))
+    #expect(rig.settlements().flatMap(\.settlements).map(\.attempts) == [1])
+  }
+
+  // MARK: - Ends of calls
+
+  @Test("a hint that a call has ended voids nothing until the database says so")
+  func forgedHint() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    let requests = rig.sends()
+    rig.clear()
+    rig.hear(.outbox(.mayHaveEnded([1, 2, 99])))
+    #expect(rig.lookUps() == [[1, 2]], "nothing is asked of calls that are not held")
+    #expect(rig.withdrawals() == [])
+    rig.hear(.endedFound(.success([])))
+    rig.pass(.milliseconds(5))
+    #expect(rig.withdrawals() == [])
+    #expect(rig.releases().isEmpty)
+    rig.answer(requests)
+    #expect(rig.counters.released == 0)
+  }
+
+  @Test("an invite of a call that has ended is taken back from its provider, and goes back")
+  func ended() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    let requests = rig.sends()
+    rig.clear()
+    rig.hear(.outbox(.manyMayHaveEnded))
+    #expect(rig.lookUps() == [[1, 2]])
+    rig.hear(.endedFound(.success([2])))
+    #expect(rig.withdrawals() == [requests[1].tag])
+    rig.answer([requests[1]], .refused(reason: "Withdrawn"))
+    rig.pass(.milliseconds(30))
+    #expect(rig.releases().flatMap(\.leases).map(\.outboxID) == [2])
+    #expect(rig.sends().isEmpty)
+  }
+
+  @Test("hints that come while one look-up is under way go into the next, together")
+  func coalesced() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    try rig.bring([rig.delivery(1), rig.delivery(2), rig.delivery(3)])
+    rig.clear()
+    rig.hear(.outbox(.mayHaveEnded([1])))
+    #expect(rig.lookUps() == [[1]])
+    rig.hear(.outbox(.mayHaveEnded([2])))
+    rig.hear(.outbox(.mayHaveEnded([3])))
+    #expect(rig.lookUps() == [])
+    rig.hear(.endedFound(.failure(.test(.transient))))
+    rig.live(.milliseconds(100))
+    rig.pass(.milliseconds(200))
+    #expect(rig.lookUps() == [[1, 2, 3]])
+  }
+
+  @Test("an invite that a claim brings after a hint about its call is looked up before it is sent")
+  func hintedDuringClaim() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    rig.hear(.outbox(.mayHaveEnded([1])))
+    rig.clear()
+    rig.hear(.outbox(.bell))
+    // The claim was asked for before the hint came.
+    rig.hear(.claimed(number: 1, .success(Claimed(deliveries: [rig.delivery(1), rig.delivery(2)]))))
+    #expect(rig.sends().count == 1)
+    rig.pass(.milliseconds(5))
+    #expect(rig.lookUps() == [[1]])
+    rig.hear(.endedFound(.success([])))
+    #expect(rig.sends().count == 1)
+  }
+
+  @Test("while no hints are heard, an invite is looked up before each further try, and all are every half second")
+  func deaf() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    try rig.bring([rig.delivery(1)])
+    rig.hear(.outbox(.listening(false)))
+    #expect(rig.lookUps() == [[1]])
+    rig.hear(.endedFound(.success([])))
+    rig.answer(rig.sends(), .unavailable(reason: "UNAVAILABLE", after: .milliseconds(10)))
+    rig.pass(.milliseconds(250))
+    #expect(rig.sends().isEmpty)
+    #expect(rig.lookUps() == [[1]])
+    rig.hear(.endedFound(.success([1])))
+    rig.pass(.milliseconds(5))
+    #expect(rig.sends().isEmpty)
+    #expect(rig.parkings().flatMap(\.parkings).map(\.lease.outboxID) == [1])
+  }
+}

@@ -1,0 +1,222 @@
+// A machine with one lane, driven by hand: events in, actions out.
+
+import Dialects
+import Logging
+import Providers
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+struct MachineRig {
+  static let lane: Int16 = 7
+  static let start = Instant(nanoseconds: 1_000_000_000_000)
+  /// What the database's clock shows at `start`.
+  private static let startMicroseconds: Int64 = 1_750_000_000_000_000
+
+  var machine: DispatcherMachine
+  var now = MachineRig.start
+  /// Actions that no test has looked at, without log lines.
+  private(set) var actions: [DispatcherAction] = []
+  private(set) var lines: [DispatcherLogEntry] = []
+  private var buffer: [DispatcherAction] = []
+
+  init(
+    isAtLeastOnce: Bool = false, provider: ProviderKind = .fcm, adjust: (inout DispatcherSettings) -> Void = { _ in }
+  )
+    throws
+  {
+    var settings = DispatcherSettings()
+    adjust(&settings)
+    let planner = CallPlanner(dialect: try #require(try ShippedDialects.named("intercom")), provider: provider)
+    machine = DispatcherMachine(
+      lanes: [
+        LaneConfiguration(
+          id: Self.lane, app: "porteiro", provider: provider, planner: planner, window: 2000,
+          isAtLeastOnce: isAtLeastOnce)
+      ], settings: settings, seed: 1)
+  }
+
+  /// A registered gateway with a usable provider that has asked for its first claim.
+  static func open(
+    isAtLeastOnce: Bool = false, provider: ProviderKind = .fcm, isListening: Bool = true,
+    adjust: (inout DispatcherSettings) -> Void = { _ in }
+  ) throws -> MachineRig {
+    var rig = try MachineRig(isAtLeastOnce: isAtLeastOnce, provider: provider, adjust: adjust)
+    rig.hear(.provider(.capacity(1000), lane: 0))
+    if isListening { rig.hear(.outbox(.listening(true))) }
+    rig.hear(.outbox(.available))
+    rig.hear(.registered(.success(()), askedAt: rig.now))
+    rig.answerHousekeeping()
+    _ = rig.registers()
+    return rig
+  }
+
+  /// As the machine says; by themselves, since a failed expectation would print the whole machine.
+  var isDrained: Bool { machine.isDrained }
+  var isIdle: Bool { machine.isIdle }
+  var counters: DispatcherCounters { machine.counters }
+  var inFlight: Int { machine.conditions(now).first?.inFlight ?? -1 }
+
+  // MARK: - Time and events
+
+  mutating func hear(_ event: DispatcherEvent) {
+    machine.handle(event, now)
+    turn()
+  }
+
+  /// Time passes, and the machine has its turn.
+  mutating func pass(_ duration: Nanoseconds) {
+    now = now + duration
+    turn()
+  }
+
+  mutating func turn() {
+    machine.turn(now)
+    machine.take(&buffer)
+    for action in buffer {
+      if case .log(let line) = action { lines.append(line) } else { actions.append(action) }
+    }
+  }
+
+  /// Takes what the machine wants out, of one kind; everything else stays.
+  mutating func take<Found>(_ pick: (DispatcherAction) -> Found?) -> [Found] {
+    let found = actions.compactMap(pick)
+    actions.removeAll { pick($0) != nil }
+    return found
+  }
+
+  mutating func clear() { actions = [] }
+
+  // MARK: - Kinds of actions
+
+  mutating func claims() -> [Int32] { take { if case .claim(let number, _, _) = $0 { number } else { nil } } }
+  mutating func forgets() -> [Int32] { take { if case .forget(let number) = $0 { number } else { nil } } }
+  mutating func beats() -> [Bool] { take { if case .beat(let mayReap) = $0 { mayReap } else { nil } } }
+  mutating func registers() -> Int { take { if case .register = $0 { true } else { nil } }.count }
+  mutating func sends() -> [PushRequest] {
+    take { if case .send(_, let requests) = $0 { requests } else { nil } }.flatMap(\.self)
+  }
+  mutating func withdrawals() -> Set<UInt64> {
+    Set(take { if case .withdraw(_, let tags) = $0 { tags } else { nil } }.flatMap(\.self))
+  }
+  mutating func lookUps() -> [[Int64]] { take { if case .lookUpEnded(let calls) = $0 { calls.sorted() } else { nil } } }
+  mutating func scans() -> [Int64?] { take { if case .scan(let page) = $0 { .some(page) } else { nil } } }
+  mutating func reclaims() -> [(number: Int32, keys: [DeliveryKey])] {
+    take { if case .reclaim(let number, let keys) = $0 { (number, keys) } else { nil } }
+  }
+  mutating func confirms() -> Int { take { if case .confirmReclaimed = $0 { true } else { nil } }.count }
+  mutating func permits() -> [Instant] { take { if case .permit(let until) = $0 { until } else { nil } } }
+  mutating func settlements() -> [(batch: Int, settlements: [Settlement])] {
+    take { if case .write(let batch, .settle(let settlements)) = $0 { (batch, settlements) } else { nil } }
+  }
+  mutating func questions() -> [(batch: Int, settlements: [Settlement])] {
+    take { if case .write(let batch, .settledAmong(let settlements)) = $0 { (batch, settlements) } else { nil } }
+  }
+  mutating func parkings() -> [(batch: Int, parkings: [Parking])] {
+    take { if case .write(let batch, .park(let parkings)) = $0 { (batch, parkings) } else { nil } }
+  }
+  mutating func releases() -> [(batch: Int, leases: [DeliveryLease])] {
+    take { if case .write(let batch, .release(let leases)) = $0 { (batch, leases) } else { nil } }
+  }
+
+  // MARK: - The store's answers
+
+  /// Answers what comes every so often: jobs, reports, look-ups and scans that find nothing.
+  mutating func answerHousekeeping() {
+    for action in take({ action -> DispatcherAction? in
+      switch action {
+      case .takeJob, .report, .lookUpEnded, .scan: action
+      default: nil
+      }
+    }) {
+      switch action {
+      case .takeJob: hear(.jobTaken(.success(nil)))
+      case .report: hear(.reported(.success(())))
+      case .lookUpEnded: hear(.endedFound(.success([])))
+      default: hear(.scanned(.success(ClaimedPage(leases: [], next: nil))))
+      }
+    }
+  }
+
+  /// Has the machine confirmed to be alive, as often as it asks.
+  mutating func beat(mustReclaim: Bool = false) {
+    for _ in beats() {
+      hear(.beaten(.success(Beat(isAlive: true, mustReclaim: mustReclaim)), askedAt: now))
+    }
+  }
+
+  /// Time passes in small steps, and every beat is confirmed.
+  mutating func live(_ duration: Nanoseconds) {
+    let end = now + duration
+    while now < end {
+      pass(.milliseconds(100))
+      beat()
+      answerHousekeeping()
+    }
+  }
+
+  /// The claim under way brings these.
+  mutating func bring(_ deliveries: [Delivery]) throws {
+    let number = try #require(claims().last)
+    hear(.claimed(number: number, .success(Claimed(deliveries: deliveries.map { Self.claimed($0, number) }))))
+  }
+
+  /// The provider answers everything that was sent.
+  mutating func answer(_ requests: [PushRequest], _ outcome: PushOutcome = .accepted(messageID: "m")) {
+    hear(
+      .provider(
+        .results(
+          requests.map {
+            PushResult(tag: $0.tag, outcome: outcome, status: 200, sentAt: now, answeredAt: now)
+          }), lane: 0))
+  }
+
+  /// The claimed deliveries are sent, accepted, and settled.
+  mutating func deliver(_ deliveries: [Delivery]) throws {
+    try bring(deliveries)
+    answer(sends())
+    pass(.milliseconds(5))
+    for (batch, settlements) in settlements() {
+      hear(.written(batch: batch, .success(.count(settlements.count))))
+    }
+  }
+
+  mutating func fail(claim number: Int32, _ code: OutboxError.Code) {
+    hear(.claimed(number: number, .failure(OutboxError(code, "test"))))
+  }
+
+  // MARK: - Deliveries
+
+  func delivery(
+    _ outboxID: Int64, _ number: Int32 = 0, kind: DeliveryKind = .invite, lane: Int16 = MachineRig.lane,
+    seconds: Int64 = 60, isOver: Bool = false
+  ) -> Delivery {
+    let payload = #"{"callId":"c\#(outboxID)","from":"doorman","fromName":"Portaria","message":"x","chatId":"1"}"#
+    let deadline = now + .seconds(seconds)
+    return Delivery(
+      lease: DeliveryLease(outboxID: outboxID, number: number, lease: 0),
+      place: DeliveryPlace(block: UInt32(truncatingIfNeeded: outboxID), offset: UInt16(number)), lane: lane, attempt: 1,
+      kind: kind, environment: 0, platform: 2, userID: Array("u".utf8),
+      token: Array("token-\(outboxID)-\(number)".utf8),
+      locale: nil, createdAtMicroseconds: Self.startMicroseconds,
+      deadlineAtMicroseconds: Self.startMicroseconds + (deadline - Self.start).microseconds, deadline: deadline,
+      call: CallData(
+        callKind: Array((kind == .notification ? "message" : "incoming_call").utf8), callID: Array("c\(outboxID)".utf8),
+        payload: Array(payload.utf8), isOver: isOver))
+  }
+
+  private static func claimed(_ delivery: Delivery, _ number: Int32) -> Delivery {
+    Delivery(
+      lease: DeliveryLease(outboxID: delivery.lease.outboxID, number: delivery.lease.number, lease: number),
+      place: delivery.place, lane: delivery.lane, attempt: delivery.attempt, kind: delivery.kind,
+      environment: delivery.environment, platform: delivery.platform,
+      createdAtMicroseconds: delivery.createdAtMicroseconds, deadlineAtMicroseconds: delivery.deadlineAtMicroseconds,
+      deadline: delivery.deadline, call: delivery.call, texts: delivery.texts, bytes: delivery.bytes)
+  }
+}
+
+extension OutboxError {
+  static func test(_ code: Code) -> OutboxError { OutboxError(code, "test") }
+}

@@ -1,0 +1,209 @@
+// What is written down, how refused batches are split, what becomes of pushes of unknown fate, and the drain.
+
+import Logging
+import Providers
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite("Machine: writing and the drain") struct MachineWritingTests {
+  @Test("a batch that the database refuses is split until the culprit is alone; it goes once more without its texts")
+  func culprit() throws {
+    var rig = try MachineRig.open()
+    try rig.bring((1...8).map { rig.delivery($0) })
+    rig.answer(rig.sends())
+    var written: Set<Int64> = []
+    var stripped: [Settlement] = []
+    for _ in 0..<20 {
+      rig.pass(.milliseconds(5))
+      rig.beat()
+      for (batch, settlements) in rig.settlements() {
+        if settlements.contains(where: { $0.lease.outboxID == 6 && $0.reason == nil }) {
+          rig.hear(.written(batch: batch, .failure(.test(.refusedRows))))
+        } else {
+          stripped += settlements.filter { $0.reason != nil }
+          written.formUnion(settlements.map(\.lease.outboxID))
+          rig.hear(.written(batch: batch, .success(.count(settlements.count))))
+        }
+      }
+    }
+    #expect(written == Set(1...8))
+    #expect(stripped.map(\.reason) == ["SettlementRefused"])
+    #expect(stripped.first?.outcome == .delivered)
+    #expect(stripped.first?.providerMessageID == nil)
+    #expect(rig.lines.contains { $0.level == .error && "\($0.metadata["outbox_id", default: ""])" == "6" })
+  }
+
+  @Test("what is refused even without its texts is tried every five seconds, and holds nobody up")
+  func apart() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    rig.answer(rig.sends())
+    var tries: [Instant] = []
+    var others = 0
+    while rig.now < MachineRig.start + .seconds(12) {
+      rig.pass(.milliseconds(10))
+      rig.beat()
+      rig.answerHousekeeping()
+      for (batch, settlements) in rig.settlements() {
+        if settlements.contains(where: { $0.lease.outboxID == 1 }) {
+          if settlements.count == 1 { tries.append(rig.now) }
+          rig.hear(.written(batch: batch, .failure(.test(.refusedRows))))
+        } else {
+          others += settlements.count
+          rig.hear(.written(batch: batch, .success(.count(settlements.count))))
+        }
+      }
+    }
+    #expect(others == 1)
+    #expect(tries.count == 4, "alone, stripped, and after five and ten seconds")
+    rig.hear(.drain)
+    for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
+    #expect(rig.isDrained)
+    #expect(!rig.isIdle)
+  }
+
+  @Test(
+    "a batch that failed for another reason is written again, whole, after a pause",
+    arguments: [OutboxError.Code.transient, .refused, .unavailable, .answerLost])
+  func again(code: OutboxError.Code) throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    rig.answer(rig.sends())
+    rig.pass(.milliseconds(5))
+    let first = try #require(rig.settlements().first)
+    rig.hear(.written(batch: first.batch, .failure(.test(code))))
+    rig.pass(.milliseconds(200))
+    #expect(rig.settlements().isEmpty)
+    rig.pass(.milliseconds(100))
+    #expect(rig.settlements().map(\.settlements.count) == [2])
+  }
+
+  @Test("of a batch that was written in part history is asked; what was not ours is counted as lost")
+  func part() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    rig.answer(rig.sends())
+    rig.pass(.milliseconds(5))
+    rig.hear(.written(batch: try #require(rig.settlements().first).batch, .success(.count(1))))
+    let question = try #require(rig.questions().first)
+    #expect(question.settlements.count == 2)
+    rig.hear(.written(batch: question.batch, .success(.settled([DeliveryKey(outboxID: 2, number: 0)]))))
+    #expect(rig.counters.lostLeases == 1)
+    #expect(rig.counters.deliveries(.delivered) == 1)
+    #expect(rig.isDrained == rig.isIdle)
+  }
+
+  // MARK: - Unknown fate
+
+  @Test(
+    "what people see is not repeated when its fate is unknown", arguments: [DeliveryKind.missedCall, .notification])
+  func visible(kind: DeliveryKind) throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1, kind: kind)])
+    let requests = rig.sends()
+    #expect(requests.count == 1)
+    rig.answer(requests, .unknown(reason: "TimedOut"))
+    rig.pass(.milliseconds(5))
+    let settlement = try #require(rig.settlements().first?.settlements.first)
+    #expect(settlement.outcome == .dead)
+    #expect(settlement.reason == "TimedOut")
+    #expect(rig.sends().isEmpty)
+  }
+
+  @Test("an app may want what people see at least once", arguments: [DeliveryKind.missedCall, .notification])
+  func atLeastOnce(kind: DeliveryKind) throws {
+    var rig = try MachineRig.open(isAtLeastOnce: true)
+    try rig.bring([rig.delivery(1, kind: kind)])
+    rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
+    rig.pass(.milliseconds(200))
+    #expect(rig.sends().count == 1)
+  }
+
+  @Test("an invite of unknown fate is sent again: a phone makes one call of two")
+  func invite() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
+    rig.pass(.milliseconds(200))
+    #expect(rig.sends().count == 1)
+  }
+
+  // MARK: - The drain
+
+  @Test("a drain claims no more, parks what waits, and is over when what is in flight is written")
+  func drain() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    let requests = rig.sends()
+    rig.answer([requests[0]], .unavailable(reason: "UNAVAILABLE", after: .seconds(1)))
+    for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
+    rig.clear()
+    rig.hear(.drain)
+    let parked = try #require(rig.parkings().first)
+    #expect(parked.parkings.map(\.lease.outboxID) == [1])
+    #expect(parked.parkings.first?.reason == "UNAVAILABLE")
+    rig.hear(.written(batch: parked.batch, .success(.count(1))))
+    #expect(!rig.isDrained)
+    rig.answer([requests[1]])
+    let settled = try #require(rig.settlements().first, "nothing waits for company at the end")
+    rig.hear(.written(batch: settled.batch, .success(.count(1))))
+    #expect(rig.isDrained)
+    #expect(rig.isIdle)
+    rig.hear(.outbox(.bell))
+    #expect(rig.claims() == [])
+  }
+
+  @Test("what a claim brings after the drain has begun goes back unsent")
+  func claimedWhileDraining() throws {
+    var rig = try MachineRig.open()
+    rig.hear(.drain)
+    #expect(!rig.isDrained)
+    try rig.bring([rig.delivery(1)])
+    #expect(rig.sends().isEmpty)
+    let released = try #require(rig.releases().first)
+    rig.hear(.written(batch: released.batch, .success(.count(1))))
+    #expect(rig.isDrained)
+  }
+
+  @Test("an alarm that was answered by a turn is not due any more: the machine never asks for a turn that does nothing")
+  func noBusyLoop() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1), rig.delivery(2)])
+    rig.answer([try #require(rig.sends().first)], .unavailable(reason: "UNAVAILABLE", after: .seconds(1)))
+    // Nobody answers anything any more.
+    for _ in 0..<200 {
+      rig.turn()
+      let next = rig.machine.nextAlarm
+      guard next < .distantFuture else { break }
+      #expect(next > rig.now, "an alarm is due that the turn has not dealt with")
+      rig.now = max(next, rig.now)
+    }
+  }
+
+  @Test("an alarm that was answered by a turn is not due any more, also while the store is away and while draining")
+  func noBusyLoopInTrouble() throws {
+    for trouble in [
+      DispatcherEvent.outbox(.unavailable(reason: "cut")), .drain,
+      .beaten(.failure(.test(.answerLost)), askedAt: .init(nanoseconds: 0)),
+      .beaten(.success(Beat(isAlive: false, mustReclaim: false)), askedAt: MachineRig.start),
+      .beaten(.success(Beat(isAlive: true, mustReclaim: true)), askedAt: MachineRig.start + .seconds(1)),
+    ] {
+      var rig = try MachineRig.open()
+      try rig.bring([rig.delivery(1), rig.delivery(2)])
+      rig.answer([try #require(rig.sends().first)], .unavailable(reason: "UNAVAILABLE", after: .milliseconds(500)))
+      rig.pass(.seconds(1))
+      rig.hear(trouble)
+      for _ in 0..<200 {
+        rig.turn()
+        let next = rig.machine.nextAlarm
+        guard next < .distantFuture else { break }
+        #expect(next > rig.now, "an alarm is due that the turn has not dealt with: \(trouble)")
+        guard next > rig.now else { break }
+        rig.now = next
+      }
+    }
+  }
+}

@@ -1,0 +1,290 @@
+// The machine's parts by themselves.
+
+import Providers
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+private let start = Instant(nanoseconds: 1_000_000_000_000)
+
+private func delivery(_ id: Int64, _ kind: DeliveryKind = .invite, number: Int32 = 0) -> Delivery {
+  Delivery(
+    lease: DeliveryLease(outboxID: id, number: number, lease: 1), lane: 1, attempt: 1, kind: kind, environment: 0,
+    platform: 0, userID: [], token: Array("token".utf8), locale: nil, callKind: [], callID: Array("call-\(id)".utf8),
+    payload: Array(repeating: 0x20, count: 4000), createdAtMicroseconds: 0, deadlineAtMicroseconds: 60_000_000,
+    deadline: start + .seconds(60))
+}
+
+private func settled(_ id: Int64, _ kind: DeliveryKind = .invite) -> Settlement {
+  Settlement(delivery(id, kind), outcome: .delivered, attempts: 1, providerMessageID: "m\(id)")
+}
+
+@Suite("Claim ledger") struct ClaimLedgerTests {
+  @Test("what is answered grows with answers, not with questions")
+  func answered() {
+    var ledger = ClaimLedger(retryInterval: .seconds(1))
+    #expect(ledger.next() == 1)
+    #expect(ledger.answered == 0)
+    #expect(!ledger.isClear)
+    #expect(ledger.didAnswer(1) == true)
+    #expect(ledger.answered == 1)
+    #expect(ledger.didAnswer(1) == false, "an answer comes once")
+    #expect(ledger.next() == 2)
+    #expect(ledger.didFail(2, .answerLost) == true)
+    #expect(ledger.answered == 1)
+    #expect(ledger.isQuiet)
+    #expect(ledger.forget(start) == 2)
+    #expect(!ledger.isQuiet)
+    #expect(ledger.forget(start) == nil)
+    ledger.didFailToForget(2, start)
+    #expect(ledger.forget(start) == nil)
+    #expect(ledger.forget(start + .seconds(1)) == 2)
+    #expect(ledger.didForget(2) == true)
+    #expect(ledger.answered == 2)
+    #expect(ledger.next() == 3)
+  }
+
+  @Test("another gateway goes on with the numbers, so that no lease means two things")
+  func anotherGateway() {
+    var ledger = ClaimLedger(retryInterval: .seconds(1))
+    _ = ledger.next()
+    _ = ledger.didFail(1, .answerLost)
+    ledger.changeGateway()
+    #expect(ledger.isClear)
+    #expect(ledger.next() == 2)
+  }
+}
+
+@Suite("Settled memory") struct SettledMemoryTests {
+  private func forgotten(_ memory: inout SettledMemory) -> [Int64] {
+    var ids: [Int64] = []
+    while let key = memory.forgetNext() { ids.append(key.outboxID) }
+    return ids
+  }
+
+  @Test("a settlement is remembered for half a minute in which the store is there")
+  func time() {
+    var memory = SettledMemory()
+    memory.advance(start, isStoreAvailable: true)
+    let position = memory.insert(settled(1), lane: 0, start)
+    memory.advance(start + .seconds(29), isStoreAvailable: false)
+    #expect(forgotten(&memory) == [])
+    // An hour without the store does not count.
+    memory.advance(start + .seconds(3629), isStoreAvailable: true)
+    #expect(forgotten(&memory) == [])
+    #expect(memory[position]?.key.outboxID == 1)
+    memory.advance(start + .seconds(3630), isStoreAvailable: true)
+    #expect(forgotten(&memory) == [1])
+    #expect(memory[position]?.key == nil)
+    #expect(memory.count == 0)
+    #expect(memory.bytes == 0)
+  }
+
+  @Test("where there is too much, the oldest go, and what people see goes last")
+  func limits() {
+    var memory = SettledMemory(limits: SettledMemory.Limits(count: 3))
+    memory.advance(start, isStoreAvailable: true)
+    _ = memory.insert(settled(1, .missedCall), lane: 0, start)
+    _ = memory.insert(settled(2, .notification), lane: 0, start)
+    for id in 3...5 { _ = memory.insert(settled(Int64(id)), lane: 0, start) }
+    #expect(forgotten(&memory) == [3, 4])
+    for id in 6...7 { _ = memory.insert(settled(Int64(id), .missedCall), lane: 0, start) }
+    #expect(forgotten(&memory) == [5, 1])
+  }
+
+  @Test("memory is limited in bytes, too, and payloads are not kept")
+  func bytes() {
+    var memory = SettledMemory(limits: SettledMemory.Limits(bytes: 10_000))
+    memory.advance(start, isStoreAvailable: true)
+    for id in 1...100 { _ = memory.insert(settled(Int64(id)), lane: 0, start) }
+    let gone = forgotten(&memory)
+    #expect(gone == Array(1...Int64(gone.count)))
+    #expect(memory.bytes <= 10_000)
+    #expect(memory.count > 30, "a settlement takes a few hundred bytes")
+  }
+
+  @Test("one that was taken out is not forgotten a second time")
+  func taken() {
+    var memory = SettledMemory()
+    memory.advance(start, isStoreAvailable: true)
+    let positions = (1...3000).map { memory.insert(settled($0), lane: 0, start) }
+    let taken = memory.remove(positions[1])
+    #expect(taken?.key.outboxID == 2)
+    let again = memory.remove(positions[1])
+    #expect(again?.key == nil)
+    memory.advance(start + .seconds(30), isStoreAvailable: true)
+    #expect(forgotten(&memory).count == 2999)
+    _ = memory.insert(settled(5000), lane: 0, start)
+    #expect(memory.count == 1)
+  }
+}
+
+@Suite("Known deliveries") struct KnownDeliveriesTests {
+  @Test("a delivery is found by its key from its claim until it is forgotten")
+  func life() {
+    var known = KnownDeliveries()
+    known.forgetOld(start, isStoreAvailable: true)
+    let entry = HeldDelivery(delivery(1), lane: 0)
+    let former = known.insert(entry)
+    guard case nil = former else { return #expect(Bool(false), "it is new") }
+    #expect(known[entry.slot] === entry)
+    guard case .held(let found) = known[entry.key] else { return #expect(Bool(false), "it is held") }
+    #expect(found === entry)
+    guard case .held? = known.insert(HeldDelivery(delivery(1), lane: 0)) else {
+      return #expect(Bool(false), "its key is taken")
+    }
+    #expect(known.heldCount == 1)
+    entry.stage = .settling(settled(1))
+    known.remember(entry, start)
+    #expect(known.heldCount == 0)
+    guard case .settled(let remembered) = known[entry.key] else { return #expect(Bool(false), "it is remembered") }
+    #expect(remembered.providerMessageID == "m1")
+    known.forgetOld(start + .seconds(30), isStoreAvailable: true)
+    #expect(known.isEmpty)
+  }
+
+  @Test("the end of a delivery that was claimed anew does not touch its successor")
+  func successor() {
+    var known = KnownDeliveries()
+    let former = HeldDelivery(delivery(1), lane: 0)
+    _ = known.insert(former)
+    let next = HeldDelivery(delivery(1), lane: 0)
+    known.replace(with: next)
+    known.remove(former)
+    known.remove(former)
+    guard case .held(let found) = known[next.key] else { return #expect(Bool(false), "the successor is known") }
+    #expect(found === next)
+    #expect(known.heldCount == 1)
+  }
+}
+
+@Suite("Write queue") struct WriteQueueTests {
+  @Test("a refused batch is written in halves, one part at a time, until one element is alone")
+  func halves() {
+    var queue = WriteQueue<Int>()
+    for element in 1...4 { queue.add(element, start) }
+    var sizes: [Int] = []
+    var culprits: [Int] = []
+    while let batch = queue.next(start, isLast: true) {
+      sizes.append(batch.elements.count)
+      guard batch.elements.contains(3) else {
+        queue.didWrite(batch)
+        continue
+      }
+      if case .culprit(let element) = queue.didFail(batch, .refusedRows, start) { culprits.append(element) }
+    }
+    #expect(sizes == [4, 2, 2, 1, 1])
+    #expect(culprits == [3])
+    #expect(queue.isIdle)
+  }
+
+  @Test("pauses after failures grow from 250 ms to 4 s, and end with a success")
+  func pauses() {
+    var queue = WriteQueue<Int>()
+    queue.add(1, start)
+    var now = start
+    for milliseconds: Int64 in [250, 500, 1000, 2000, 4000, 4000] {
+      guard let batch = queue.next(now, isLast: true) else { return #expect(Bool(false), "due at \(now)") }
+      _ = queue.didFail(batch, .transient, now)
+      #expect(queue.due == now + .milliseconds(milliseconds))
+      now = queue.due
+    }
+    guard let batch = queue.next(now, isLast: true) else { return #expect(Bool(false), "due") }
+    queue.didWrite(batch)
+    queue.add(2, now)
+    #expect(queue.due == now + .milliseconds(5), "it only waits for company")
+  }
+
+  @Test("what comes while a refused batch is in parts is written beside them")
+  func beside() {
+    var queue = WriteQueue<Int>()
+    for element in 1...4 { queue.add(element, start) }
+    guard let batch = queue.next(start, isLast: true) else { return #expect(Bool(false), "due") }
+    _ = queue.didFail(batch, .refusedRows, start)
+    queue.add(9, start)
+    let next = (0..<3).map { _ in queue.next(start, isLast: true)?.elements }
+    #expect(next == [[1, 2], [9], nil])
+  }
+}
+
+@Suite("Own lease") struct OwnLeaseTests {
+  @Test("it counts from when the beat was asked, and never goes back")
+  func confirm() {
+    var lease = OwnLease(time: .seconds(2))
+    #expect(!lease.isValid(start))
+    lease.confirm(askedAt: start)
+    #expect(lease.isValid(start + .milliseconds(1999)))
+    #expect(!lease.isValid(start + .seconds(2)))
+    lease.confirm(askedAt: start - .seconds(1))
+    #expect(lease.until == start + .seconds(2))
+  }
+
+  @Test("a lapse is told of once")
+  func lapse() {
+    var lease = OwnLease(time: .seconds(2))
+    #expect(lease.noteLapse(start) == false, "it never held")
+    lease.confirm(askedAt: start)
+    #expect(lease.noteLapse(start) == false)
+    #expect(lease.lapse == start + .seconds(2))
+    #expect(lease.noteLapse(start + .seconds(2)) == true)
+    #expect(lease.noteLapse(start + .seconds(3)) == false)
+    #expect(lease.lapse == .distantFuture)
+  }
+}
+
+@Suite("Ended calls") struct EndedCallsTests {
+  @Test("hints are remembered for the claim under way, and no longer")
+  func hints() {
+    var ended = EndedCalls()
+    ended.note([1, 2])
+    #expect(ended.contains(1))
+    #expect(!ended.contains(3))
+    ended.beginClaim()
+    #expect(!ended.contains(1))
+    ended.noteAny()
+    #expect(ended.contains(3))
+    ended.beginClaim()
+    #expect(!ended.contains(3))
+  }
+
+  @Test("more hints than can be kept are taken for all")
+  func tooMany() {
+    var ended = EndedCalls()
+    ended.note(Array(1...10_001))
+    #expect(ended.contains(77_777))
+  }
+}
+
+@Suite("Call endings") struct CallEndingsTests {
+  @Test("only calls that are held are asked about, and hints that come meanwhile are asked about next")
+  func coalesces() {
+    var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
+    endings.setListening(true)
+    #expect(endings.question([], start) == nil)
+    #expect(endings.due == .distantFuture)
+    endings.note([1, 2, 3])
+    #expect(endings.question([2, 3, 4], start).map(Set.init) == [2, 3])
+    endings.note([4])
+    #expect(endings.due == .distantFuture)
+    #expect(endings.mayHaveEnded(2))
+    #expect(endings.didAnswer() == [2, 3])
+    #expect(!endings.mayHaveEnded(2))
+    #expect(endings.mayHaveEnded(4))
+    #expect(endings.question([2, 3, 4], start + .milliseconds(5)).map(Set.init) == [4])
+  }
+
+  @Test("a look-up that failed is done again with whatever was hinted at meanwhile")
+  func failed() {
+    var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
+    endings.setListening(true)
+    _ = endings.question([], start)
+    endings.note([1])
+    _ = endings.question([1, 2], start)
+    endings.note([2])
+    endings.didFail(start)
+    #expect(endings.due == start + .milliseconds(250))
+    #expect(endings.question([1, 2], start + .milliseconds(250)).map(Set.init) == [1, 2])
+  }
+}

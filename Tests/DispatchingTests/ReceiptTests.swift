@@ -1,0 +1,127 @@
+// Expo's second word: what receipts mean, and what the collector does with them.
+
+import Logging
+import Providers
+import Queue
+import Runtime
+import Synchronization
+import Testing
+
+@testable import Dispatching
+
+private func due(_ ticket: String) -> DueReceipt {
+  DueReceipt(ticket: ticket, token: Array("token of \(ticket)".utf8), sentAtMilliseconds: 1234)
+}
+
+@Suite("Receipt reading") struct ReceiptReadingTests {
+  @Test("success and failure are written down, failures are told of, and what is missing is asked for again")
+  func sorted() {
+    let reading = ReceiptReading(
+      ["a": .accepted(messageID: nil), "b": .tokenInvalid(reason: "DeviceNotRegistered", since: nil)],
+      of: ["a", "b", "c"].map(due))
+    #expect(
+      reading.verdicts
+        == [ReceiptVerdict(ticket: "a", reason: nil), ReceiptVerdict(ticket: "b", reason: "DeviceNotRegistered")])
+    #expect(reading.missing == ["c"])
+    #expect(reading.okCount == 1)
+    #expect(reading.failures.map { String(decoding: $0.token, as: UTF8.self) } == ["token of b"])
+    // A token registered after the push was sent is another one.
+    #expect(reading.failures.map(\.outcome) == [.tokenInvalid(reason: "DeviceNotRegistered", since: 1234)])
+  }
+}
+
+/// Tickets in memory. What the collector does with them is kept.
+private final class TicketStore: ReceiptStore {
+  struct State {
+    var due: [[DueReceipt]]
+    var calls: [String] = []
+    var expected = 0
+    var waiting: CheckedContinuation<Void, Never>?
+  }
+
+  let state: Mutex<State>
+
+  init(_ due: [[DueReceipt]]) { state = Mutex(State(due: due)) }
+
+  private func note(_ call: String) {
+    let waiting: CheckedContinuation<Void, Never>? = state.withLock { state in
+      state.calls.append(call)
+      guard state.calls.count >= state.expected, let waiting = state.waiting else { return nil }
+      state.waiting = nil
+      return waiting
+    }
+    waiting?.resume()
+  }
+
+  /// Returns when so many calls have been made that change something.
+  func calls(_ count: Int) async -> [String] {
+    await withCheckedContinuation { continuation in
+      let isThere = state.withLock { state in
+        state.expected = count
+        if state.calls.count >= count { return true }
+        state.waiting = continuation
+        return false
+      }
+      if isThere { continuation.resume() }
+    }
+    return state.withLock { $0.calls }
+  }
+
+  func claimReceipts(app: String, max: Int, lease: Nanoseconds) async throws(OutboxError) -> [DueReceipt] {
+    state.withLock { $0.due.isEmpty ? [] : $0.due.removeFirst() }
+  }
+  func settleReceipts(app: String, _ verdicts: [ReceiptVerdict]) async throws(OutboxError) -> Int {
+    note("settle \(verdicts.map { "\($0.ticket):\($0.reason ?? "ok")" }.joined(separator: " "))")
+    return verdicts.count
+  }
+  func postponeReceipts(app: String, _ tickets: [String], by delay: Nanoseconds) async throws(OutboxError) -> Int {
+    note("postpone \(tickets.joined(separator: " ")) by \(delay.milliseconds)")
+    return tickets.count
+  }
+  func giveUpReceipts(app: String) async throws(OutboxError) -> Int {
+    state.withLock { $0.due.count == 1 } ? 3 : 0
+  }
+}
+
+@Suite("Receipt collector", .timeLimit(.minutes(1))) struct ReceiptCollectorTests {
+  @Test("due receipts are read, written down, and told of; what Expo does not have yet is postponed")
+  func collects() async {
+    let store = TicketStore([[due("a"), due("b")], [due("c")]])
+    let loop = EventLoop(name: "receipts-test")
+    let told = Mutex<[PushOutcome]>([])
+    let answers = Mutex<[ExpoReceiptsAnswer]>([
+      .receipts(["a": .accepted(messageID: nil), "b": .rejected(reason: "MessageTooBig")]), .receipts([:]),
+    ])
+    let collector = ReceiptCollector(
+      app: "porteiro", receiptAfter: .milliseconds(80), store: store, loop: loop,
+      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+      read: { _ in answers.withLock { $0.isEmpty ? .receipts([:]) : $0.removeFirst() } },
+      report: { failures in told.withLock { $0 += failures.map(\.outcome) } })
+    await collector.start()
+    let calls = await store.calls(2)
+    await collector.stop()
+    #expect(calls == ["settle a:ok b:MessageTooBig", "postpone c by 80"])
+    #expect(told.withLock { $0 } == [.rejected(reason: "MessageTooBig")])
+    let counters = await collector.counters
+    #expect(counters == ReceiptCollector.Counters(ok: 1, failed: 1, givenUp: 3))
+    loop.stop()
+  }
+
+  @Test("when Expo refuses to say, the lane hears of it, and the receipts are asked for again after their lease")
+  func refused() async {
+    let store = TicketStore([[due("a")], [due("b")]])
+    let loop = EventLoop(name: "receipts-test")
+    let told = Mutex<[PushOutcome]>([])
+    let answers = Mutex<[ExpoReceiptsAnswer]>([.failed(.unauthorized(reason: "UNAUTHORIZED"))])
+    let collector = ReceiptCollector(
+      app: "porteiro", receiptAfter: .milliseconds(80), store: store, loop: loop,
+      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+      read: { _ in answers.withLock { $0.isEmpty ? .receipts(["b": .accepted(messageID: nil)]) : $0.removeFirst() } },
+      report: { failures in told.withLock { $0 += failures.map(\.outcome) } })
+    await collector.start()
+    #expect(await store.calls(1) == ["settle b:ok"])
+    await collector.stop()
+    #expect(told.withLock { $0 } == [.unauthorized(reason: "UNAUTHORIZED")])
+    loop.stop()
+  }
+}

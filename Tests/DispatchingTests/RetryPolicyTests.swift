@@ -1,0 +1,105 @@
+import Providers
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite("Retry policy")
+struct RetryPolicyTests {
+  private let policy = RetryPolicy()
+  private let now = Instant(nanoseconds: 1_000_000_000_000)
+
+  private func decide(
+    _ outcome: PushOutcome, attempts: Int = 1, left: Nanoseconds = .seconds(60), random: Double = 0.5
+  ) -> Disposition {
+    policy.disposition(
+      of: outcome, attempts: attempts, deadline: now + left, answeredAt: now, random: random)
+  }
+
+  @Test("accepted before the deadline is delivered, after it delivered late")
+  func accepted() {
+    #expect(decide(.accepted(messageID: "id")) == .settle(.delivered, reason: nil))
+    #expect(decide(.accepted(messageID: "id"), left: .zero) == .settle(.delivered, reason: nil))
+    #expect(
+      decide(.accepted(messageID: nil), left: .milliseconds(-1)) == .settle(.deliveredLate, reason: "AcceptedLate"))
+  }
+
+  @Test("what is refused for good is dead at once, with the provider's reason")
+  func permanent() {
+    #expect(decide(.tokenInvalid(reason: "Unregistered", since: 1)) == .settle(.dead, reason: "Unregistered"))
+    #expect(decide(.rejected(reason: "PayloadTooLarge")) == .settle(.dead, reason: "PayloadTooLarge"))
+  }
+
+  @Test(
+    "the longest wait doubles from 200 ms up to 5 s",
+    arguments: zip([1, 2, 3, 4, 5, 6, 7, 50], [200, 400, 800, 1600, 3200, 5000, 5000, 5000]))
+  func backoff(attempts: Int, milliseconds: Int64) {
+    #expect(policy.longestWait(afterAttempts: attempts) == .milliseconds(milliseconds))
+  }
+
+  @Test("the wait is jittered over its whole length")
+  func jitter() {
+    let outcome = PushOutcome.unavailable(reason: "ServiceUnavailable", after: nil)
+    let retry = { Disposition.retry(after: $0, reason: "ServiceUnavailable", isCounted: true) }
+    #expect(decide(outcome, attempts: 3, random: 0) == retry(.zero))
+    #expect(decide(outcome, attempts: 3, random: 0.5) == retry(.milliseconds(400)))
+  }
+
+  @Test("a Retry-After is kept to; a long one is waited for in the outbox")
+  func retryAfter() {
+    let short = PushOutcome.throttled(reason: "TooManyRequests", after: .seconds(1), isLaneWide: false)
+    #expect(decide(short) == .retry(after: .seconds(1), reason: "TooManyRequests", isCounted: true))
+    let long = PushOutcome.unavailable(reason: "UNAVAILABLE", after: .seconds(10))
+    #expect(decide(long) == .park(after: .seconds(10), reason: "UNAVAILABLE"))
+  }
+
+  @Test("a token that gets too many pushes has one more try; a whole lane's throttle has as many as there is time for")
+  func tooManyForAToken() {
+    let decide = { (isLaneWide: Bool, throttles: Int) in
+      policy.disposition(
+        of: .throttled(reason: "TooManyRequests", after: nil, isLaneWide: isLaneWide), attempts: throttles,
+        throttles: throttles, deadline: now + .seconds(60), answeredAt: now, random: 0)
+    }
+    let again = Disposition.retry(after: .zero, reason: "TooManyRequests", isCounted: true)
+    #expect(decide(false, 1) == again)
+    #expect(decide(false, 2) == .settle(.dead, reason: "TooManyRequests"))
+    #expect(decide(true, 5) == again)
+  }
+
+  @Test("a retry that would come too late is not made")
+  func tooLate() {
+    let outcome = PushOutcome.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(60), isLaneWide: true)
+    #expect(decide(outcome, left: .seconds(60)) == .settle(.expired, reason: "QUOTA_EXCEEDED"))
+    // The wait fits, a round trip after it does not.
+    let unavailable = PushOutcome.unavailable(reason: "INTERNAL", after: .milliseconds(900))
+    #expect(decide(unavailable, left: .seconds(1)) == .settle(.expired, reason: "INTERNAL"))
+  }
+
+  @Test("what was certainly not processed is sent again soon and costs no attempt")
+  func refused() {
+    #expect(
+      decide(.refused(reason: "ShuttingDown"))
+        == .retry(after: .milliseconds(20), reason: "ShuttingDown", isCounted: false))
+  }
+
+  @Test("what may have been delivered is sent again while there is time")
+  func unknown() {
+    #expect(
+      decide(.unknown(reason: "TimedOut")) == .retry(after: .milliseconds(100), reason: "TimedOut", isCounted: true))
+    #expect(decide(.unknown(reason: "TimedOut"), left: .milliseconds(50)) == .settle(.expired, reason: "TimedOut"))
+  }
+
+  @Test("no retry is ever planned past the deadline", arguments: [1, 2, 5, 20])
+  func alwaysInside(attempts: Int) {
+    var generator = SystemRandomNumberGenerator()
+    for _ in 0..<1000 {
+      let left = Nanoseconds.milliseconds(.random(in: 0...5000, using: &generator))
+      let outcome = PushOutcome.unavailable(reason: "x", after: nil)
+      switch decide(outcome, attempts: attempts, left: left, random: .random(in: 0..<1, using: &generator)) {
+      case .retry(let wait, _, _), .park(let wait, _): #expect(wait + policy.roundTrip < left)
+      case .settle(let outcome, _): #expect(outcome == .expired)
+      }
+    }
+  }
+}

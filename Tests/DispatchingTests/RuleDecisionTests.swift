@@ -1,0 +1,80 @@
+// The pure rules behind answers: when a lane's provider is no longer believed, when receipts are asked for.
+
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite("Mass-invalidation breaker")
+struct InvalidationBreakerTests {
+  private let start = Instant(nanoseconds: 1_000_000_000_000)
+  private let limits = InvalidationBreaker.Limits(deadPercent: 20, answersMin: 10, window: .seconds(100))
+
+  @Test("it opens when more than the share of enough answers call tokens dead, and says what was seen")
+  func opens() {
+    var breaker = InvalidationBreaker(limits: limits)
+    for _ in 0..<8 { #expect(breaker.didHear(isDead: false, start) == nil) }
+    #expect(breaker.didHear(isDead: true, start) == nil)
+    #expect(breaker.didHear(isDead: true, start) == nil, "two of ten are not more than 20 percent")
+    #expect(breaker.didHear(isDead: true, start) == "3 of 11 answers in 100 s called the token dead")
+    #expect(breaker.isOpen)
+    #expect(breaker.didHear(isDead: true, start) == nil, "it opens once")
+  }
+
+  @Test("few answers say nothing, however bad")
+  func tooFew() {
+    var breaker = InvalidationBreaker(limits: limits)
+    for _ in 0..<9 { #expect(breaker.didHear(isDead: true, start) == nil) }
+    #expect(breaker.didHear(isDead: true, start) != nil)
+  }
+
+  @Test("answers that have left the window no longer count")
+  func window() {
+    var breaker = InvalidationBreaker(limits: limits)
+    for _ in 0..<9 { _ = breaker.didHear(isDead: true, start) }
+    let later = start + .seconds(120)
+    for _ in 0..<9 { #expect(breaker.didHear(isDead: true, later) == nil) }
+    #expect(!breaker.isOpen)
+    // The slices go one by one: half a window later all of these still count.
+    #expect(breaker.didHear(isDead: true, later + .seconds(50)) != nil)
+  }
+
+  @Test("after ops have resumed it counts from nothing")
+  func reset() {
+    var breaker = InvalidationBreaker(limits: limits)
+    for _ in 0..<10 { _ = breaker.didHear(isDead: true, start) }
+    breaker.reset()
+    #expect(!breaker.isOpen)
+    #expect(breaker.didHear(isDead: true, start) == nil)
+  }
+}
+
+@Suite("Receipt schedule")
+struct ReceiptScheduleTests {
+  private let now = Instant(nanoseconds: 1_000_000_000_000)
+
+  @Test("a full batch is followed at once, anything else after the interval")
+  func rhythm() {
+    var schedule = ReceiptSchedule(receiptAfter: .seconds(900))
+    #expect(schedule.interval == .seconds(10))
+    schedule.didRead(isFull: true, now)
+    #expect(schedule.next == now)
+    schedule.didRead(isFull: false, now)
+    #expect(schedule.next == now + .seconds(10))
+  }
+
+  @Test("failures make the pause grow up to a minute, or to what the provider asks")
+  func failures() {
+    var schedule = ReceiptSchedule(receiptAfter: .seconds(900))
+    for pause in [10, 20, 40, 60, 60] {
+      schedule.didFail(after: nil, now)
+      #expect(schedule.next == now + .seconds(Int64(pause)))
+    }
+    schedule.didFail(after: .seconds(300), now)
+    #expect(schedule.next == now + .seconds(300))
+    schedule.didRead(isFull: false, now)
+    schedule.didFail(after: nil, now)
+    #expect(schedule.next == now + .seconds(10))
+  }
+}

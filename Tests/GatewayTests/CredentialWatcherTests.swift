@@ -1,0 +1,129 @@
+// What a running gateway takes from a configuration that is read again.
+
+import Dialects
+import Foundation
+import Logging
+import Queue
+import Runtime
+
+import Synchronization
+import Testing
+
+@testable import Gateway
+@testable import Simulators
+
+/// Keeps the messages of a log.
+private final class LogKeeper: Sendable {
+  private let kept = Mutex<[String]>([])
+  var messages: [String] { kept.withLock { $0 } }
+  func keep(_ message: String) { kept.withLock { $0.append(message) } }
+}
+
+private struct KeepingHandler: LogHandler {
+  let keeper: LogKeeper
+  var metadata: Logger.Metadata = [:]
+  var logLevel = Logger.Level.trace
+
+  subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+    get { metadata[key] }
+    set { metadata[key] = newValue }
+  }
+
+  func log(event: LogEvent) {
+    let provider = event.metadata?["provider"].map { " \($0)" } ?? ""
+    keeper.keep("\(event.message)\(provider)")
+  }
+}
+
+@Suite("Credential watcher", .timeLimit(.minutes(1))) struct CredentialWatcherTests {
+  /// A watcher of what `simulate` writes; no provider is started, and no database is there.
+  private static func with(
+    _ body: (CredentialWatcher, SimulatorMaterial, LogThreshold, LogKeeper) async throws -> Void
+  ) async throws {
+    let material = try SimulatorMaterial()
+    try material.writeServiceAccount(tokenURI: "https://127.0.0.1:1/token")
+    try material.writeConfiguration(
+      SimulatorEndpoints(
+        apnsProduction: "https://127.0.0.1:1", apnsSandbox: "https://127.0.0.1:2", fcm: "https://127.0.0.1:3",
+        token: "https://127.0.0.1:3/token", expo: "https://127.0.0.1:4"),
+      database: "postgres://127.0.0.1/push")
+    defer { try? FileManager.default.removeItem(atPath: material.directory) }
+    let configuration = try GatewayConfiguration.load(file: material.configurationFile, environment: [:])
+    let keeper = LogKeeper()
+    let logger = Logger(label: "test") { _ in KeepingHandler(keeper: keeper) }
+    let loop = EventLoop(name: "credentials")
+    let outbox = PostgresOutbox(
+      options: PostgresOutbox.Options(url: "postgres://127.0.0.1/push", name: "test", version: "0"), loop: loop,
+      logger: logger)
+    var factory = ProviderFactory(caFile: configuration.caFile, outbox: outbox, logger: logger)
+    var lanes: [CredentialWatcher.Lane] = []
+    for app in configuration.apps {
+      for kind in app.providers {
+        lanes.append(.init(app: app.name, kind: kind, provider: try factory.make(kind, for: app)))
+      }
+    }
+    let threshold = LogThreshold(.info)
+    let watcher = CredentialWatcher(
+      source: ConfigurationFile(path: material.configurationFile, environment: [:]), configuration: configuration,
+      factory: factory, lanes: lanes, threshold: threshold, logger: logger)
+    try await body(watcher, material, threshold, keeper)
+    loop.stop()
+  }
+
+  private static func edit(_ material: SimulatorMaterial, _ change: (String) -> String) throws {
+    let text = try String(contentsOfFile: material.configurationFile, encoding: .utf8)
+    try change(text).write(toFile: material.configurationFile, atomically: true, encoding: .utf8)
+  }
+
+  @Test("nothing has changed: nothing is rotated")
+  func unchanged() async throws {
+    try await Self.with { watcher, _, _, keeper in
+      await watcher.reload()
+      #expect(keeper.messages == [])
+    }
+  }
+
+  @Test("a new access token rotates the lane that has it, once, and no other")
+  func rotated() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      try "another-access-token".write(toFile: material.expoAccessTokenFile, atomically: true, encoding: .utf8)
+      await watcher.reload()
+      await watcher.reload()
+      #expect(keeper.messages == ["A lane's credentials have changed expo"])
+    }
+  }
+
+  @Test("a file that cannot be used is told of, and the lane goes on with what it has")
+  func unusable() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      try "no key".write(toFile: material.apnsKeyFile, atomically: true, encoding: .utf8)
+      try "another-access-token".write(toFile: material.expoAccessTokenFile, atomically: true, encoding: .utf8)
+      await watcher.reload()
+      #expect(
+        keeper.messages == [
+          "New credentials cannot be used: what is in use stays apns", "A lane's credentials have changed expo",
+        ])
+    }
+  }
+
+  @Test("the log level follows the configuration")
+  func level() async throws {
+    try await Self.with { watcher, material, threshold, keeper in
+      try Self.edit(material) { $0 + "\nlog: { level: warning }\n" }
+      await watcher.reload()
+      #expect(threshold.level == .warning)
+      #expect(keeper.messages == ["The log level has changed"])
+    }
+  }
+
+  @Test("a configuration with a mistake changes nothing")
+  func broken() async throws {
+    try await Self.with { watcher, material, threshold, keeper in
+      try Self.edit(material) { $0 + "\nlog: { level: loud }\n" }
+      try "another-access-token".write(toFile: material.expoAccessTokenFile, atomically: true, encoding: .utf8)
+      await watcher.reload()
+      #expect(threshold.level == .info)
+      #expect(keeper.messages == ["The configuration was not read again: what is in use stays"])
+    }
+  }
+}

@@ -1,0 +1,40 @@
+// From rows in memory to what a claim brings a gateway.
+
+public import Queue
+public import Runtime
+
+extension Claimed {
+  /// - Parameters:
+  ///   - rows: as `MemoryOutbox.claim` gave them.
+  ///   - asked: when the question left, on the gateway's clock: deadlines are counted from here, and are never late.
+  public init(_ rows: [MemoryClaimedRow], asked: Instant) {
+    var deliveries: [Delivery] = []
+    var unreadable: [DeliveryLease] = []
+    var calls: [Int64: CallData] = [:]
+    for row in rows {
+      let delivery = row.delivery
+      let lease = DeliveryLease(outboxID: delivery.key.outboxID, number: delivery.key.number, lease: delivery.lease)
+      guard let kind = DeliveryKind(rawValue: delivery.kind) else {
+        unreadable.append(lease)
+        continue
+      }
+      let call = calls[row.call.id] ?? CallData(row.call)
+      calls[row.call.id] = call
+      deliveries.append(
+        Delivery(
+          lease: lease, lane: delivery.lane, attempt: delivery.attempt, crashes: UInt8(clamping: delivery.crashes),
+          kind: kind, environment: 0, platform: 0, userID: Array(delivery.userID.utf8),
+          token: Array(delivery.token.utf8), locale: nil, createdAtMicroseconds: delivery.createdAt,
+          deadlineAtMicroseconds: delivery.deadlineAt, deadline: asked + .microseconds(row.remaining), call: call))
+    }
+    self.init(deliveries: deliveries, unreadable: unreadable)
+  }
+}
+
+extension CallData {
+  convenience init(_ call: MemoryCall) {
+    self.init(
+      callKind: Array(call.kind.utf8), callID: Array(call.callID.utf8), payload: Array(call.payload.utf8),
+      endReason: call.endReason.map { Array($0.utf8) }, isOver: call.state != .ringing)
+  }
+}

@@ -1,0 +1,106 @@
+// Gateways: their lives, their deaths, and the life of the server.
+
+public import Queue
+
+extension MemoryOutbox {
+  /// `push.register_gateway`. Durable. Returns the new gateway's id, which is never used again.
+  public mutating func register(name: String, at now: DatabaseTime) -> Int32 {
+    let id = nextGateway
+    nextGateway += 1
+    gateways[id] = MemoryGateway(id: id, name: name, heartbeatAt: now)
+    reclaimed[id] = true  // it has nothing to reclaim
+    openLife()
+    commit(isDurable: true)
+    return id
+  }
+
+  /// `push.beat`.
+  public mutating func beat(_ gateway: Int32, mayReap: Bool, at now: DatabaseTime) -> Beat {
+    defer { commit() }
+    guard var row = gateways[gateway], row.isAlive else { return Beat(isAlive: false, mustReclaim: false) }
+    row.heartbeatAt = now
+    gateways[gateway] = row
+    if mayReap { reap(at: now) }
+    if reclaimed[gateway] == nil { reclaimed[gateway] = false }
+    openLife()
+    return Beat(isAlive: true, mustReclaim: reclaimed[gateway] == false)
+  }
+
+  /// `push.confirm_reclaimed`. Counts only if the gateway was asked: if the server crashed again since, it is asked again.
+  public mutating func confirmReclaimed(_ gateway: Int32) {
+    if reclaimed[gateway] != nil { reclaimed[gateway] = true }
+    openLife()
+    commit()
+  }
+
+  /// `push.retire_gateway`: it says goodbye; what it had claimed is ready again, and no crash is counted. Durable.
+  public mutating func retire(_ gateway: Int32, at now: DatabaseTime) {
+    end(gateway, reason: "retired")
+    freeClaims(of: gateway, at: now)
+    openLife()
+    commit(isDurable: true)
+  }
+
+  private mutating func end(_ gateway: Int32, reason: String) {
+    guard var row = gateways[gateway], row.isAlive else { return }
+    row.isAlive = false
+    row.endedReason = reason
+    row.isFreeDue = true
+    gateways[gateway] = row
+    reclaimed[gateway] = nil
+  }
+
+  /// The life of the server begins, and claims may go on when every living gateway has reclaimed.
+  private mutating func openLife() {
+    guard isLifeOpen != true else { return }
+    isLifeOpen = gateways.values.allSatisfy { !$0.isAlive || reclaimed[$0.id] == true }
+    if isLifeOpen == true { ringBell() }
+  }
+
+  /// Declares the silent dead, and frees what they had claimed. What a claim brings in that was running meanwhile is found by a
+  /// later look: the last one is made when no claim is running any more.
+  private mutating func reap(at now: DatabaseTime) {
+    let due = gateways.values.filter { $0.isFreeDue }.map(\.id).sorted()
+    let silent = gateways.values.filter { $0.isAlive && $0.heartbeatAt < now - Limits.silence }.map(\.id).sorted()
+    for id in silent { end(id, reason: "silent") }
+    for id in silent + due { freeClaims(of: id, at: now) }
+    for id in due where !isLocked(id) { gateways[id]?.isFreeDue = false }
+  }
+
+  /// The keys of what a gateway has claimed, ascending.
+  func claims(of gateway: Int32) -> [DeliveryKey] { keys { $0.state == .claimed && $0.owner == gateway } }
+
+  /// What a dead gateway had claimed is others' now.
+  private mutating func freeClaims(of gateway: Int32, at now: DatabaseTime) {
+    let keys = claims(of: gateway)
+    guard gateways[gateway]?.endedReason == "silent" else {
+      for key in keys { putBack(key, isUncounted: false, at: now) }
+      return
+    }
+    // If it was taking care of a suspect, that one killed it.
+    let hadSuspect = keys.contains { deliveries[$0]?.isSuspect ?? false }
+    for key in keys {
+      guard var row = deliveries[key] else { continue }
+      if !hadSuspect || row.isSuspect { row.crashes += 1 }
+      deliveries[key] = row
+      let isRepeatable = !row.isVisible || (lanes[row.lane].flatMap { apps[$0.app] }?.isAtLeastOnce ?? false)
+      if !isRepeatable || row.crashes >= Limits.crashes {
+        finish(row, .dead, reason: "GatewayCrashed", at: now)
+      } else {
+        putBack(key, isUncounted: false, at: now)
+      }
+    }
+  }
+
+  /// A claimed row goes back: ready, or over where it is an invite of a call that has ended.
+  mutating func putBack(_ key: DeliveryKey, isUncounted: Bool, at now: DatabaseTime) {
+    guard var row = deliveries[key] else { return }
+    row.state = .ready
+    row.owner = nil
+    row.dueAt = now
+    if isUncounted { row.attempt = max(0, row.attempt - 1) }
+    deliveries[key] = row
+    if row.isInvite { voidUnsent([key.outboxID], at: now) }
+    ringBell()
+  }
+}

@@ -1,0 +1,59 @@
+// Maintenance: what happens by itself when its time has come, done by whichever gateway asks first.
+
+internal import Queue
+
+extension MemoryOutbox {
+  /// `push.job`: names and how often each is due, in microseconds.
+  static let jobIntervals: [(name: String, every: Int64)] = [
+    ("promote", 250_000), ("miss", 250_000), ("expire", 1_000_000),
+  ]
+
+  /// `push.take_job`: the earliest that is due, whose time moves on.
+  public mutating func takeJob(_ gateway: Int32, at now: DatabaseTime) -> String? {
+    guard gateways[gateway]?.isAlive ?? false else { return nil }
+    let due = jobs.values.filter { $0.dueAt <= now }
+    guard var job = due.min(by: { ($0.dueAt, $0.name) < ($1.dueAt, $1.name) }) else { return nil }
+    job.dueAt = now + job.everyMicroseconds
+    jobs[job.name] = job
+    commit()
+    return job.name
+  }
+
+  /// `push.run_job`: one bounded bite of a job.
+  public mutating func run(job name: String, at now: DatabaseTime) {
+    switch name {
+    case "promote": promote(at: now)
+    case "miss": miss(at: now)
+    case "expire": expire(at: now)
+    default: break
+    }
+  }
+
+  /// Waiting deliveries whose time has come are ready; invites of ended calls are void.
+  private mutating func promote(at now: DatabaseTime) {
+    for key in keys(where: { $0.state == .waiting && $0.dueAt <= now && $0.deadlineAt > now }) {
+      guard var row = deliveries[key] else { continue }
+      row.state = .ready
+      deliveries[key] = row
+      if row.isInvite { voidUnsent([key.outboxID], at: now) }
+      ringBell()
+    }
+    commit()
+  }
+
+  /// Calls that ring after their deadline become missed. Durable if there are any.
+  private mutating func miss(at now: DatabaseTime) {
+    let late = calls.values.filter { $0.state == .ringing && $0.deadlineAt <= now }.map(\.id).sorted()
+    for id in late { _ = end(id, .missed, reason: "missed", by: nil, at: now) }
+    commit(isDurable: !late.isEmpty)
+  }
+
+  /// What is owed after its deadline has expired.
+  private mutating func expire(at now: DatabaseTime) {
+    for key in keys(where: { $0.state != .claimed && $0.deadlineAt <= now }) {
+      guard let row = deliveries[key] else { continue }
+      finish(row, .expired, reason: row.lastReason ?? "DeadlinePassed", at: now)
+    }
+    commit()
+  }
+}

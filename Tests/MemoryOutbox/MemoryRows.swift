@@ -1,0 +1,165 @@
+// The rows of `MemoryOutbox`: what the tables of schema push hold, as far as gateways and the rules of calls look at it.
+
+public import Queue
+
+/// A moment on the database's clock: microseconds since 1970.
+public typealias DatabaseTime = Int64
+
+/// `push.apps`.
+public struct MemoryApp: Sendable {
+  public var name: String
+  /// Visible pushes of unknown fate are repeated.
+  public var isAtLeastOnce: Bool
+
+  public init(name: String, isAtLeastOnce: Bool = false) {
+    self.name = name
+    self.isAtLeastOnce = isAtLeastOnce
+  }
+}
+
+/// `push.lane`.
+public struct MemoryLane: Sendable {
+  public var id: Int16
+  public var app: String
+  /// `apns`, `fcm` or `expo`.
+  public var provider: String
+  public var isPaused = false
+
+  public init(id: Int16, app: String, provider: String) {
+    self.id = id
+    self.app = app
+    self.provider = provider
+  }
+}
+
+/// A way to reach a device: a token in a lane.
+public struct MemoryChannel: Sendable, Hashable {
+  public var lane: Int16
+  public var token: String
+
+  public init(lane: Int16, token: String) {
+    self.lane = lane
+    self.token = token
+  }
+}
+
+/// One entry of `push.outbox.recipients`.
+public struct MemoryRecipient: Sendable {
+  public var userID: String
+  /// How its phone rings: the first channel, and when that fails for good the next one, and so on.
+  public var channels: [MemoryChannel]
+  /// Where a missed call is shown; nil: nowhere.
+  public var missedCall: MemoryChannel?
+
+  public init(userID: String, channels: [MemoryChannel], missedCall: MemoryChannel?) {
+    self.userID = userID
+    self.channels = channels
+    self.missedCall = missedCall
+  }
+}
+
+/// `push.outbox`.
+public struct MemoryCall: Sendable {
+  public enum State: Sendable, Equatable {
+    case ringing, answered, ended, missed
+  }
+
+  public var id: Int64
+  public var app: String
+  public var kind: String
+  public var callID: String
+  public var payload: String
+  public var recipients: [MemoryRecipient]
+  /// How many invites it has had so far: they are numbered from 0.
+  public var invites: Int32 = 0
+  public var state: State
+  public var answeredBy: String?
+  public var endReason: String?
+  public var createdAt: DatabaseTime
+  public var deadlineAt: DatabaseTime
+}
+
+/// `push.delivery`.
+public struct MemoryDelivery: Sendable {
+  public enum State: Int16, Sendable, Equatable {
+    case ready = 0
+    case claimed = 1
+    case waiting = 2
+  }
+
+  public var key: DeliveryKey
+  /// A number, as a version to come may know more than `DeliveryKind`.
+  public var kind: UInt8
+  public var lane: Int16
+  public var userID: String
+  public var token: String
+  public var createdAt: DatabaseTime
+  public var dueAt: DatabaseTime
+  public var deadlineAt: DatabaseTime
+  public var state = State.ready
+  public var owner: Int32?
+  /// The number of the claim that took it last.
+  public var lease: Int32 = 0
+  public var attempt: Int32 = 0
+  public var crashes: Int16 = 0
+  public var lastReason: String?
+
+  public var isInvite: Bool { kind == DeliveryKind.invite.rawValue }
+  /// What people see, and what a second time would be a second thing to see.
+  public var isVisible: Bool {
+    kind == DeliveryKind.missedCall.rawValue || kind == DeliveryKind.notification.rawValue
+  }
+  /// Two gateways died while they had it: it is given out alone.
+  public var isSuspect: Bool { crashes >= 2 }
+}
+
+/// `push.history`.
+public struct MemoryHistory: Sendable {
+  public var key: DeliveryKey
+  public var kind: UInt8
+  public var lane: Int16
+  public var userID: String
+  public var token: String
+  public var outcome: DeliveryOutcome
+  /// Who settled it; nil: SQL did.
+  public var owner: Int32?
+  public var attempts: Int32
+  public var status: UInt16
+  public var reason: String?
+  public var wasSent: Bool
+  public var finishedAt: DatabaseTime
+}
+
+/// `push.gateways`.
+public struct MemoryGateway: Sendable {
+  public var id: Int32
+  public var name: String
+  public var isAlive = true
+  public var heartbeatAt: DatabaseTime
+  public var endedReason: String?
+  /// It has ended, and a claim of it may still bring in deliveries that are to be freed.
+  public var isFreeDue = false
+  /// Claims with lower numbers are barred.
+  public var claimsFrom: Int32 = 0
+}
+
+/// `push.job`.
+public struct MemoryJob: Sendable {
+  public var name: String
+  public var everyMicroseconds: Int64
+  public var dueAt: DatabaseTime
+}
+
+/// What Postgres says of its own accord to whoever listens: each of them a hint.
+public enum MemoryNotification: Sendable, Equatable {
+  case bell
+  case ended(Int64)
+}
+
+/// What a row does to the statement that settles it.
+public enum MemoryPoison: Sendable, Equatable {
+  /// Its settlement is refused unless it is stripped to bare codes (reason `SettlementRefused`).
+  case details
+  /// Its settlement is refused whatever it says.
+  case everything
+}

@@ -1,0 +1,78 @@
+// A request that is lost on a connection used again is not sent a second time behind our back.
+
+import HTTP2TestSupport
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite("libcurl sends nothing twice", .timeLimit(.minutes(1))) struct CurlResendTests {
+  @Test("HTTP/1.1: the connection is closed after the request: it has arrived once, and its end is unknown")
+  func http1() async throws {
+    let server = try CurlTestServer.shared.get()
+    let bench = ProviderBench<ExpoProvider>(port: UInt16(server.port), caFile: server.caFile)
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)  // now there is a connection to use again
+    let token = "vanish-\(UInt64.random(in: .min ... .max))"
+    let lost = bench.request(1)
+    lost.token = Array(token.utf8)[...]
+    await bench.provider.send([lost])
+    let result = await bench.reports.results(2)[1]
+    #expect(result?.outcome == .unknown(reason: "ConnectionLost"))
+    #expect(result?.sentAt != nil)
+    #expect(try await arrivals(of: token, at: server) == "1")
+    #expect(await bench.push(2).outcome.isAccepted)
+    await bench.stop()
+  }
+
+  @Test("HTTP/2: the connection is closed after the request: it has arrived once, and its end is unknown")
+  func http2() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note("arrivals")
+      if exchange.connection.noted("arrivals") == 2 { exchange.connection.drop() } else { exchange.acceptTicket() }
+    }
+    let bench = ProviderBench<ExpoProvider>(port: server.port)
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    let result = await bench.push(1)
+    #expect(result.outcome == .unknown(reason: "ConnectionLost"))
+    #expect(result.sentAt != nil)
+    #expect(await server.perform { $0.notes["arrivals"] } == 2)
+    #expect(await bench.push(2).outcome.isAccepted)
+    await bench.stop()
+  }
+
+  @Test(
+    "HTTP/2: a stream that is refused or reset is not sent again by libcurl",
+    arguments: [
+      HTTP2ErrorCode.refusedStream, .internalError,
+    ])
+  func resetStream(code: HTTP2ErrorCode) async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note("arrivals")
+      guard exchange.connection.noted("arrivals") == 2 else { return exchange.acceptTicket() }
+      exchange.connection.session.reset(exchange.stream, code)
+    }
+    let bench = ProviderBench<ExpoProvider>(port: server.port)
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    #expect(await bench.push(1).outcome == .unknown(reason: "ConnectionLost"))
+    #expect(await server.perform { $0.notes["arrivals"] } == 2)
+    await bench.stop()
+  }
+
+  private func arrivals(of token: String, at server: CurlTestServer) async throws -> String {
+    let loop = EventLoop(name: "curl-test")
+    let answer: Result<CurlResponse, CurlFailure> = await withCheckedContinuation { continuation in
+      loop.execute {
+        let client = CurlClient(loop: loop, configuration: CurlConfiguration(caFile: server.caFile))
+        client.perform(CurlRequest(method: .get, url: "https://localhost:\(server.port)/arrivals?\(token)")) {
+          client.close()
+          continuation.resume(returning: $0)
+        }
+      }
+    }
+    loop.stop()
+    return String(decoding: try answer.get().body, as: UTF8.self)
+  }
+}

@@ -1,0 +1,143 @@
+// Lone calls over a connection that a NAT has forgotten: nothing comes back, nothing is closed. One connection is
+// configured, every limit is the default.
+
+import HTTP2TestSupport
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite("Forgotten connections", .timeLimit(.minutes(2))) struct ForgottenConnectionTests {
+  /// What a phone may wait for.
+  private static let bound = Nanoseconds.milliseconds(2_500)
+
+  private static func expectRings<Provider>(
+    _ bench: ProviderBench<Provider>, _ proxy: ForgetfulProxy, _ server: HTTP2TestServer
+  ) async throws {
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await proxy.forget()
+    let first = await bench.ring(10)
+    #expect(try #require(first.ringTime) < bound, "\(first)")
+    #expect(first.failures == [.unknown(reason: "ConnectionLost")])
+    #expect(try #require(first.connection) > 0)
+    let second = await bench.ring(20)
+    #expect(try #require(second.ringTime) < .milliseconds(500), "\(second)")
+    #expect(second.failures.isEmpty)
+    #expect(await server.perform { $0.connectionCount } == 2)
+    await bench.stop()
+  }
+
+  @Test("APNs: the first lone call rings within 2.5 s, the next at once", arguments: [Nanoseconds.zero, .seconds(5)])
+  func apns(idleBeforePing: Nanoseconds) async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let proxy = try ForgetfulProxy(to: server.port)
+    let bench = try ProviderBench<APNsProvider>(through: proxy) {
+      $0.connectionsMax = 1
+      $0.connection.liveness.idleBeforePing = idleBeforePing
+    }
+    try await Self.expectRings(bench, proxy, server)
+  }
+
+  @Test("FCM: the first lone call rings within 2.5 s, the next at once", arguments: [Nanoseconds.zero, .seconds(5)])
+  func fcm(idleBeforePing: Nanoseconds) async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let proxy = try ForgetfulProxy(to: server.port)
+    let bench = try ProviderBench<FCMProvider>(through: proxy) {
+      $0.connectionsMax = 1
+      $0.connection.liveness.idleBeforePing = idleBeforePing
+    }
+    try await Self.expectRings(bench, proxy, server)
+  }
+
+  @Test("calls that come while the connection is in doubt go to its replacement and ring at once")
+  func callsDuringTheDoubt() async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let proxy = try ForgetfulProxy(to: server.port)
+    let bench = try ProviderBench<APNsProvider>(through: proxy) { $0.connectionsMax = 1 }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await proxy.forget()
+    await bench.provider.send([bench.request(1)])
+    await bench.reports.capacity { $0 == 2 }  // one request on each: the doubtful one and its replacement
+    let second = await bench.ring(2)
+    #expect(try #require(second.ringTime) < .milliseconds(500), "\(second)")
+    #expect(second.connection == 1)
+    _ = await bench.reports.results(3)
+    await bench.stop()
+  }
+
+  @Test("a network that is away for longer: the call rings when it is back, and the peer was not flooded")
+  func severedNetwork() async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let proxy = try ForgetfulProxy(to: server.port)
+    let bench = try ProviderBench<APNsProvider>(through: proxy) {
+      $0.connectionsMax = 1
+      $0.waitTimeout = .seconds(2)
+      $0.connection.connectTimeout = .seconds(1)
+    }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await proxy.sever()
+    async let call = bench.ring(1)
+    await bench.pass(.seconds(4))
+    await proxy.sever(false)
+    let ringTime = try #require(await call.ringTime)
+    #expect(ringTime < .seconds(10), "\(ringTime.seconds) s")
+    #expect(await server.perform { $0.connectionCount } <= 8)
+    await bench.stop()
+  }
+
+  // MARK: - Expo
+
+  @Test("Expo: the first lone call over a connection used again rings within 2.5 s, the next at once")
+  func expo() async throws {
+    let server = try HTTP2TestServer { $0.acceptTicket() }
+    let proxy = try ForgetfulProxy(to: server.port)
+    let bench = ProviderBench<ExpoProvider>(port: proxy.port) { $0.connections.trustTime = .zero }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await proxy.forget()
+    let first = await bench.ring(10)
+    #expect(try #require(first.ringTime) < Self.bound, "\(first)")
+    #expect(first.failures == [.unknown(reason: "TimedOut")])
+    let second = await bench.ring(20)
+    #expect(try #require(second.ringTime) < .milliseconds(500), "\(second)")
+    #expect(second.failures.isEmpty)
+    #expect(await server.perform { $0.connectionCount } == 2)
+    await bench.stop()
+  }
+
+  @Test("Expo: a connection that was idle for long is not used again")
+  func expoAfterAPause() async throws {
+    let server = try HTTP2TestServer { $0.acceptTicket() }
+    let proxy = try ForgetfulProxy(to: server.port)
+    let bench = ProviderBench<ExpoProvider>(port: proxy.port) { $0.connections.idleConnectionTimeMax = .seconds(1) }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    #expect(await bench.push(1).outcome.isAccepted)
+    #expect(await server.perform { $0.connectionCount } == 1)
+    await proxy.forget()
+    await bench.pass(.milliseconds(2_100))
+    let call = await bench.ring(10)
+    #expect(try #require(call.ringTime) < .milliseconds(500), "\(call)")
+    #expect(call.failures.isEmpty)
+    await bench.stop()
+  }
+
+  @Test("Expo: on a new connection, and where other answers come, a slow answer is waited for")
+  func slowExpo() async throws {
+    let server = try HTTP2TestServer { exchange in
+      let loop = exchange.connection.loop
+      loop.schedule(at: loop.now + .milliseconds(300)) { exchange.acceptTicket() }
+    }
+    let bench = ProviderBench<ExpoProvider>(port: server.port) {
+      $0.connections.firstByteTimeout = .milliseconds(100)
+      $0.connections.trustTime = .seconds(60)
+    }
+    await bench.start()
+    for tag in 0..<3 { #expect(await bench.push(tag).outcome.isAccepted) }
+    #expect(await server.perform { $0.connectionCount } == 1)
+    await bench.stop()
+  }
+}

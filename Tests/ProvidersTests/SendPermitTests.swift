@@ -1,0 +1,112 @@
+// Nothing leaves while the permit has lapsed: not what is handed over then, not what waited for a stream or a connection.
+
+import HTTP2TestSupport
+import Logging
+import Runtime
+import Testing
+
+@testable import Providers
+
+private struct OneToken: ProviderTokenSource {
+  func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
+    ProviderToken(value: Array("token".utf8), issuedAtMilliseconds: 0, renewAtMilliseconds: .max / 2)
+  }
+}
+
+@Suite("Send permit", .timeLimit(.minutes(1))) struct SendPermitTests {
+  private static func request(_ tag: Int) -> PushRequest {
+    PushRequest(
+      tag: UInt64(tag), deliveryID: DeliveryID(high: 1, low: UInt64(tag)), kind: .invite, environment: .production,
+      token: Array("token-of-a-phone".utf8), body: Array(#"{"callId":"c1"}"#.utf8), collapseID: nil,
+      deadline: SystemClock().now() + .seconds(30),
+      expiresAtMilliseconds: SystemClock().wallMilliseconds() + 30_000)
+  }
+
+  private static func set(_ permit: SendPermit, _ until: Instant, on loop: EventLoop) async {
+    await withCheckedContinuation { continuation in
+      loop.execute {
+        permit.until = until
+        continuation.resume()
+      }
+    }
+  }
+
+  /// An FCM provider with one stream, and the server it sends to, which answers when it is told to.
+  private static func fcm(
+    _ body: (FCMProvider, ProviderReports, SendPermit, HTTP2TestServer) async throws -> Void
+  ) async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamsMax = 1
+    let server = try HTTP2TestServer(settings: settings) { $0.connection.hold($0) }
+    let loop = EventLoop(name: "permit-test")
+    let permit = SendPermit(on: loop)
+    var pool = FCMConfiguration.defaultPool
+    pool.connectionsMax = 1
+    let provider = FCMProvider(
+      FCMConfiguration(projectID: "p", endpoint: try server.endpoint(), pool: pool), tokens: OneToken(), loop: loop,
+      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }, permit: permit)
+    let reports = ProviderReports()
+    await provider.start { reports.receive($0) }
+    await reports.capacity { $0 > 0 }
+    try await body(provider, reports, permit, server)
+    await provider.shutDown(by: SystemClock().now() + .seconds(5))
+    loop.stop()
+  }
+
+  @Test("what is handed over without a permit comes back at once, and the server hears of nothing")
+  func lapsed() async throws {
+    try await Self.fcm { provider, reports, _, server in
+      await provider.send([Self.request(1)])
+      let results = await reports.results(1)
+      #expect(results[1]?.outcome == .refused(reason: "LeaseUnconfirmed"))
+      #expect(results[1]?.sentAt == nil)
+      #expect(await server.perform { $0.requestCount } == 0)
+    }
+  }
+
+  @Test("what waited for a stream while the permit lapsed does not leave when an answer makes room")
+  func waiting() async throws {
+    try await Self.fcm { provider, reports, permit, server in
+      await Self.set(permit, .distantFuture, on: provider.loop)
+      await provider.send([Self.request(1), Self.request(2)])
+      while await server.perform({ $0.held.count }) < 1 { await Task.yield() }
+      await Self.set(permit, provider.loop.now, on: provider.loop)
+      await server.perform { server in
+        for exchange in server.held { exchange.respond(200, body: #"{"name": "projects/p/messages/1"}"#) }
+        server.held = []
+      }
+      let results = await reports.results(2)
+      #expect(results[1]?.outcome == .accepted(messageID: "projects/p/messages/1"))
+      #expect(results[2]?.outcome == .refused(reason: "LeaseUnconfirmed"))
+      #expect(await server.perform { $0.requestCount } == 1)
+    }
+  }
+
+  @Test("a message to Expo is refused without a permit, also if that lapses while it connects")
+  func expo() async throws {
+    let server = try CurlTestServer()
+    let loop = EventLoop(name: "permit-test")
+    let permit = SendPermit(on: loop)
+    let provider = ExpoProvider(
+      configuration: ExpoConfiguration(url: "https://localhost:\(server.port)/", caFile: server.caFile), loop: loop,
+      permit: permit)
+    let reports = ProviderReports()
+    await provider.start { reports.receive($0) }
+    await provider.send([Self.request(1)])
+    #expect(await reports.results(1)[1]?.outcome == .refused(reason: "LeaseUnconfirmed"))
+    await Self.set(permit, .distantFuture, on: loop)
+    // In one turn: the request is made, and nothing may leave any more.
+    await withCheckedContinuation { continuation in
+      loop.execute {
+        provider.assumeIsolated { $0.send([Self.request(2)]) }
+        loop.atEndOfTurn { loop.atEndOfTurn { permit.until = Instant(nanoseconds: .min) } }
+        continuation.resume()
+      }
+    }
+    let result = await reports.results(2)[2]
+    #expect(result?.outcome == .refused(reason: "LeaseUnconfirmed"))
+    #expect(result?.sentAt == nil)
+    await provider.shutDown(by: SystemClock().now() + .seconds(5))
+    loop.stop()
+  }
+}

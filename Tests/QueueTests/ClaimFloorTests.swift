@@ -1,0 +1,115 @@
+import Queue
+import Runtime
+import Testing
+
+private func at(_ milliseconds: Int64) -> Instant { Instant(nanoseconds: 0) + .milliseconds(milliseconds) }
+
+@Suite("Claim floor")
+struct ClaimFloorTests {
+  /// Claims at `now`, rows with these deadlines; returns the floor it started at.
+  private func claim(
+    _ floor: inout ClaimFloor, _ deadlines: some Collection<Int64>, passed: Int = 0,
+    cost: Nanoseconds = .milliseconds(4),
+    at now: Instant
+  ) -> Int64 {
+    floor.begin(now)
+    let start = floor.floor(of: 1)
+    for deadline in deadlines { floor.didClaim(lane: 1, deadlineAtMicroseconds: deadline) }
+    let scanned = floor.wantsScanCount ? passed + deadlines.count : nil
+    floor.didFinish(cost: cost, entriesScanned: scanned, now + cost)
+    return start
+  }
+
+  @Test("as long as few entries are in flight or dead, claims start at the bottom: a short ring goes before a long one")
+  func cheap() {
+    var floor = ClaimFloor()
+    for time in 0..<10 {
+      let start = claim(&floor, [14_400_000_000], passed: 4_000, cost: .milliseconds(200), at: at(Int64(time) * 300))
+      #expect(start == .min)
+    }
+    // Many rows are worth a longer way.
+    #expect(claim(&floor, [Int64](repeating: 5_000_000, count: 1000), passed: 5000, at: at(3000)) == .min)
+    #expect(claim(&floor, [], at: at(3141)) == .min)
+  }
+
+  @Test("where many are, claims start just below the newest deadline claimed; sweeps are a twentieth of the time")
+  func expensive() {
+    var floor = ClaimFloor()
+    #expect(claim(&floor, [5_000_000, 4_000_000], passed: 100_000, cost: .milliseconds(30), at: at(0)) == .min)
+    #expect(claim(&floor, [6_000_000], at: at(31)) == 4_950_000)
+    #expect(claim(&floor, [], at: at(629)) == 5_950_000)
+    #expect(claim(&floor, [], passed: 100_000, cost: .milliseconds(30), at: at(630)) == .min)
+    #expect(claim(&floor, [], at: at(661)) == 5_950_000)
+    #expect(claim(&floor, [], cost: .milliseconds(1), at: at(1260)) == .min)
+    #expect(claim(&floor, [], at: at(1262)) == .min)
+  }
+
+  @Test(
+    "after an expensive sweep the next claim goes on where it ended, so that short rings are found one after the other")
+  func afterSweep() {
+    var floor = ClaimFloor()
+    #expect(claim(&floor, [600_000_000], passed: 99_999, cost: .milliseconds(30), at: at(0)) == .min)
+    #expect(claim(&floor, [601_000_000], at: at(31)) == 599_950_000)
+    #expect(claim(&floor, [60_000_000], passed: 99_999, cost: .milliseconds(30), at: at(630)) == .min)
+    #expect(claim(&floor, [61_000_000], at: at(661)) == 59_950_000)
+    #expect(claim(&floor, [], at: at(670)) == 60_950_000)
+  }
+
+  @Test("whether a claim steps over much is asked of the first sweep, and of those after a slow one")
+  func looking() {
+    var floor = ClaimFloor()
+    func looks(_ cost: Nanoseconds, scanned: Int?, at now: Instant) -> Bool {
+      floor.begin(now)
+      let looks = floor.wantsScanCount
+      floor.didFinish(cost: cost, entriesScanned: looks ? scanned : nil, now + cost)
+      return looks
+    }
+    #expect(looks(.milliseconds(1), scanned: 0, at: at(0)))
+    #expect(!looks(.milliseconds(1), scanned: 0, at: at(2)))
+    #expect(!looks(.milliseconds(9), scanned: 0, at: at(4)))
+    #expect(looks(.milliseconds(9), scanned: 99_999, at: at(14)))
+    #expect(!looks(.milliseconds(9), scanned: 0, at: at(24)))  // no sweep
+    #expect(looks(.milliseconds(1), scanned: 99_999, at: at(220)))
+    // As long as there are many, every sweep, and it stays so where nobody answers.
+    #expect(looks(.milliseconds(1), scanned: nil, at: at(300)))
+    #expect(looks(.milliseconds(1), scanned: 0, at: at(400)))
+    #expect(!looks(.milliseconds(1), scanned: 0, at: at(402)))
+  }
+
+  @Test("what has hours moves a floor of its own, and none above a ring")
+  func background() {
+    var floor = ClaimFloor()
+    floor.begin(at(0))
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 14_400_000_000, isBackground: true)
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 60_000_000)
+    floor.didFinish(cost: .milliseconds(30), entriesScanned: 99_999, at(30))
+    floor.begin(at(31))
+    #expect(floor.floor(of: 1) == 59_950_000)
+    #expect(floor.backgroundFloor(of: 1) == 14_399_950_000)
+    #expect(floor.floor(of: 2) == .min)
+  }
+
+  @Test("what is in flight at a few busy gateways keeps no claim from the bottom; full windows do")
+  func inFlight() {
+    var floor = ClaimFloor()
+    _ = claim(&floor, [5_000_000], passed: 3_000, at: at(0))
+    #expect(claim(&floor, [], passed: 15_000, at: at(10)) == .min)
+    #expect(claim(&floor, [], at: at(20)) == 4_950_000)
+  }
+
+  @Test("a sweep that was given up for its length is not repeated at once; one that failed early is")
+  func failedSweep() {
+    var floor = ClaimFloor()
+    _ = claim(&floor, [5_000_000], at: at(0))
+    floor.begin(at(10))
+    floor.didFail(cost: .milliseconds(100), at(110))
+    floor.begin(at(120))
+    #expect(floor.floor(of: 1) == .min)
+    floor.didFail(cost: .milliseconds(2_500), at(2_620))
+    floor.begin(at(2_630))
+    #expect(floor.floor(of: 1) == 4_950_000)
+    floor.didFail(cost: .milliseconds(2_500), at(5_130))  // no sweep
+    floor.begin(at(52_620))
+    #expect(floor.floor(of: 1) == .min)
+  }
+}

@@ -1,0 +1,73 @@
+import Queue
+import Runtime
+import TestSupport
+import Testing
+
+@Suite("Rows of a claim")
+struct ClaimedRowsTests {
+  /// As the columns of the claim: a row of an apartment's call, which has the call's texts or has them elsewhere.
+  private static func row(_ outboxID: Int, _ number: Int, kind: Int = 0, call: String?) -> String {
+    let texts = call.map {
+      "true, 'incoming_call', '\($0)', null::text, '00-trace', jsonb_build_object('callId', '\($0)')"
+    }
+    return """
+      select '(\(outboxID + 70_000),\(number + 3))'::tid, 4::int2, \(outboxID)::int8, \(number)::int4, 70000::int4, \(kind)::int2, 2::int2,
+        1::int2, 2::int2, '2026-01-01 00:00Z'::timestamptz, '2026-01-01 00:01Z'::timestamptz, 30000000::int8, 'user-\(number)',
+        'token-\(number)', null::text, \(texts ?? "null::bool, null, null, null, null, null::jsonb")
+      """
+  }
+
+  private func claimed(_ rows: [String]) async throws -> Claimed {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let text = rows.joined(separator: "\nunion all\n")
+      let result = try await connection.query(PostgresStatement(name: "rows", text: text))
+      await connection.close()
+      let asked = Instant(nanoseconds: 1_000)
+      return ClaimedRows(result, number: 9, asked: asked).claimed { delivery, remaining in
+        #expect(remaining == 30_000_000)
+        #expect(delivery.deadline == asked + .seconds(30))
+      }
+    }
+  }
+
+  @Test("the call's texts come on one row of each call, whichever it is; its deliveries share them")
+  func sharing() async throws {
+    let claimed = try await claimed([
+      Self.row(1, 0, call: nil), Self.row(2, 0, call: "two"), Self.row(1, 1, call: "one"), Self.row(2, 1, call: nil),
+      Self.row(1, 2, call: "one"),
+    ])
+    let deliveries = claimed.deliveries
+    #expect(claimed.unreadable.isEmpty)
+    #expect(deliveries.map { String(decoding: $0.callID, as: UTF8.self) } == ["one", "two", "one", "two", "one"])
+    #expect(deliveries[0].call === deliveries[2].call && deliveries[0].call === deliveries[4].call)
+    #expect(deliveries[1].call === deliveries[3].call)
+    let first = deliveries[0]
+    #expect(first.lease == DeliveryLease(outboxID: 1, number: 0, lease: 9))
+    #expect(first.place == DeliveryPlace(block: 70_001, offset: 3))
+    #expect(first.attempt == 70_000)
+    #expect(first.crashes == 2)
+    #expect(first.call.isOver)
+    #expect(first.userID.elementsEqual("user-0".utf8) && first.token.elementsEqual("token-0".utf8))
+    #expect(first.locale == nil && first.endReason == nil)
+    #expect(first.callKind.elementsEqual("incoming_call".utf8))
+    #expect(first.traceparent?.elementsEqual("00-trace".utf8) == true)
+    #expect(String(decoding: first.payload, as: UTF8.self) == #"{"callId": "one"}"#)
+  }
+
+  @Test(
+    "a kind that this version does not know, and a row whose call is missing, are no deliveries but leases to give back"
+  )
+  func unreadable() async throws {
+    let claimed = try await claimed([
+      Self.row(1, 0, kind: 9, call: "one"), Self.row(1, 1, call: nil), Self.row(2, 0, call: nil),
+      Self.row(1, 2, kind: -1, call: nil),
+    ])
+    #expect(claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 1, number: 1)])
+    #expect(
+      claimed.unreadable == [
+        DeliveryLease(outboxID: 1, number: 0, lease: 9), DeliveryLease(outboxID: 2, number: 0, lease: 9),
+        DeliveryLease(outboxID: 1, number: 2, lease: 9),
+      ])
+  }
+}

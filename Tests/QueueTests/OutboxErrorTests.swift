@@ -1,0 +1,31 @@
+import Testing
+
+@testable import Queue
+
+@Suite("Errors of the outbox")
+struct OutboxErrorTests {
+  @Test(
+    "whether a statement may have been executed, may be tried again, or has rows to blame is read from its SQLSTATE",
+    arguments: [
+      ("40001", .transient), ("40P01", .transient),  // serialization failure, deadlock
+      ("55P03", .transient), ("57014", .transient),  // lock timeout, statement timeout
+      ("57P01", .transient), ("57P02", .transient), ("57P03", .transient),  // shutting down, crashing, starting
+      ("53100", .transient), ("53200", .transient), ("53300", .transient),  // disk, memory, connections
+      ("25006", .transient), ("26000", .transient),  // a standby, a statement it does not know
+      ("08006", .transient), ("08P01", .transient),
+      ("22021", .refusedRows), ("22P05", .refusedRows), ("23502", .refusedRows), ("23514", .refusedRows),
+      ("54000", .refusedRows),
+      ("42501", .refused), ("42883", .refused), ("0A000", .refused), ("XX000", .refused), ("P0001", .refused),
+      ("55000", .refused),
+    ] as [(String, OutboxError.Code)])
+  func states(_ state: String, _ code: OutboxError.Code) {
+    #expect(OutboxError(PostgresError(.server(sqlState: state), "m")).code == code)
+  }
+
+  @Test("a connection that was not there is not one that broke")
+  func connections() {
+    #expect(OutboxError(PostgresError(.connectionFailed, "m")).code == .unavailable)
+    #expect(OutboxError(PostgresError(.connectionLost, "m")).code == .answerLost)
+    #expect(OutboxError(PostgresError(.unexpectedResult, "m")).code == .refused)
+  }
+}

@@ -1,0 +1,46 @@
+import Testing
+
+@testable import Queue
+
+@Suite("Notifications of the outbox")
+struct OutboxNotificationTests {
+  @Test("the bell, ended calls and believed providers are told apart; what is unknown is passed over")
+  func reading() {
+    func read(_ channel: String, _ payload: String) -> OutboxNotification? {
+      OutboxNotification(channel: channel, payload: payload)
+    }
+    #expect(read("push_outbox", "") == .bell)
+    #expect(read("push_control", "void 4711") == .ended(outboxID: 4711))
+    #expect(read("push_control", "void *") == .ended(outboxID: nil))
+    #expect(read("push_control", "resume 7") == .invalidationResumed(lane: 7))
+    for payload in ["", "void", "void x", "resume 70000", "later 1"] { #expect(read("push_control", payload) == nil) }
+  }
+
+  private func names(_ hints: inout EndedHints) -> [Int64]? {
+    if case .mayHaveEnded(let ids) = hints.take() { ids } else { nil }
+  }
+
+  @Test("hints of one turn are one event; only the first asks for it")
+  func coalescing() {
+    var hints = EndedHints()
+    let first = [1, 2, 3].map { hints.note($0) }
+    #expect(first == [true, false, false])
+    let told = names(&hints)
+    #expect(told == [1, 2, 3])
+    if hints.take() != nil { Issue.record("told twice") }
+    _ = hints.note(4)
+    let next = names(&hints)
+    #expect(next == [4])
+  }
+
+  @Test("many without names take in those with names, and so do very many")
+  func many() {
+    var hints = EndedHints()
+    _ = hints.note(nil)
+    _ = hints.note(5)
+    if case .manyMayHaveEnded = hints.take() {} else { Issue.record("names were told") }
+    for id in 0...Int64(EndedHints.idsMax) { _ = hints.note(id) }
+    if case .manyMayHaveEnded = hints.take() {} else { Issue.record("names were told") }
+    if hints.take() != nil { Issue.record("told twice") }
+  }
+}

@@ -1,0 +1,55 @@
+import Logging
+import Queue
+import Runtime
+import TestSupport
+import Testing
+
+@Suite("A Postgres that crashes", .timeLimit(.minutes(5)))
+struct PostgresCrashTests {
+  @Test("a settlement that a crash lost is asked for, reclaimed and written again; until then nobody claims")
+  func lostSettlement() async throws {
+    try await TestCluster.with { cluster in
+      let database = TestDatabase(url: cluster.url, loop: EventLoop(name: "test"))
+      defer { database.loop.stop() }
+      try await database.migrate()
+      let options = PostgresOutbox.Options(url: cluster.url, name: "test", version: "0")
+      let outbox = PostgresOutbox(options: options, loop: database.loop, logger: Logger(label: "test"))
+      let events = EventStream()
+      await outbox.open { events.report($0) }
+      await events.available()
+      try await outbox.register()
+      let allowances = [LaneAllowance(lane: try await outbox.register(lane: "apns", app: "porteiro"), limit: 10)]
+      _ = try await database.value(PostgresOutboxTests.enqueue("call", devices: 2))
+      let claimed = try await outbox.claim(1, allowances, within: ClaimLimits()).deliveries
+      #expect(claimed.count == 2)
+
+      let victim = try await database.connect()
+      try await database.execute("create table flushed ()")  // waits for the disk, and with it the claim
+      try await cluster.holdBack(victim)
+      let settlement = Settlement(claimed[0], outcome: .delivered, attempts: 1, status: 200)
+      #expect(try await outbox.settle([settlement]) == 1)
+      #expect(try await database.value("select count(*) from push.delivery") == "1")
+      try await cluster.crash(victim)
+      await events.unavailable()
+      await events.available()
+
+      #expect(try await database.value("select count(*) from push.delivery where state = 1") == "2")
+      #expect(try await database.value("select count(*) from push.history") == "0")
+      #expect(try await outbox.beat(mayReap: true) == Beat(isAlive: true, mustReclaim: true))
+      _ = try await database.value(PostgresOutboxTests.enqueue("other"))
+      #expect(try await outbox.claim(2, allowances, within: ClaimLimits()).deliveries.isEmpty)
+      let reclaimed = try await outbox.reclaim(3, claimed.map(\.key)).sorted { $0.index < $1.index }
+      #expect(reclaimed.map(\.index) == [0, 1])
+      let again = reclaimed.map { reclaimed in
+        let key = claimed[reclaimed.index].key
+        return Settlement(
+          claimed[reclaimed.index], lease: DeliveryLease(outboxID: key.outboxID, number: key.number, lease: 3),
+          place: reclaimed.place, outcome: .delivered, attempts: 1, status: 200)
+      }
+      #expect(try await outbox.settle(again) == 2)
+      try await outbox.confirmReclaimed()
+      #expect(try await outbox.claim(4, allowances, within: ClaimLimits()).deliveries.count == 1)
+      await outbox.close()
+    }
+  }
+}

@@ -1,0 +1,221 @@
+import Logging
+import Runtime
+import TestSupport
+import Testing
+
+@testable import Queue
+
+@Suite("Reaching Postgres", .timeLimit(.minutes(5)))
+struct PostgresReachabilityTests {
+  private static let one = PostgresStatement(name: "one", sql: "select 1")
+
+  /// The database's URL with other places than its own.
+  private func url(_ database: TestDatabase, _ places: String, _ more: String = "") throws -> String {
+    let name = try #require(database.url.split(separator: "/").last)
+    return "postgres://push@\(places)/\(name)?sslmode=disable&gssencmode=disable\(more)"
+  }
+
+  private func port(_ database: TestDatabase) throws -> UInt16 {
+    let place = try #require(database.url.split(separator: "@").last?.split(separator: "/").first)
+    return try #require(UInt16(place.split(separator: ":").last ?? ""))
+  }
+
+  private func withRelay(_ body: (TestDatabase, TCPRelay) async throws -> Void) async throws {
+    try await TestDatabase.with { database in
+      let relay = try TCPRelay(to: port(database))
+      defer { relay.stop() }
+      try await body(database, relay)
+    }
+  }
+
+  private func outbox(_ url: String, on loop: EventLoop) async -> (PostgresOutbox, EventStream) {
+    let options = PostgresOutbox.Options(url: url, name: "test", version: "0")
+    let outbox = PostgresOutbox(options: options, loop: loop, logger: Logger(label: "test"))
+    let events = EventStream()
+    await outbox.open { events.report($0) }
+    return (outbox, events)
+  }
+
+  @Test("a server that takes the connection and says nothing is given up in time")
+  func silentFromTheStart() async throws {
+    try await withRelay { database, relay in
+      relay.fallSilent()
+      let url = try url(database, "127.0.0.1:\(relay.port)", "&connect_timeout=1")
+      let asked = database.loop.now
+      let error = await #expect(throws: PostgresError.self) {
+        try await PostgresConnection.connect(to: url, applicationName: "tests", on: database.loop)
+      }
+      #expect(error?.code == .connectionFailed)
+      #expect(database.loop.now - asked < .seconds(4))
+    }
+  }
+
+  @Test("an answer that does not come in time is lost, and so is the connection with all that is under way")
+  func lostAnswer() async throws {
+    try await withRelay { database, relay in
+      let url = try url(database, "127.0.0.1:\(relay.port)")
+      let connection = try await PostgresConnection.connect(to: url, applicationName: "tests", on: database.loop)
+      #expect(try await connection.query(Self.one, patience: .seconds(5)).int32(0, 0) == 1)
+      relay.fallSilent()
+      let asked = database.loop.now
+      let other = Task { try await connection.query(Self.one, patience: .milliseconds(400)) }
+      let error = await #expect(throws: PostgresError.self) {
+        try await connection.query(Self.one, patience: .milliseconds(300))
+      }
+      #expect(error?.code == .connectionLost)
+      await #expect(throws: PostgresError.self) { try await other.value }
+      #expect(database.loop.now - asked < .seconds(5))
+    }
+  }
+
+  @Test("each statement of a line is waited for from when it is its turn")
+  func patience() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let nap = PostgresStatement(name: "nap", sql: "select 1 from pg_sleep(0.4)")
+      try await withThrowingTaskGroup { group in
+        for _ in 0..<4 { group.addTask { _ = try await connection.query(nap, patience: .seconds(1)) } }
+        try await group.waitForAll()
+      }
+      await connection.close()
+    }
+  }
+
+  @Test("a claim whose answer does not come is lost within seconds, and the store comes back over new connections")
+  func lostClaim() async throws {
+    try await withRelay { database, relay in
+      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
+      await events.available()
+      try await outbox.register()
+      relay.fallSilent()
+      let asked = database.loop.now
+      let error = await #expect(throws: OutboxError.self) {
+        try await outbox.claim(1, [LaneAllowance(lane: 1, limit: 1)], within: ClaimLimits())
+      }
+      #expect(error?.code == .answerLost)
+      #expect(database.loop.now - asked < .seconds(6))
+      await events.unavailable()
+      let next = await #expect(throws: OutboxError.self) { try await outbox.beat(mayReap: false) }
+      #expect(next?.code == .unavailable)
+      relay.speakAgain()
+      // Each connection finds out by itself.
+      while try await !isAlive(outbox) { await events.available() }
+      #expect(try await outbox.forget(1) == 0)
+      await outbox.close()
+    }
+  }
+
+  @Test("connections that die in silence while nobody asks anything are replaced within seconds")
+  func idle() async throws {
+    try await withRelay { database, relay in
+      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
+      await events.available()
+      let asked = database.loop.now
+      relay.fallSilent()
+      relay.speakAgain()
+      await events.unavailable()
+      await events.available()
+      #expect(database.loop.now - asked < .seconds(10))
+      await outbox.close()
+    }
+  }
+
+  @Test("of several hosts the first that answers is taken, whatever the others do")
+  func hosts() async throws {
+    try await withRelay { database, silent in
+      silent.fallSilent()
+      let places = "127.0.0.1:1,127.0.0.1:\(silent.port),no-such-host.invalid,localhost:\(try port(database))"
+      let asked = database.loop.now
+      let connection = try await PostgresConnection.connect(
+        to: try url(database, places), applicationName: "tests", on: database.loop)
+      #expect(try await connection.query(Self.one).int32(0, 0) == 1)
+      #expect(database.loop.now - asked < .seconds(10))
+      await connection.close()
+    }
+  }
+
+  @Test("where no host answers, each says why, and no password is told")
+  func noHost() async throws {
+    let loop = EventLoop(name: "test")
+    defer { loop.stop() }
+    let error = await #expect(throws: PostgresError.self) {
+      try await PostgresConnection.connect(
+        to: "postgres://ops:geheim@127.0.0.1:1,no-such-host.invalid:2/push", applicationName: "tests", on: loop)
+    }
+    #expect(error?.description.contains("127.0.0.1") == true)
+    #expect(error?.description.contains("no-such-host.invalid") == true)
+    #expect(error?.description.contains("geheim") == false)
+  }
+
+  @Test("a server that only reads is not taken, and taken when it writes")
+  func readOnly() async throws {
+    try await TestDatabase.with { database in
+      try await setReadOnly(true, database)
+      let (outbox, events) = await outbox(database.url, on: database.loop)
+      await events.unavailable(because: "read-only")
+      try await setReadOnly(false, database)
+      await events.available()
+      try await outbox.register()
+      await outbox.close()
+    }
+  }
+
+  @Test("a server that turns out to only read is left, and what it refused may be tried again")
+  func turnedReadOnly() async throws {
+    try await TestDatabase.with { database in
+      try await setReadOnly(true, database)
+      let (outbox, events) = await outbox(database.url + "?target_session_attrs=any", on: database.loop)
+      await events.available()
+      let error = await #expect(throws: OutboxError.self) { try await outbox.register() }
+      #expect(error?.code == .transient)
+      await events.unavailable()
+      try await setReadOnly(false, database)
+      let asked = database.loop.now
+      while try await isRefused(outbox) { await events.available() }
+      #expect(database.loop.now - asked < .seconds(5))
+      await outbox.close()
+    }
+  }
+
+  private func isAlive(_ outbox: PostgresOutbox) async throws -> Bool {
+    try Task.checkCancellation()
+    do throws(OutboxError) { return try await outbox.beat(mayReap: false).isAlive } catch { return false }
+  }
+
+  private func isRefused(_ outbox: PostgresOutbox) async throws -> Bool {
+    try Task.checkCancellation()
+    do throws(OutboxError) { try await outbox.register() } catch { return true }
+    return false
+  }
+
+  private func setReadOnly(_ isReadOnly: Bool, _ database: TestDatabase) async throws {
+    let name = try #require(database.url.split(separator: "/").last)
+    let admin = try await PostgresConnection.connect(
+      to: String(database.url.dropLast(name.count)) + "postgres", applicationName: "tests", on: database.loop)
+    let value = isReadOnly ? "on" : "off"
+    try await admin.script("alter database \(name) set default_transaction_read_only = \(value)")
+    await admin.close()
+  }
+
+  @Test("sessions do not wait for the disk, give up a lock before a deadlock is looked for, and notice a dead peer")
+  func sessions() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      for statement in [
+        OutboxStatements.setUpWork, OutboxStatements.setUpKeepalives, OutboxStatements.setUpConnectionCheck,
+      ] {
+        _ = try await connection.query(statement)
+      }
+      let settings = try await connection.query(
+        PostgresStatement(
+          name: "settings",
+          sql: """
+            select string_agg(setting || coalesce(unit, ''), ' ' order by name) from pg_settings where name in (
+              'synchronous_commit', 'statement_timeout', 'lock_timeout', 'tcp_keepalives_idle', 'tcp_user_timeout',
+              'client_connection_check_interval')
+            """))
+      #expect(settings.text(0, 0) == "1000ms 700ms 5000ms off 5s 10000ms")
+      await connection.close()
+    }
+  }
+}

@@ -1,0 +1,175 @@
+// Postgres, as the conformance suite of `OutboxStore` sees it: a database of its own in the cluster of the tests.
+
+import Logging
+import Queue
+import Runtime
+import Synchronization
+import TestSupport
+import Testing
+
+/// A crash is the one thing that is only acted out here, since the cluster is shared: the tables go back to what they were, what
+/// is unlogged is emptied, as Postgres does after a crash, and the gateways' connections are cut.
+final class PostgresServerUnderTest: OutboxUnderTest {
+  let lanes: [Int16]
+  private let database: TestDatabase
+  private let backend: PostgresConnection
+  private let gateways = Mutex<[(outbox: PostgresOutbox, events: EventStream)]>([])
+  private let tokens = Atomic<Int>(0)
+
+  private static let apps = ["first", "second"]
+
+  init(_ database: TestDatabase) async throws {
+    self.database = database
+    backend = try await database.connect()
+    var lanes: [Int16] = []
+    for app in Self.apps {
+      let register = PostgresStatement(
+        name: "register \(app)",
+        text: "select push.register_lane('\(app)', 'apns') from (select push.register_app('\(app)', 60)) a")
+      lanes.append(try await backend.query(register).int16(0, 0))
+    }
+    self.lanes = lanes
+  }
+
+  /// Runs `body` with a server of its own.
+  static func with(_ body: (PostgresServerUnderTest) async throws -> Void) async throws {
+    try await TestDatabase.with { database in
+      let server = try await PostgresServerUnderTest(database)
+      do { try await body(server) } catch {
+        await server.close()
+        throw error
+      }
+      await server.close()
+    }
+  }
+
+  private func close() async {
+    for gateway in gateways.withLock({ $0 }) { await gateway.outbox.close() }
+    await backend.close()
+  }
+
+  func makeGateway() async throws -> any OutboxStore {
+    let options = PostgresOutbox.Options(url: database.url, name: "test", version: "0")
+    let outbox = PostgresOutbox(options: options, loop: database.loop, logger: Logger(label: "test"))
+    let events = EventStream()
+    gateways.withLock { $0.append((outbox, events)) }
+    await outbox.open { events.report($0) }
+    await events.available()
+    return outbox
+  }
+
+  func enqueue(_ kind: DeliveryKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64 {
+    let app = Self.apps[try #require(lanes.firstIndex(of: lane))]
+    let field = kind == .invite ? "voipPushToken" : "apnsToken"
+    let first = tokens.add(devices, ordering: .relaxed).oldValue
+    let hex = "lpad(to_hex(t), 64, '0')"
+    let insert = PostgresStatement(
+      name: "enqueue \(app) \(kind)",
+      text: """
+        insert into push.outbox (app, kind, payload, recipients, ring_seconds)
+        select '\(app)', '\(kind == .invite ? "incoming_call" : "message")',
+          jsonb_build_object('callId', 'call-' || $1, 'from', 'doorman', 'chatId', 'chat'),
+          jsonb_agg(jsonb_build_object('userId', 'user-' || t, '\(field)', \(hex), 'platform', 'ios') order by t), $3
+        from generate_series($1, $1 + $2 - 1) t
+        returning id
+        """)
+    var parameters = PostgresParameters()
+    parameters.append(Int32(first))
+    parameters.append(Int32(devices))
+    parameters.append(Int32(seconds))
+    return try await backend.query(insert, parameters).int64(0, 0)
+  }
+
+  func end(_ outboxID: Int64) async throws {
+    var parameters = PostgresParameters()
+    parameters.append(outboxID)
+    _ = try await backend.query(
+      PostgresStatement(name: "end", sql: "update push.outbox set state = 'ended' where id = $1"), parameters)
+  }
+
+  func setAtLeastOnce(_ isAtLeastOnce: Bool, lane: Int16) async throws {
+    var parameters = PostgresParameters()
+    parameters.append(isAtLeastOnce)
+    parameters.append(lane)
+    let update = PostgresStatement(
+      name: "at least once",
+      sql: "update push.apps set at_least_once = $1 where app = (select app from push.lane where id = $2)")
+    _ = try await backend.query(update, parameters)
+  }
+
+  func owed() async throws -> [OwedDelivery] {
+    let select = PostgresStatement(
+      name: "owed",
+      sql: """
+        select outbox_id, n, kind, state, lease, attempt, crashes from push.delivery order by outbox_id, n
+        """)
+    let result = try await backend.query(select)
+    return try (0..<result.rowCount).map { row in
+      let state: OwedDelivery.State =
+        switch result.int16(row, 3) {
+        case 0: .ready
+        case 1: .claimed(lease: result.int32(row, 4))
+        default: .waiting
+        }
+      return OwedDelivery(
+        key: DeliveryKey(outboxID: result.int64(row, 0), number: result.int32(row, 1)),
+        kind: try #require(DeliveryKind(rawValue: UInt8(result.int16(row, 2)))), state: state,
+        attempts: result.int32(row, 5), crashes: Int(result.int16(row, 6)))
+    }
+  }
+
+  func ended() async throws -> [EndedDelivery] {
+    let select = PostgresStatement(
+      name: "ended",
+      sql: "select outbox_id, n, outcome, attempts::int4, reason from push.history order by outbox_id, n")
+    let result = try await backend.query(select)
+    return try (0..<result.rowCount).map { row in
+      EndedDelivery(
+        key: DeliveryKey(outboxID: result.int64(row, 0), number: result.int32(row, 1)),
+        outcome: try #require(DeliveryOutcome(rawValue: UInt8(result.int16(row, 2)))), attempts: result.int32(row, 3),
+        reason: result.isNull(row, 4) ? nil : result.text(row, 4))
+    }
+  }
+
+  func advance(by duration: Nanoseconds) async throws {
+    let by = "interval '\(duration.milliseconds) ms'"
+    // Without triggers: nobody ends a call here.
+    try await backend.script(
+      """
+      set local session_replication_role = replica;
+      update push.gateways set heartbeat_at = heartbeat_at - \(by), free_due_at = free_due_at - \(by);
+      update push.outbox set created_at = created_at - \(by), deadline_at = deadline_at - \(by);
+      update push.delivery set created_at = created_at - \(by), deadline_at = deadline_at - \(by), due_at = due_at - \(by);
+      update push.job set due_at = due_at - \(by);
+      """)
+  }
+
+  func crash(losing body: () async throws -> Void) async throws {
+    let gateways = gateways.withLock { $0 }
+    try await backend.script(
+      """
+      create table saved_delivery as select * from push.delivery;
+      create table saved_history as select * from push.history;
+      create table saved_gateways as select id, claims_from from push.gateways;
+      """)
+    try await body()
+    try await backend.script(
+      """
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and application_name like 'push-gateway%';
+      """)
+    try await backend.script(
+      """
+      set local session_replication_role = replica;
+      truncate push.delivery, push.history, push.life, push.reclaimed;
+      insert into push.delivery select * from saved_delivery;
+      insert into push.history select * from saved_history;
+      update push.gateways g set claims_from = s.claims_from from saved_gateways s where s.id = g.id;
+      drop table saved_delivery, saved_history, saved_gateways;
+      """)
+    for gateway in gateways {
+      await gateway.events.unavailable()
+      await gateway.events.available()
+    }
+  }
+}

@@ -1,0 +1,177 @@
+// When a connection is asked, doubted and given up, in virtual time.
+
+import Testing
+
+@testable import Runtime
+
+@Suite(.timeLimit(.minutes(1))) struct HTTP2LivenessTests {
+  private let start = Instant(nanoseconds: 1_000_000_000_000)
+
+  private func at(_ milliseconds: Int64) -> Instant { start + .milliseconds(milliseconds) }
+
+  /// One that received something at 0.
+  private func connected(_ change: (inout HTTP2LivenessSettings) -> Void = { _ in }) -> HTTP2Liveness {
+    var settings = HTTP2LivenessSettings()
+    change(&settings)
+    var liveness = HTTP2Liveness(settings: settings)
+    liveness.didReceive(start, inFlight: 0)
+    return liveness
+  }
+
+  /// One whose requests may take as long as they want.
+  private func waitingForBytes() -> HTTP2Liveness { connected { $0.answerTimeout = .seconds(600) } }
+
+  @Test func whereNothingIsAskedNothingIsDue() {
+    let liveness = waitingForBytes()
+    #expect(liveness.due == .distantFuture)
+  }
+
+  @Test func aRequestAfterAPauseIsAskedAboutByPingAtOnceAndWithoutAByteTheConnectionIsLostAfterTwoSeconds() {
+    var liveness = waitingForBytes()
+    let asked = liveness.didRequest(at(60_000))
+    #expect(asked)
+    #expect(liveness.due == at(61_000))
+    #expect(liveness.check(at(60_999)) == .nothing)
+    #expect(liveness.health == .sound)
+    #expect(liveness.check(at(61_000)) == .nothing)
+    #expect(liveness.health == .doubtful)
+    #expect(liveness.due == at(62_000))
+    #expect(liveness.check(at(61_999)) == .nothing)
+    #expect(liveness.check(at(62_000)) == .fail)
+  }
+
+  @Test func aRequestSoonAfterAnotherIsAskedAboutAfterASecondAndTheConnectionIsLostAfterTwo() {
+    var liveness = waitingForBytes()
+    let asked = liveness.didRequest(at(2_000))
+    #expect(!asked)
+    #expect(liveness.due == at(3_000))
+    #expect(liveness.check(at(3_000)) == .ping)
+    #expect(liveness.due == at(3_500))
+    #expect(liveness.check(at(3_500)) == .nothing)
+    #expect(liveness.health == .doubtful)
+    #expect(liveness.check(at(4_000)) == .fail)
+  }
+
+  @Test func theStartOfARequestIsNoSignOfLife() {
+    var liveness = waitingForBytes()
+    _ = liveness.didRequest(at(60_000))
+    for milliseconds in stride(from: Int64(60_100), through: 61_900, by: 100) {
+      let asked = liveness.didRequest(at(milliseconds))
+      #expect(!asked, "one PING is out")
+      #expect(liveness.check(at(milliseconds)) == .nothing)
+    }
+    #expect(liveness.check(at(62_000)) == .fail)
+  }
+
+  @Test func anyByteEndsTheDoubt() {
+    var liveness = waitingForBytes()
+    _ = liveness.didRequest(at(60_000))
+    _ = liveness.check(at(61_500))
+    #expect(liveness.health == .doubtful)
+    liveness.didReceive(at(61_600), inFlight: 1)
+    #expect(liveness.health == .sound)
+    #expect(liveness.check(at(62_500)) == .nothing)
+    #expect(liveness.check(at(62_600)) == .ping)
+  }
+
+  @Test func aSlowRequestIsAskedAboutLessAndLessOften() {
+    var liveness = waitingForBytes()
+    var pings: [Int64] = []
+    var now = at(60_000)
+    var isAsked = liveness.didRequest(now)
+    while now < at(90_000) {
+      if isAsked { pings.append((now - at(60_000)).milliseconds) }
+      liveness.didReceive(now + .milliseconds(50), inFlight: 1)  // PONG
+      #expect(liveness.health == .sound)
+      now = liveness.due
+      isAsked = liveness.check(now) == .ping
+    }
+    #expect(pings == [0, 1_050, 3_100, 7_150, 15_200, 23_250])
+  }
+
+  @Test func withoutRequestsNoPingGoesOutButOneThatIsOutIsWaitedFor() {
+    var liveness = waitingForBytes()
+    _ = liveness.didRequest(at(2_000))
+    liveness.didReceive(at(2_100), inFlight: 1)
+    liveness.didAnswer(at(2_100), inFlight: 0)
+    liveness.didBecomeIdle()
+    #expect(liveness.due == .distantFuture)
+
+    _ = liveness.didRequest(at(60_000))
+    liveness.didBecomeIdle()  // its deadline passed
+    #expect(liveness.check(at(61_000)) == .nothing)
+    #expect(liveness.check(at(62_000)) == .fail)
+  }
+
+  @Test func whoLooksLateSeesTheDoubtBeforeTheEnd() {
+    var liveness = waitingForBytes()
+    _ = liveness.didRequest(at(60_000))
+    #expect(liveness.check(at(70_000)) == .nothing)
+    #expect(liveness.health == .doubtful)
+    #expect(liveness.check(at(70_500)) == .fail)
+  }
+
+  // MARK: - Answers
+
+  /// Feeds a PONG after every PING until `end`; the healths as they changed, by milliseconds.
+  private func healths(
+    of liveness: inout HTTP2Liveness, from begin: Int64, to end: Int64
+  ) -> [Int64: HTTP2ConnectionHealth] {
+    var changes: [Int64: HTTP2ConnectionHealth] = [:]
+    var last = liveness.health
+    while liveness.due <= at(end) {
+      let now = max(liveness.due, at(begin))
+      let isAsked = liveness.check(now) == .ping
+      if liveness.health != last { changes[(now - start).milliseconds] = liveness.health }
+      last = liveness.health
+      if isAsked { liveness.didReceive(now + .milliseconds(1), inFlight: 1) }
+    }
+    return changes
+  }
+
+  @Test func requestsWithoutAnswersMakeAConnectionDoubtfulAfterOneTimeoutAndUnresponsiveAfterTwo() {
+    var liveness = connected()
+    _ = liveness.didRequest(at(60_000))
+    liveness.didReceive(at(60_001), inFlight: 1)
+    #expect(healths(of: &liveness, from: 60_000, to: 69_000) == [61_750: .doubtful, 63_500: .unresponsive])
+  }
+
+  @Test func anAnswerToAnyRequestEndsTheRow() {
+    var liveness = connected()
+    _ = liveness.didRequest(at(60_000))
+    _ = liveness.didRequest(at(61_000))
+    liveness.didReceive(at(61_001), inFlight: 2)
+    #expect(healths(of: &liveness, from: 61_001, to: 63_000) == [61_750: .doubtful])
+    liveness.didAnswer(at(63_000), inFlight: 1)
+    liveness.didReceive(at(63_000), inFlight: 1)
+    #expect(liveness.health == .sound)
+    #expect(healths(of: &liveness, from: 63_000, to: 66_000) == [64_750: .doubtful])
+  }
+
+  @Test func twoTimeoutsInARowCountAlsoIfThereWasAPauseBetweenThem() {
+    var liveness = connected()
+    _ = liveness.didRequest(at(60_000))
+    liveness.didReceive(at(60_001), inFlight: 1)
+    #expect(healths(of: &liveness, from: 60_001, to: 63_000) == [61_750: .doubtful])
+    liveness.didBecomeIdle()  // it was given up at its deadline
+    _ = liveness.didRequest(at(90_000))
+    liveness.didReceive(at(90_001), inFlight: 1)
+    #expect(liveness.health == .doubtful)
+    #expect(healths(of: &liveness, from: 90_001, to: 93_000) == [91_750: .unresponsive])
+  }
+
+  @Test func answersOfThreeSecondsNeverMakeAConnectionUnresponsive() {
+    var liveness = connected()
+    var seen: Set<String> = []
+    for call in 0..<10 {
+      let begin = Int64(call) * 10_000 + 60_000
+      _ = liveness.didRequest(at(begin))
+      liveness.didReceive(at(begin + 1), inFlight: 1)
+      for health in healths(of: &liveness, from: begin, to: begin + 2_999).values { seen.insert("\(health)") }
+      liveness.didAnswer(at(begin + 3_000), inFlight: 0)
+      liveness.didReceive(at(begin + 3_000), inFlight: 0)
+      #expect(liveness.health == .sound)
+    }
+    #expect(seen == ["doubtful"])
+  }
+}

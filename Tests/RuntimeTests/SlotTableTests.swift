@@ -1,0 +1,42 @@
+// Numbered places for things in flight.
+
+import Runtime
+import Testing
+
+@Suite("Slot table") struct SlotTableTests {
+  @Test("an element keeps its number until it is removed, and the number is used again")
+  func numbers() {
+    var table = SlotTable<String>()
+    let slots = ["a", "b", "c"].map { table.insert($0) }
+    #expect(Set(slots).count == 3)
+    #expect(slots.map { table[$0] } == ["a", "b", "c"])
+    #expect(table.remove(slots[1]) == "b")
+    #expect(table[slots[1]] == nil)
+    #expect(table.count == 2)
+    #expect(table.insert("d") == slots[1])
+    #expect(table.occupied == slots.sorted())
+  }
+
+  @Test("what is not there is nil, and removing it changes nothing")
+  func missing() {
+    var table = SlotTable<Int>()
+    #expect(table[0] == nil)
+    #expect(table[-1] == nil)
+    #expect(table.remove(0) == nil)
+    let slot = table.insert(1)
+    #expect(table.remove(slot) == 1)
+    #expect(table.remove(slot) == nil)
+    #expect(table.isEmpty)
+    // A slot removed twice is not given out twice.
+    #expect(table.insert(2) != table.insert(3))
+  }
+
+  @Test("an element can be changed in place")
+  func inPlace() {
+    var table = SlotTable<[Int]>()
+    let slot = table.insert([1])
+    table[slot]?.append(2)
+    #expect(table[slot] == [1, 2])
+    #expect(table.count == 1)
+  }
+}

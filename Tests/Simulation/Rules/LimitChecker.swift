@@ -1,0 +1,79 @@
+// The limits that a machine keeps, seen from outside.
+
+import Dispatching
+import Queue
+
+/// What one life of a replica has under way.
+struct LimitChecker {
+  private static let batchMax = 1_000
+  private static let reclaimMax = 1_000
+  /// Batches of one kind.
+  private static let batchesMax = 24
+
+  private var claim: (number: Int32, allowances: [LaneAllowance], limits: ClaimLimits)?
+  private var lastNumber: Int32 = .min
+  private var batches = 0
+  private var lookUps = 0
+
+  mutating func willDo(_ action: DispatcherAction, _ life: Life, _ world: World, violate: (String, String) -> Void) {
+    switch action {
+    case .register: lastNumber = .min
+    case .claim(let number, let allowances, let limits):
+      if claim != nil { violate("There is one claim at a time.", "claim \(number)") }
+      if number <= lastNumber { violate("Every claim has a number of its own.", "claim \(number)") }
+      lastNumber = max(lastNumber, number)
+      claim = (number, allowances, limits)
+      for allowance in allowances {
+        guard let lane = world.lanes.firstIndex(where: { $0.id == allowance.lane }) else { continue }
+        let held = life.providers[lane].unanswered
+        if held + Int(allowance.limit) > world.plan.window {
+          violate(
+            "A lane holds no more than its window.", "lane \(allowance.lane) has \(held), asks \(allowance.limit)")
+        }
+      }
+    case .reclaim(let number, let keys):
+      if number <= lastNumber { violate("Every claim has a number of its own.", "reclaim \(number)") }
+      lastNumber = max(lastNumber, number)
+      if keys.count > Self.reclaimMax { violate("A reclaim is bounded.", "\(keys.count) deliveries") }
+    case .write(_, let write):
+      batches += 1
+      if batches > Self.batchesMax { violate("Batches under way are bounded.", "\(batches) batches") }
+      if write.count > Self.batchMax { violate("A batch is bounded.", "\(write.count) rows") }
+    case .lookUpEnded:
+      lookUps += 1
+      if lookUps > 1 { violate("There is one look-up of ends at a time.", "\(lookUps) look-ups") }
+    default: break
+    }
+  }
+
+  mutating func willHear(_ event: DispatcherEvent, violate: (String, String) -> Void) {
+    switch event {
+    case .claimed(let number, let result):
+      guard let asked = claim, asked.number == number else {
+        return violate("An answer belongs to the claim under way.", "claim \(number)")
+      }
+      claim = nil
+      guard case .success(let claimed) = result else { return }
+      for allowance in asked.allowances {
+        let count = claimed.deliveries.count { $0.lane == allowance.lane }
+        if count > Int(allowance.limit) { violate("A claim keeps its limits.", "lane \(allowance.lane): \(count)") }
+      }
+    case .written: batches -= 1
+    case .endedFound: lookUps -= 1
+    default: break
+    }
+  }
+}
+
+extension OutboxWrite {
+  fileprivate var count: Int {
+    switch self {
+    case .settle(let rows), .settledAmong(let rows): rows.count
+    case .park(let rows): rows.count
+    case .release(let rows): rows.count
+    case .invalidate(let rows): rows.count
+    case .hold(let rows): rows.count
+    case .correct(let rows): rows.count
+    }
+  }
+}

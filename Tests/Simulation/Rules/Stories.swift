@@ -1,0 +1,110 @@
+// How things are told in a story: short, in the words of the project.
+
+import Dispatching
+import MemoryOutbox
+import Providers
+import Queue
+import Runtime
+
+extension DeliveryKey {
+  /// As in "12/0": the call's row and the number of the push.
+  var story: String { "\(outboxID)/\(number)" }
+}
+
+extension DeliveryLease {
+  var story: String { "\(key.story)@\(lease)" }
+}
+
+extension Settlement {
+  var story: String { "\(lease.story) \(outcome.word)\(reason.map { " \($0)" } ?? "")" }
+}
+
+extension OutboxWrite {
+  var story: String {
+    switch self {
+    case .settle(let rows): "settle \(rows.map(\.story))"
+    case .settledAmong(let rows): "settled? \(rows.map(\.lease.story))"
+    case .park(let rows): "park \(rows.map { "\($0.lease.story) \($0.reason) \($0.delay.milliseconds) ms" })"
+    case .release(let rows): "release \(rows.map(\.story))"
+    case .invalidate(let rows): "invalidate \(rows.count) tokens"
+    case .hold(let rows): "hold \(rows.map(\.lane))"
+    case .correct(let rows): "correct \(rows.count) tokens"
+    }
+  }
+}
+
+extension Statement {
+  var story: String {
+    let what =
+      switch action {
+      case .register: "register"
+      case .beat(let mayReap): mayReap ? "beat and reap" : "beat"
+      case .claim(let number, _, _): "claim \(number)"
+      case .forget(let number): "forget \(number)"
+      case .reclaim(let number, let keys): "reclaim \(number) \(keys.map(\.story))"
+      case .confirmReclaimed: "confirm reclaimed"
+      case .scan(let page): "scan from \(page ?? 0)"
+      case .write(let batch, let write): "batch \(batch): \(write.story)"
+      case .lookUpEnded(let calls): "ended? \(calls)"
+      case .takeJob: "take job"
+      case .runJob(let name): "run \(name)"
+      case .report: "report"
+      case .send, .withdraw, .permit, .log: ""
+      }
+    return gateway.map { "[\($0)] \(what)" } ?? what
+  }
+}
+
+extension Statement.Answer {
+  var story: String {
+    switch self {
+    case .done: "done"
+    case .registered(let gateway): "gateway \(gateway)"
+    case .beat(let beat): "\(beat.isAlive ? "alive" : "dead")\(beat.mustReclaim ? ", must reclaim" : "")"
+    case .claimed(let rows): "\(rows.map { "\($0.delivery.key.story)\($0.call.state == .ringing ? "" : " over")" })"
+    case .count(let count): "\(count)"
+    case .reclaimed(let rows): "\(rows.map(\.index))"
+    case .page(let page): "\(page.leases.map(\.story))"
+    case .settled(let keys): "\(keys.map(\.story).sorted())"
+    case .ended(let calls): "\(calls)"
+    case .job(let name): name ?? "none"
+    }
+  }
+}
+
+extension Result where Success == Statement.Answer, Failure == OutboxError {
+  var story: String {
+    switch self {
+    case .success(let answer): answer.story
+    case .failure(let error): "\(error.code)"
+    }
+  }
+}
+
+extension DispatcherEvent {
+  /// Nil where the server's line has said it.
+  var story: String? {
+    switch self {
+    case .outbox(let event): "hears \(event)"
+    case .provider(.results(let results), _): "outcome \(results.map { "\($0.outcome)" })"
+    case .provider(.capacity(let capacity), let lane): "lane \(lane) has capacity \(capacity)"
+    case .claimed(let number, .success(let claimed)) where !claimed.deliveries.isEmpty:
+      "got claim \(number): \(claimed.deliveries.map(\.key.story))"
+    case .drain: "drains"
+    default: nil
+    }
+  }
+}
+
+extension DispatcherAction {
+  /// Nil where the server's line will say it.
+  var story: String? {
+    switch self {
+    case .send(let lane, let requests): "lane \(lane): send \(requests.map(\.key.story))"
+    case .withdraw(let lane, let tags): "lane \(lane): withdraw \(tags.count)"
+    case .permit(let until): "permit until \(until.nanoseconds / 1_000_000) ms of its clock"
+    case .log(let entry): "log: \(entry.message) \(entry.metadata)"
+    default: nil
+    }
+  }
+}

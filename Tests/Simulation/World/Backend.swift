@@ -1,0 +1,143 @@
+// The backends: they enqueue calls and messages, and end calls whenever they like.
+
+import Dialects
+import MemoryOutbox
+import Queue
+
+/// Two apps with some users each.
+final class Backend {
+  /// What every phone in a simulation understands.
+  private static let dialect = "intercom"
+  private static let users = 12
+
+  private unowned let world: World
+  private let dialect: Dialect
+  private var calls = 0
+  private var extraCalls = 0
+  private var temptations = 0
+  private var notifications = 0
+
+  init(_ world: World) {
+    self.world = world
+    guard let dialect = try? ShippedDialects.named(Self.dialect) else {
+      preconditionFailure("the dialect \(Self.dialect) is shipped and has no faults")
+    }
+    self.dialect = dialect
+  }
+
+  func planner(of lane: SimulatedLane) -> CallPlanner { CallPlanner(dialect: dialect, provider: lane.provider) }
+
+  /// Everything was enqueued that was planned.
+  var isDone: Bool { calls - extraCalls == world.plan.calls && notifications == world.plan.notifications }
+
+  func start() {
+    // The first second is the replicas'.
+    let bursts = (0..<3).map { _ in moment }
+    for _ in 0..<world.plan.calls {
+      let burst = world.random.pick(bursts) ?? 0
+      let time = world.plan.isBursty ? burst + world.random.time(0...50) : moment
+      world.at(time) { [self] in ring() }
+    }
+    for _ in 0..<world.plan.notifications { world.at(moment) { [self] in notify() } }
+  }
+
+  /// Any moment at which there are faults.
+  private var moment: VirtualTime {
+    world.random.time(1_500...max(2_000, world.plan.faultTime / 1_000_000 - 1_000))
+  }
+
+  private func later(_ body: @escaping () -> Void) { world.after(200_000_000, body) }
+
+  // MARK: - Calls
+
+  /// One call more at a bad moment, a few times.
+  func ringNow() {
+    guard world.hasFaults, temptations < 3, world.random.chance(0.5) else { return }
+    temptations += 1
+    ring(isExtra: true)
+  }
+
+  private func ring(isExtra: Bool = false) {
+    // A backend tries until it gets through.
+    guard world.server.isUp else { return later { [self] in ring(isExtra: isExtra) } }
+    calls += 1
+    if isExtra { extraCalls += 1 }
+    let app = world.random.pick(SimulatedLane.apps) ?? "alpha"
+    let seconds = world.random.pick([2, 5, 10, 20, 30]) ?? 10
+    let recipients = recipients(of: app, world.random.pick([1, 1, 2, 3, 8]) ?? 1)
+    let callID = "call-\(calls)"
+    let id = world.server.change { outbox, now in
+      outbox.enqueueCall(
+        app: app, callID: callID, payload: Self.payload(callID), recipients: recipients,
+        ring: Int64(seconds) * 1_000_000,
+        at: now)
+    }
+    world.tell("backend", "\(callID) (outbox \(id)) rings \(recipients.count) users of \(app) for \(seconds) s")
+    world.checker.didEnqueue(id)
+    world.faults.poison(id)
+    if world.random.chance(0.6) {
+      let time = world.random.chance(0.3) ? world.random.time(0...100) : world.random.time(0...Int64(seconds) * 1_200)
+      world.after(time) { [self] in end(id, recipients) }
+    }
+  }
+
+  private func end(_ id: Int64, _ recipients: [MemoryRecipient]) {
+    guard world.server.isUp else { return later { [self] in end(id, recipients) } }
+    let reason = world.random.pick(["ended", "declined", "answered"]) ?? "ended"
+    let user = world.random.pick(recipients)?.userID
+    let hasEnded = world.server.change { outbox, now in
+      reason == "answered" ? outbox.answer(id, by: user, at: now) : outbox.end(id, reason: reason, at: now)
+    }
+    if hasEnded { world.tell("backend", "outbox \(id) ends: \(reason)") }
+  }
+
+  // MARK: - Messages
+
+  private func notify() {
+    guard world.server.isUp else { return later { [self] in notify() } }
+    notifications += 1
+    let app = world.random.pick(SimulatedLane.apps) ?? "alpha"
+    let recipients = recipients(of: app, world.random.pick([1, 2, 5]) ?? 1)
+    let callID = "message-\(notifications)"
+    let isUnknown = world.plan.has(.unknownKind) && world.random.chance(0.5)
+    // A version that knows the kind may never come: it expires.
+    let seconds: Int64 = isUnknown ? 12 : world.random.pick([8, 60, 3_600]) ?? 60
+    let id = world.server.change { outbox, now in
+      outbox.enqueueNotification(
+        app: app, callID: callID, payload: Self.payload(callID), recipients: recipients, life: seconds * 1_000_000,
+        kindCode: isUnknown ? 9 : DeliveryKind.notification.rawValue, at: now)
+    }
+    world.tell(
+      "backend",
+      "\(callID) (outbox \(id)) for \(recipients.count) users of \(app)\(isUnknown ? ", of a kind nobody knows" : "")")
+    world.faults.poison(id)
+  }
+
+  // MARK: - Users
+
+  private func recipients(of app: String, _ count: Int) -> [MemoryRecipient] {
+    let lanes = world.lanes.filter { $0.app == app }
+    var users = Set<Int>()
+    while users.count < min(count, Self.users) { users.insert(world.random.count(1...Self.users)) }
+    return users.sorted().map { user in
+      func channel(_ provider: ProviderKind, _ use: String) -> MemoryChannel? {
+        lanes.first { $0.provider == provider }.map { MemoryChannel(lane: $0.id, token: "\(use)-\(app)-\(user)") }
+      }
+      // Some have an iPhone, some an Android phone, some several ways to reach it.
+      let ringing: [MemoryChannel?] =
+        switch user % 4 {
+        case 0: [channel(.apns, "voip")]
+        case 1: [channel(.apns, "voip"), channel(.fcm, "fcm"), channel(.expo, "expo")]
+        case 2: [channel(.fcm, "fcm"), channel(.expo, "expo")]
+        default: [channel(.fcm, "fcm")]
+        }
+      return MemoryRecipient(
+        userID: "user-\(user)", channels: ringing.compactMap { $0 },
+        missedCall: user % 4 < 2 ? channel(.apns, "alert") : channel(.fcm, "fcm"))
+    }
+  }
+
+  private static func payload(_ callID: String) -> String {
+    #"{"callId":"\#(callID)","from":"door-1","fromName":"Front door","channelName":"\#(callID)","text":"Hello"}"#
+  }
+}

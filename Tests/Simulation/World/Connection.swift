@@ -1,0 +1,135 @@
+// One connection of a replica to the server. Bytes keep their order; when the connection breaks, the client learns it at once or
+// much later, and does not know what the server did with what was under way.
+
+import Queue
+
+/// The client's end of a connection.
+final class Connection {
+  private struct Pending {
+    var statement: Statement
+    var complete: (Result<Statement.Answer, OutboxError>) -> Void
+  }
+
+  let name: String
+  private unowned let life: Life
+  private unowned let world: World
+  private var session: ServerSession?
+  private(set) var isUp = false
+  /// Raised when the connection breaks: what comes from earlier ones is not heard.
+  private var generation = 0
+  /// The wire is broken, and the client may not know it yet.
+  private var isBroken = false
+  private var pending: [Int: Pending] = [:]
+  private var nextID = 0
+  /// When the last bytes arrive, in either direction.
+  private var lastArrival: VirtualTime = 0
+  private var lastAnswer: VirtualTime = 0
+  var onChange: () -> Void = {}
+
+  init(_ name: String, _ life: Life, _ world: World) {
+    self.name = name
+    self.life = life
+    self.world = world
+  }
+
+  /// What the server sends by itself gets through.
+  var canHear: Bool { isUp && !isBroken && session?.isAlive == true }
+
+  // MARK: - Statements
+
+  func send(_ statement: Statement, complete: @escaping (Result<Statement.Answer, OutboxError>) -> Void) {
+    guard isUp else { return later { complete(.failure(OutboxError(.unavailable, "there is no connection"))) } }
+    if world.hasFaults, world.random.chance(world.plan.probability(.refusedStatement, 0.02)) {
+      return later { complete(.failure(OutboxError(.transient, "deadlock detected"))) }
+    }
+    let id = nextID
+    nextID += 1
+    pending[id] = Pending(statement: statement, complete: complete)
+    guard !isBroken else { return }  // into the void
+    let isLost = world.hasFaults && world.random.chance(world.plan.probability(.lostStatement, 0.01))
+    if isLost { return breakOff(noticedAfter: noticeTime) }
+    let isAnswerLost = world.hasFaults && world.random.chance(world.plan.probability(.lostAnswer, 0.01))
+    let generation = generation
+    let session = session
+    lastArrival = max(lastArrival, world.now + world.random.latency(0...1, longest: 5)) + 1
+    world.at(lastArrival) { [self] in
+      let job = ServerSession.Job(statement: statement) { [self] result in
+        guard generation == self.generation else { return }
+        if isAnswerLost { breakOff(noticedAfter: noticeTime) } else { answer(id, result) }
+      }
+      guard generation != self.generation else { return session?.receive(job) ?? () }
+      // What was under way when the connection broke may arrive all the same, at times late.
+      guard world.random.chance(0.5) else { return }
+      world.after(world.random.latency(0...5, longest: 3_000)) { [world] in
+        // The worst moment for a call: nobody will ever hear what this claim takes.
+        if statement.claimNumber != nil { world.backend.ringNow() }
+        session?.receive(job)
+      }
+    }
+  }
+
+  private func answer(_ id: Int, _ result: Result<Statement.Answer, OutboxError>) {
+    let generation = generation
+    lastAnswer = max(lastAnswer, world.now + world.random.latency(0...1, longest: 5)) + 1
+    world.at(lastAnswer) { [self] in
+      guard generation == self.generation, let answered = pending.removeValue(forKey: id) else { return }
+      life.whenRunning { answered.complete(result) }
+    }
+  }
+
+  private func later(_ body: @escaping () -> Void) {
+    world.after(10_000) { [life] in life.whenRunning(body) }
+  }
+
+  // MARK: - Up and down
+
+  private var noticeTime: VirtualTime {
+    world.random.chance(0.7) ? world.random.time(0...5) : world.random.time(100...6_000)
+  }
+
+  /// The wire breaks.
+  ///
+  /// - Parameter time: until the client notices.
+  func breakOff(noticedAfter time: VirtualTime) {
+    guard isUp, !isBroken else { return }
+    isBroken = true
+    generation += 1
+    session?.orphan()
+    world.tell(life.name, "\(name): the connection breaks, noticed after \(time / 1_000_000) ms")
+    world.after(time) { [self] in life.whenRunning { [self] in notice() } }
+  }
+
+  private func notice() {
+    guard isBroken else { return }
+    isBroken = false
+    isUp = false
+    session = nil
+    let failed = pending.sorted { $0.key < $1.key }.map(\.value)
+    pending = [:]
+    onChange()
+    for entry in failed { entry.complete(.failure(OutboxError(.answerLost, "the connection broke"))) }
+    reconnect()
+  }
+
+  /// Tries until it is up.
+  func reconnect() {
+    world.after(world.random.time(20...400)) { [self] in
+      life.whenRunning { [self] in
+        guard !isUp else { return }
+        guard world.server.isUp, !life.link.isPartitioned else { return reconnect() }
+        session = ServerSession(world)
+        isUp = true
+        lastArrival = world.now
+        lastAnswer = world.now
+        onChange()
+      }
+    }
+  }
+
+  /// The process is gone.
+  func abandon() {
+    generation += 1
+    pending = [:]
+    session?.orphan()
+  }
+}

@@ -1,0 +1,145 @@
+// The server: it executes the statements of its sessions on the outbox in memory, crashes, and comes back.
+
+import Dialects
+import Dispatching
+import MemoryOutbox
+import Queue
+
+/// Postgres, as far as a gateway can tell.
+final class DatabaseServer {
+  /// Commits reach the disk when they are as old as this, or a little older.
+  private static let syncInterval: VirtualTime = 200_000_000
+
+  private unowned let world: World
+  private(set) var outbox = MemoryOutbox()
+  private(set) var isUp = true
+  /// Since when it has been up without a break, in true time.
+  private(set) var upSince: VirtualTime = 0
+  /// Raised by each crash and restart: sessions of earlier ones are over.
+  private(set) var epoch = 0
+  /// How far its clock was set.
+  private var clockOffset: Int64 = 0
+  /// Commits that were there when the WAL writer came by last.
+  private var unsynced = 0
+
+  init(_ world: World) {
+    self.world = world
+    for app in SimulatedLane.apps {
+      outbox.apps[app] = MemoryApp(name: app, isAtLeastOnce: world.plan.isAtLeastOnce && app == SimulatedLane.apps[0])
+    }
+    for lane in world.lanes {
+      outbox.lanes[lane.id] = MemoryLane(id: lane.id, app: lane.app, provider: lane.provider.rawValue)
+    }
+  }
+
+  /// What its clock shows.
+  var databaseNow: DatabaseTime { 1_750_000_000_000_000 + world.now / 1_000 + clockOffset }
+
+  func start() { sync() }
+
+  private func sync() {
+    outbox.sync(upTo: unsynced)
+    unsynced = outbox.unsyncedCommits
+    world.after(Self.syncInterval) { [self] in sync() }
+  }
+
+  // MARK: - Statements
+
+  /// Executes something that is no statement of a gateway.
+  func change<Result>(_ body: (inout MemoryOutbox, DatabaseTime) -> Result) -> Result {
+    defer { didCommit() }
+    return body(&outbox, databaseNow)
+  }
+
+  /// The first moment of a claim; nil where it is another statement, or may not be made.
+  func begin(_ statement: Statement) -> MemoryRunningClaim? {
+    guard case .claim(let number, let allowances, let limits) = statement.action, let gateway = statement.gateway else {
+      return nil
+    }
+    return outbox.beginClaim(gateway, number, allowances, within: limits, at: databaseNow)
+  }
+
+  /// The last moment of a claim.
+  func finish(_ claim: MemoryRunningClaim?) -> Statement.Answer {
+    guard let claim else { return .claimed([]) }
+    defer { didCommit() }
+    return .claimed(outbox.finish(claim, at: databaseNow))
+  }
+
+  /// Whether the last moment of a statement has to wait for a claim that is running.
+  func mustWait(_ statement: Statement) -> Bool {
+    statement.locksGateway && statement.gateway.map(outbox.isLocked) ?? false
+  }
+
+  /// The last moment of any other statement.
+  func finish(_ statement: Statement) -> Result<Statement.Answer, OutboxError> {
+    defer { didCommit() }
+    let living = statement.isBeat ? livingGateways : []
+    do throws(OutboxError) {
+      let answer = try statement.execute(&outbox, at: databaseNow)
+      if case .beat = answer, let gateway = statement.gateway {
+        world.checker.didReap(living.subtracting(livingGateways), by: gateway)
+        world.checker.didBeat(gateway)
+      }
+      if case .registered(let gateway) = answer { world.checker.didBeat(gateway) }
+      return .success(answer)
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  private var livingGateways: Set<Int32> { Set(outbox.gateways.values.lazy.filter(\.isAlive).map(\.id)) }
+
+  private func didCommit() {
+    for notification in outbox.takeNotifications() { world.faults.broadcast(notification) }
+    world.checker.didCommit(outbox.takeTouched())
+  }
+
+  // MARK: - Bad days
+
+  /// It stops.
+  ///
+  /// - Parameter isCrash: what was not on the disk is lost, but for a random part of it.
+  func stop(isCrash: Bool, for duration: VirtualTime) {
+    guard isUp else { return }
+    isUp = false
+    epoch += 1
+    if isCrash {
+      let kept = world.random.count(0...outbox.unsyncedCommits)
+      let lost = outbox.unsyncedCommits - kept
+      let keys = outbox.crash(keeping: kept)
+      world.tell("server", "crashes, loses \(lost) commits about \(keys.map(\.story).sorted())")
+      world.checker.didLose(keys)
+      world.checker.didCommit(outbox.takeTouched())
+    } else {
+      world.tell("server", "stops")
+      outbox.restart()
+    }
+    unsynced = 0
+    for replica in world.replicas { replica.life?.link.serverIsGone() }
+    world.after(duration) { [self] in comeUp() }
+  }
+
+  private func comeUp() {
+    guard !isUp else { return }
+    isUp = true
+    upSince = world.now
+    world.tell("server", "is up")
+  }
+
+  /// Faults stop.
+  func recover() { comeUp() }
+
+  /// Its clock is set.
+  func jump(by microseconds: Int64) {
+    clockOffset += microseconds
+    world.tell("server", "clock jumps by \(microseconds / 1000) ms")
+    world.checker.didJump()
+  }
+}
+
+extension Statement {
+  fileprivate var isBeat: Bool {
+    if case .beat(_) = action { true } else { false }
+  }
+}

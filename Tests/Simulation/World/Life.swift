@@ -1,0 +1,187 @@
+// One life of a replica's process: the real machine, and the carrier that feeds it and carries out what it decides.
+
+import Dispatching
+import Logging
+import MemoryOutbox
+import Providers
+import Queue
+import Runtime
+
+/// From start to death.
+final class Life {
+  let replica: Replica
+  let number: Int
+  private unowned let world: World
+  private(set) var machine: DispatcherMachine
+  private(set) var link: Link!
+  private(set) var providers: [SimulatedProvider] = []
+  /// Every gateway it was.
+  var gateways: Set<Int32> = []
+  private(set) var isDead = false
+  private(set) var isFrozen = false
+  private var staysFrozen = false
+  private var thaws = 0
+  /// What has happened while it was frozen.
+  private var inbox: [() -> Void] = []
+  private var isTurning = false
+  private var alarms = 0
+  private var actions: [DispatcherAction] = []
+  /// Requests may be written to the wire until this instant, and not later.
+  private(set) var permit = Instant(nanoseconds: .min)
+  private(set) var isDraining = false
+  /// Turns without any time passing between them.
+  private var turnsNow = 0
+  private var lastTurn: VirtualTime = -1
+
+  init(_ replica: Replica, number: Int, _ world: World) {
+    self.replica = replica
+    self.number = number
+    self.world = world
+    let lanes = world.lanes.map { lane in
+      LaneConfiguration(
+        id: lane.id, app: lane.app, provider: lane.provider, planner: world.backend.planner(of: lane),
+        window: world.plan.window,
+        isAtLeastOnce: world.server.outbox.apps[lane.app]?.isAtLeastOnce ?? false)
+    }
+    machine = DispatcherMachine(lanes: lanes, seed: world.random.next())
+    machine.logLevel = world.story.isTold ? .debug : .critical
+    link = Link(self, world)
+    providers = world.lanes.indices.map { SimulatedProvider(self, lane: $0, world) }
+  }
+
+  var name: String { "r\(replica.index)#\(number)" }
+  var localNow: Instant { replica.clock.local(at: world.now) }
+
+  func start() {
+    link.open()
+    for provider in providers { provider.start() }
+    turn()
+  }
+
+  /// Nothing keeps it from talking to the server.
+  var isWell: Bool { !isDead && !isFrozen && !isDraining && link.isWell }
+
+  // MARK: - Running
+
+  /// Does something on the process's loop: now, or when it thaws.
+  func whenRunning(_ body: @escaping () -> Void) {
+    guard !isDead else { return }
+    if isFrozen { inbox.append(body) } else { body() }
+  }
+
+  /// Tells the machine. To be called on the process's loop.
+  func handle(_ event: DispatcherEvent) {
+    guard !isDead else { return }
+    world.checker.willHear(event, self)
+    if let story = event.story { world.tell(name, story) }
+    machine.handle(event, localNow)
+    turn()
+  }
+
+  private func turn() {
+    guard !isTurning, !isDead else { return }
+    isTurning = true
+    turnsNow = lastTurn == world.now ? turnsNow + 1 : 0
+    lastTurn = world.now
+    if turnsNow > 10_000 { world.violate("A machine comes to rest.", name) }
+    machine.turn(localNow)
+    machine.take(&actions)
+    for action in actions where !isDead { perform(action) }
+    isTurning = false
+    setAlarm()
+    if isDraining, machine.isDrained { leave() }
+  }
+
+  private func perform(_ action: DispatcherAction) {
+    world.checker.willDo(action, self)
+    if let story = action.story { world.tell(name, story) }
+    switch action {
+    case .send(let lane, let requests): providers[lane].send(requests)
+    case .withdraw(let lane, let tags): providers[lane].withdraw(tags)
+    case .permit(let until): permit = until
+    case .log: break
+    default: link.perform(action)
+    }
+  }
+
+  /// Wakes the machine when it asked for that.
+  func setAlarm() {
+    alarms += 1
+    let next = Self.nextAlarm(of: &machine)
+    guard !isDead, next < .distantFuture else { return }
+    let alarm = alarms
+    let due = max(replica.clock.trueTime(of: next), world.now + 20_000)
+    world.at(due) { [self] in
+      guard alarm == alarms else { return }
+      whenRunning { [self] in turn() }
+    }
+  }
+
+  /// Asking in place spares a copy of the machine.
+  private static func nextAlarm(of machine: inout DispatcherMachine) -> Instant { machine.nextAlarm }
+
+  // MARK: - Bad days
+
+  /// Handles nothing for a time (nil: for good), then everything at once.
+  func freeze(for time: VirtualTime?) {
+    guard !isFrozen, !isDead else { return }
+    isFrozen = true
+    staysFrozen = time == nil
+    thaws += 1
+    let thaw = thaws
+    world.tell(name, "freezes \(time.map { "for \($0 / 1_000_000) ms" } ?? "for good")")
+    guard let time else { return }
+    world.after(time) { [self] in
+      if thaw == thaws { self.thaw() }
+    }
+  }
+
+  private func thaw() {
+    guard isFrozen, !isDead else { return }
+    isFrozen = false
+    world.tell(name, "thaws with \(inbox.count) things to do")
+    // Timers may come before what the sockets brought.
+    if world.random.chance(0.5) { turn() }
+    isTurning = true
+    let bodies = inbox
+    inbox = []
+    for body in bodies where !isDead { body() }
+    isTurning = false
+    turn()
+  }
+
+  func die() {
+    isDead = true
+    inbox = []
+    alarms += 1
+    link.abandon()
+    replica.didEnd(self)
+  }
+
+  /// Faults stop; what was frozen for good stays so.
+  func recover() {
+    link.recover()
+    for provider in providers { provider.recover() }
+    if isFrozen, !staysFrozen { thaw() }
+  }
+
+  /// Leaves in good order: at the latest after `time`.
+  func drain(until time: VirtualTime) {
+    whenRunning { [self] in
+      guard !isDraining else { return }
+      world.tell(name, "leaves")
+      isDraining = true
+      for provider in providers { provider.shutDown(within: time) }
+      handle(.drain)
+      world.after(time + 2_000_000_000) { [self] in whenRunning { [self] in leave() } }
+    }
+  }
+
+  private func leave() {
+    guard !isDead else { return }
+    // What is not written down may have been sent: others find out that this gateway is gone, and do not repeat what people see.
+    if machine.isIdle { link.retire() }
+    world.tell(name, machine.isIdle ? "is gone" : "is gone without having written down everything")
+    die()
+  }
+}

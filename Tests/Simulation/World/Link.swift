@@ -1,0 +1,131 @@
+// A replica's three connections to the server, as `PostgresOutbox` has them: claims, settlements and what it listens on.
+
+import Dispatching
+import MemoryOutbox
+import Queue
+
+/// What stands between a machine and the server.
+final class Link {
+  private unowned let life: Life
+  private unowned let world: World
+  private let claims: Connection
+  private let settlements: Connection
+  private let control: Connection
+  /// In whose name statements are made.
+  private(set) var gateway: Int32?
+  private var isAvailable = false
+  private var isListening = false
+  /// The server cannot be reached from here until then.
+  private var partitionedUntil: VirtualTime = 0
+
+  init(_ life: Life, _ world: World) {
+    self.life = life
+    self.world = world
+    claims = Connection("claims", life, world)
+    settlements = Connection("settlements", life, world)
+    control = Connection("control", life, world)
+    for connection in [claims, settlements] { connection.onChange = { [unowned self] in workChanged() } }
+    control.onChange = { [unowned self] in controlChanged() }
+  }
+
+  func open() { for connection in [claims, settlements, control] { connection.reconnect() } }
+
+  /// The process is gone.
+  func abandon() { for connection in [claims, settlements, control] { connection.abandon() } }
+
+  /// Statements get through.
+  var isWell: Bool { isAvailable && claims.canHear && settlements.canHear && !isPartitioned }
+
+  // MARK: - Statements
+
+  /// Makes a statement; its answer becomes an event of the machine.
+  func perform(_ action: DispatcherAction) {
+    let isRegistering: Bool
+    if case .register = action { isRegistering = true } else { isRegistering = false }
+    let statement = Statement(
+      action: action, gateway: isRegistering ? nil : gateway, name: life.name, askedAt: life.localNow)
+    guard isAvailable, isRegistering || gateway != nil else {
+      world.after(10_000) { [life, world] in
+        life.whenRunning {
+          let error = OutboxError(.unavailable, "the database cannot be reached at the moment")
+          world.tell(life.name, "\(statement.story): unavailable")
+          if let event = statement.event(.failure(error)) { life.handle(event) }
+        }
+      }
+      return
+    }
+    let connection = statement.claimNumber == nil ? settlements : claims
+    connection.send(statement) { [unowned self] result in
+      if case .success(.registered(let gateway)) = result {
+        self.gateway = gateway
+        life.gateways.insert(gateway)
+      }
+      if case .failure(let error) = result { world.tell(life.name, "\(statement.story): \(error.code)") }
+      if let event = statement.event(result) { life.handle(event) }
+    }
+  }
+
+  /// Says goodbye, as far as the server can be reached. Then the process ends.
+  func retire() {
+    guard isAvailable, settlements.canHear, let gateway else { return }
+    world.server.change { outbox, now in outbox.retire(gateway, at: now) }
+  }
+
+  // MARK: - Connections
+
+  private func workChanged() {
+    let isUp = claims.isUp && settlements.isUp
+    guard isUp != isAvailable else { return }
+    isAvailable = isUp
+    life.handle(.outbox(isUp ? .available : .unavailable(reason: "the connection broke")))
+    if isUp { life.handle(.outbox(.bell)) }
+  }
+
+  private func controlChanged() {
+    guard control.isUp != isListening else { return }
+    isListening = control.isUp
+    life.handle(.outbox(.listening(isListening)))
+    if isListening { life.handle(.outbox(.bell)) }
+  }
+
+  /// The server stopped or crashed: every connection is gone, and mostly that is noticed at once.
+  func serverIsGone() {
+    for connection in [claims, settlements, control] {
+      connection.breakOff(noticedAfter: world.random.latency(0...5, longest: 3_000))
+    }
+  }
+
+  /// The server cannot be reached from here for a while.
+  func partition(for time: VirtualTime) {
+    partitionedUntil = max(partitionedUntil, world.now + time)
+    world.tell(life.name, "is cut off for \(time / 1_000_000) ms")
+    for connection in [claims, settlements, control] {
+      connection.breakOff(noticedAfter: world.random.time(0...200))
+    }
+  }
+
+  var isPartitioned: Bool { world.now < partitionedUntil }
+
+  /// Faults stop.
+  func recover() { partitionedUntil = 0 }
+
+  /// One of the connections breaks, and that is noticed long after.
+  func cutSilently() {
+    guard let connection = world.random.pick([claims, settlements, control]) else { return }
+    connection.breakOff(noticedAfter: world.random.time(100...8_000))
+  }
+
+  /// The connection that listens breaks.
+  func deafen() { control.breakOff(noticedAfter: world.random.time(0...2_000)) }
+
+  /// The server says something by itself.
+  func hear(_ event: OutboxEvent, after time: VirtualTime) {
+    guard control.canHear else { return }
+    world.after(time) { [self] in
+      guard control.canHear else { return }
+      life.whenRunning { [self] in
+        if isListening { life.handle(.outbox(event)) }
+      }
+    }
+  }
+}

@@ -1,0 +1,53 @@
+// What providers really took over for phones, whatever the replicas were told about it.
+
+import Providers
+import Queue
+
+/// One push that a provider took over.
+final class Acceptance {
+  let key: DeliveryKey
+  let kind: PushKind
+  let at: VirtualTime
+  let life: Life
+  /// In whose name it was sent.
+  let gateway: Int32?
+  /// The replica was told so.
+  var isCertain = false
+
+  init(key: DeliveryKey, kind: PushKind, at: VirtualTime, life: Life, gateway: Int32?) {
+    self.key = key
+    self.kind = kind
+    self.at = at
+    self.life = life
+    self.gateway = gateway
+  }
+}
+
+/// Every push that was accepted.
+final class PhoneLog {
+  private var log: [DeliveryKey: [Acceptance]] = [:]
+  private(set) var count = 0
+
+  func note(_ acceptance: Acceptance) {
+    log[acceptance.key, default: []].append(acceptance)
+    count += 1
+  }
+
+  subscript(key: DeliveryKey) -> [Acceptance] { log[key] ?? [] }
+}
+
+extension PushRequest {
+  /// The delivery's key, read from its UUID: the outbox id fills the first 60 free bits and the next four, the number the last 32.
+  var key: DeliveryKey {
+    let low60 = (deliveryID.high >> 16) << 12 | deliveryID.high & 0xFFF
+    let top = (deliveryID.low >> 56) & 0xF
+    return DeliveryKey(
+      outboxID: Int64(bitPattern: top << 60 | low60),
+      number: Int32(bitPattern: UInt32(truncatingIfNeeded: deliveryID.low)))
+  }
+}
+
+extension PushKind {
+  /// What people see.
+  var isVisible: Bool { self == .missedCall || self == .notification }
+}

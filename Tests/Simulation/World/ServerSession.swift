@@ -1,0 +1,63 @@
+// One session of the server: it executes what its connection brought, one statement after the other, and goes on with that
+// for a while when the connection is gone.
+
+import MemoryOutbox
+import Queue
+
+/// The server's end of a connection.
+final class ServerSession {
+  struct Job {
+    var statement: Statement
+    var reply: (Result<Statement.Answer, OutboxError>) -> Void
+  }
+
+  private unowned let world: World
+  private let epoch: Int
+  private var jobs: [Job] = []
+  private var isBusy = false
+  /// The statement under way takes longer than it should: it waits for a lock.
+  private var busyUntil: VirtualTime = 0
+
+  init(_ world: World) {
+    self.world = world
+    epoch = world.server.epoch
+  }
+
+  var isAlive: Bool { epoch == world.server.epoch && world.server.isUp }
+
+  /// A statement has come.
+  func receive(_ job: Job) {
+    jobs.append(job)
+    startNext()
+  }
+
+  /// The connection is gone: what has begun runs on, at times for long, and what has come besides, maybe.
+  func orphan() {
+    if world.random.chance(0.5) { jobs.removeAll() }
+    if world.random.chance(0.3) { busyUntil = world.now + world.random.time(0...3_000) }
+  }
+
+  private func startNext() {
+    guard !isBusy, isAlive, !jobs.isEmpty else { return }
+    isBusy = true
+    let job = jobs.removeFirst()
+    let isSlow = world.hasFaults && world.random.chance(world.plan.probability(.slowStatements, 0.05))
+    let time = isSlow ? world.random.time(5...1_500) : world.random.latency(0...1, longest: 5)
+    let claim = world.server.begin(job.statement)
+    world.after(time) { [self] in finish(job, claim) }
+  }
+
+  private func finish(_ job: Job, _ claim: MemoryRunningClaim?) {
+    guard isAlive else { return }
+    guard busyUntil <= world.now, !world.server.mustWait(job.statement) else {
+      world.at(max(busyUntil, world.now + 1_000_000)) { [self] in finish(job, claim) }
+      return
+    }
+    let isClaim = job.statement.claimNumber != nil
+    let result = isClaim ? .success(world.server.finish(claim)) : world.server.finish(job.statement)
+    world.tell("server", "\(job.statement.name) \(job.statement.story): \(result.story)")
+    isBusy = false
+    job.reply(result)
+    startNext()
+  }
+}

@@ -1,0 +1,163 @@
+// A provider as one replica drives it: requests wait for a stream, leave if the permit and the deadline still allow it, and come
+// back with one outcome each, whatever that is.
+
+import Dispatching
+import Providers
+import Queue
+import Runtime
+
+/// One lane's provider in one life of a replica.
+final class SimulatedProvider {
+  private unowned let life: Life
+  private unowned let world: World
+  private let index: Int
+  private var lane: SimulatedLane { world.lanes[index] }
+  private var waiting: [PushRequest] = []
+  /// By a number that no other request ever had, unlike its tag.
+  private var underWay: [Int: PushRequest] = [:]
+  private var written = 0
+  private var isUp = false
+  private var isClosing = false
+  private var isPumping = false
+  /// In trouble, or refusing credentials, until then.
+  private var troubledUntil: VirtualTime = 0
+  private var unauthorizedUntil: VirtualTime = 0
+
+  init(_ life: Life, lane: Int, _ world: World) {
+    self.life = life
+    self.world = world
+    index = lane
+  }
+
+  /// Requests that have no outcome yet.
+  var unanswered: Int { waiting.count + underWay.count }
+
+  func start() { becomeUp(after: world.random.time(5...200)) }
+
+  private func becomeUp(after time: VirtualTime) {
+    world.after(time) { [self] in
+      life.whenRunning { [self] in
+        guard !isClosing else { return }
+        isUp = true
+        life.handle(.provider(.capacity(world.plan.capacity), lane: index))
+        pump()
+      }
+    }
+  }
+
+  // MARK: - Requests
+
+  func send(_ batch: [PushRequest]) {
+    waiting += batch
+    planPump(after: 0)
+  }
+
+  private func planPump(after time: VirtualTime) {
+    guard !isPumping else { return }
+    isPumping = true
+    world.after(time) { [self] in
+      life.whenRunning { [self] in
+        isPumping = false
+        pump()
+      }
+    }
+  }
+
+  private func pump() {
+    while isUp || isClosing, underWay.count < world.plan.capacity, !waiting.isEmpty {
+      write(waiting.removeFirst())
+    }
+    // Nobody waits for a stream beyond the deadline.
+    let now = life.localNow
+    for request in waiting where request.deadline <= now {
+      waiting.removeAll { $0 === request }
+      report(request, .expired, sentAt: nil)
+    }
+    if !waiting.isEmpty { planPump(after: 50_000_000) }
+  }
+
+  /// The moment at which a request leaves, or does not.
+  private func write(_ request: PushRequest) {
+    let now = life.localNow
+    if isClosing { return report(request, .refused(reason: "ShuttingDown"), sentAt: nil) }
+    if request.deadline <= now { return report(request, .expired, sentAt: nil) }
+    if life.permit <= now { return report(request, .refused(reason: "LeaseUnconfirmed"), sentAt: nil) }
+    let number = written
+    written += 1
+    underWay[number] = request
+    let gateway = life.link.gateway
+    world.checker.willLeave(request, life)
+    let fate = world.faults.fate(of: request, in: lane, isTroubled: isTroubled, isUnauthorized: isUnauthorized)
+    world.after(world.random.latency(world.plan.providerTime, longest: 300)) { [self] in
+      var acceptance: Acceptance?
+      if fate.isAccepted { acceptance = world.checker.didAccept(request, life, gateway) }
+      world.after(fate.answerAfter) { [self] in
+        life.whenRunning { [self] in
+          // Its connection broke meanwhile, and so was reported.
+          guard underWay.removeValue(forKey: number) != nil else { return }
+          acceptance?.isCertain = fate.isCertain
+          report(request, fate.outcome, status: fate.status, sentAt: now)
+          pump()
+        }
+      }
+    }
+  }
+
+  private func report(_ request: PushRequest, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?) {
+    // Not within the turn that handed it over.
+    let result = { [life] in
+      PushResult(
+        tag: request.tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: life.localNow, connection: 1)
+    }
+    world.after(1_000) { [self] in
+      life.whenRunning { [self] in life.handle(.provider(.results([result()]), lane: index)) }
+    }
+  }
+
+  /// Takes back what has not left.
+  func withdraw(_ tags: Set<UInt64>) {
+    let withdrawn = waiting.filter { tags.contains($0.tag) }
+    waiting.removeAll { tags.contains($0.tag) }
+    for request in withdrawn { report(request, .refused(reason: "Withdrawn"), sentAt: nil) }
+  }
+
+  // MARK: - Bad days
+
+  private var isTroubled: Bool { world.now < troubledUntil }
+  private var isUnauthorized: Bool { world.now < unauthorizedUntil }
+
+  func trouble(for time: VirtualTime) { troubledUntil = world.now + time }
+  func refuseCredentials(for time: VirtualTime) { unauthorizedUntil = world.now + time }
+
+  /// Its connections are gone; what is under way has no outcome.
+  func breakOff(for time: VirtualTime) {
+    life.whenRunning { [self] in
+      guard isUp, !isClosing else { return }
+      isUp = false
+      life.handle(.provider(.capacity(0), lane: index))
+      let lost = underWay.sorted { $0.key < $1.key }.map(\.value)
+      underWay = [:]
+      for request in lost { report(request, .unknown(reason: "ConnectionLost"), sentAt: life.localNow) }
+      becomeUp(after: time)
+    }
+  }
+
+  /// Faults stop.
+  func recover() {
+    troubledUntil = 0
+    unauthorizedUntil = 0
+  }
+
+  /// What waits comes back; what is under way has until the deadline.
+  func shutDown(within time: VirtualTime) {
+    isClosing = true
+    planPump(after: 0)
+    world.after(time) { [self] in
+      life.whenRunning { [self] in
+        let lost = underWay.sorted { $0.key < $1.key }.map(\.value)
+        underWay = [:]
+        for request in lost { report(request, .unknown(reason: "ShuttingDown"), sentAt: life.localNow) }
+      }
+    }
+  }
+}

@@ -1,0 +1,113 @@
+// A statement on its way to the server: what it does there, and what its answer is to the machine that asked.
+
+import Dispatching
+import MemoryOutbox
+import Queue
+import Runtime
+
+/// One call of the store.
+struct Statement {
+  var action: DispatcherAction
+  /// In whose name; nil before it has registered.
+  var gateway: Int32?
+  /// The name of the replica.
+  var name: String
+  /// When it was asked, on the replica's clock.
+  var askedAt: Instant
+
+  /// What the server says.
+  enum Answer {
+    case done
+    case registered(Int32)
+    case beat(Beat)
+    case claimed([MemoryClaimedRow])
+    case count(Int)
+    case reclaimed([Reclaimed])
+    case page(ClaimedPage)
+    case settled(Set<DeliveryKey>)
+    case ended([Int64])
+    case job(String?)
+  }
+
+  /// The number of the claim, if it is one.
+  var claimNumber: Int32? {
+    if case .claim(let number, _, _) = action { number } else { nil }
+  }
+
+  /// It locks the row of its own gateway for itself alone, and so waits for a claim that holds it.
+  var locksGateway: Bool {
+    if case .forget = action { true } else { false }
+  }
+
+  /// Executes it, unless it is a claim.
+  func execute(_ outbox: inout MemoryOutbox, at now: DatabaseTime) throws(OutboxError) -> Answer {
+    if case .register = action { return .registered(outbox.register(name: name, at: now)) }
+    guard let gateway else { throw OutboxError(.unavailable, "this gateway has not registered") }
+    switch action {
+    case .beat(let mayReap): return .beat(outbox.beat(gateway, mayReap: mayReap, at: now))
+    case .forget(let number): return .count(outbox.forget(gateway, number, at: now))
+    case .reclaim(let number, let keys):
+      return .reclaimed(outbox.reclaim(gateway, number, keys).map { Reclaimed(index: $0, place: .unknown) })
+    case .confirmReclaimed: outbox.confirmReclaimed(gateway)
+    case .scan(let from): return .page(outbox.claimed(by: gateway, from: from ?? 0, limit: 7))
+    case .write(_, let write): return try execute(write, gateway, &outbox, at: now)
+    case .lookUpEnded(let ids): return .ended(outbox.ended(among: ids))
+    case .takeJob: return .job(outbox.takeJob(gateway, at: now))
+    case .runJob(let name): outbox.run(job: name, at: now)
+    case .register, .claim, .report, .send, .withdraw, .permit, .log: break
+    }
+    return .done
+  }
+
+  private func execute(
+    _ write: OutboxWrite, _ gateway: Int32, _ outbox: inout MemoryOutbox, at now: DatabaseTime
+  ) throws(OutboxError) -> Answer {
+    switch write {
+    case .settle(let settlements): .count(try outbox.settle(gateway, settlements, at: now))
+    case .settledAmong(let settlements): .settled(outbox.settled(gateway, among: settlements.map(\.lease.key)))
+    case .park(let parkings): .count(outbox.park(gateway, parkings, at: now))
+    case .release(let leases): .count(outbox.release(gateway, leases, at: now))
+    case .invalidate(let tokens): .count(tokens.count)
+    case .hold(let holds): .count(holds.count)
+    case .correct(let corrections): .count(corrections.count)
+    }
+  }
+
+  /// What the machine that asked is told.
+  func event(_ result: Result<Answer, OutboxError>) -> DispatcherEvent? {
+    func mapped<Value>(_ body: (Answer) -> Value?) -> Result<Value, OutboxError>? {
+      switch result {
+      case .success(let answer): body(answer).map { .success($0) }
+      case .failure(let error): .failure(error)
+      }
+    }
+    switch action {
+    case .register:
+      return mapped { _ in () }.map { .registered($0, askedAt: askedAt) }
+    case .beat:
+      return mapped { if case .beat(let beat) = $0 { beat } else { nil } }.map { .beaten($0, askedAt: askedAt) }
+    case .claim(let number, _, _):
+      return mapped { if case .claimed(let rows) = $0 { Claimed(rows, asked: askedAt) } else { nil } }
+        .map { .claimed(number: number, $0) }
+    case .forget(let number):
+      return mapped { if case .count(let count) = $0 { count } else { nil } }.map { .forgotten(number: number, $0) }
+    case .reclaim(let number, _):
+      return mapped { if case .reclaimed(let rows) = $0 { rows } else { nil } }.map { .reclaimed(number: number, $0) }
+    case .confirmReclaimed: return mapped { _ in () }.map { .reclaimConfirmed($0) }
+    case .scan: return mapped { if case .page(let page) = $0 { page } else { nil } }.map { .scanned($0) }
+    case .write(let batch, _):
+      return mapped {
+        switch $0 {
+        case .count(let count): OutboxWriteAnswer.count(count)
+        case .settled(let keys): OutboxWriteAnswer.settled(keys)
+        default: nil
+        }
+      }.map { .written(batch: batch, $0) }
+    case .lookUpEnded: return mapped { if case .ended(let ids) = $0 { ids } else { nil } }.map { .endedFound($0) }
+    case .takeJob: return mapped { if case .job(let name) = $0 { .some(name) } else { nil } }.map { .jobTaken($0) }
+    case .runJob: return mapped { _ in [Tally]() }.map { .jobRan($0) }
+    case .report: return mapped { _ in () }.map { .reported($0) }
+    case .send, .withdraw, .permit, .log: return nil
+    }
+  }
+}

@@ -1,0 +1,153 @@
+// One simulation: a server, replicas, providers with their phones, backends, faults and checkers, on one line of virtual time.
+
+import Dispatching
+import MemoryOutbox
+import Queue
+import Runtime
+
+/// A rule was broken.
+struct Violation: Error, Sendable {
+  var seed: UInt64
+  /// When, in true time.
+  var at: VirtualTime
+  /// The rule, in one sentence.
+  var rule: String
+  /// What broke it.
+  var detail: String
+}
+
+/// Everything there is in one simulation. Confined to the thread that runs it.
+final class World {
+  /// More events than any seed needs: somebody goes round in circles.
+  private static let eventsMax = 4_000_000
+  /// How long everything may take that is owed when faults stop.
+  private static let recoveryTime: VirtualTime = 100_000_000_000
+
+  let seed: UInt64
+  let plan: SeedPlan
+  let story: Story
+  var random: SplitMix64
+  private(set) var now: VirtualTime = 0
+  private var queue = EventQueue()
+  private(set) var events = 0
+  private(set) var violation: Violation?
+
+  private(set) var server: DatabaseServer!
+  private(set) var replicas: [Replica] = []
+  private(set) var backend: Backend!
+  private(set) var faults: FaultInjector!
+  private(set) var checker: Checker!
+  let phones = PhoneLog()
+  /// Every life there ever was: what it sent may arrive after its death.
+  private var lives: [Life] = []
+  let lanes = SimulatedLane.all
+
+  /// Faults happen.
+  private(set) var hasFaults = true
+  private var hasPoison = true
+  /// How many deliveries were accepted, for the summary.
+  var accepted: Int { phones.count }
+
+  init(seed: UInt64, isTold: Bool = false) {
+    self.seed = seed
+    story = Story(isTold: isTold)
+    random = SplitMix64(seed: seed)
+    plan = SeedPlan(&random)
+    server = DatabaseServer(self)
+    checker = Checker(self)
+    backend = Backend(self)
+    faults = FaultInjector(self)
+    replicas = (0..<plan.replicas).map { Replica($0, self) }
+  }
+
+  // MARK: - Time
+
+  func at(_ time: VirtualTime, _ body: @escaping () -> Void) { queue.add(at: max(now, time), body) }
+  func after(_ time: VirtualTime, _ body: @escaping () -> Void) { at(now + time, body) }
+
+  func tell(_ who: @autoclosure () -> String, _ what: @autoclosure () -> String) {
+    story.tell(now, who(), what())
+  }
+
+  /// A rule was broken: the first time counts.
+  func violate(_ rule: String, _ detail: @autoclosure () -> String) {
+    guard violation == nil else { return }
+    violation = Violation(seed: seed, at: now, rule: rule, detail: detail())
+    tell("RULE", "\(rule) \(violation?.detail ?? "")")
+  }
+
+  func keep(_ life: Life) { lives.append(life) }
+
+  // MARK: - Running
+
+  /// Runs to the end, or to the first broken rule.
+  func run() -> Violation? {
+    tell("seed", "\(seed): \(plan.description)")
+    server.start()
+    for replica in replicas { after(random.time(0...500)) { replica.start() } }
+    backend.start()
+    faults.start()
+    run(until: plan.faultTime) { false }
+    calmDown()
+    // First everything but what the database refuses to write, then that, too.
+    run(until: now + Self.recoveryTime) { self.isSettled }
+    checkLiveness()
+    hasPoison = false
+    server.change { outbox, _ in outbox.poison = [:] }
+    run(until: now + Self.recoveryTime) { self.isSettled }
+    checkLiveness()
+    checker.didEnd()
+    queue.removeAll()
+    for replica in replicas { replica.life?.die() }
+    return violation
+  }
+
+  private func run(until end: VirtualTime, or isOver: () -> Bool) {
+    var nextLook = now
+    while violation == nil, let next = queue.next, next <= end, let (at, body) = queue.pop() {
+      if next >= nextLook {
+        nextLook = next + 100_000_000
+        if isOver() { return at == next ? body() : () }
+      }
+      now = at
+      body()
+      events += 1
+      if events > Self.eventsMax { violate("Time goes on.", "\(events) events") }
+    }
+    if violation == nil { now = max(now, min(end, queue.next ?? end)) }
+  }
+
+  /// Faults stop. What was frozen for good stays so.
+  private func calmDown() {
+    tell("world", "faults stop")
+    hasFaults = false
+    server.recover()
+    faults.stop()
+    for replica in replicas { replica.recover() }
+    for replica in replicas { replica.stay() }
+  }
+
+  /// Nothing is owed any more, and nobody holds anything.
+  private var isSettled: Bool {
+    let isPoisoned = hasPoison && !server.outbox.poison.isEmpty
+    let poison = server.outbox.poison
+    let owed = server.outbox.deliveries.values
+    // A gateway has one suspect at a time: one that the database refuses keeps the others waiting.
+    let areSuspectsBlocked = isPoisoned && owed.contains { $0.isSuspect && poison[$0.key] == .everything }
+    return server.isUp && backend.isDone && server.outbox.calls.values.allSatisfy { $0.state != .ringing }
+      && owed.allSatisfy { isPoisoned && poison[$0.key] == .everything || areSuspectsBlocked && $0.isSuspect }
+      && (isPoisoned || replicas.allSatisfy { $0.life.map { $0.isFrozen || $0.machine.isIdle } ?? true })
+  }
+
+  private func checkLiveness() {
+    guard violation == nil, !isSettled else { return }
+    let owed = server.outbox.deliveries.values.sorted {
+      ($0.key.outboxID, $0.key.number) < ($1.key.outboxID, $1.key.number)
+    }
+    let holders = replicas.filter { $0.life.map { !$0.isFrozen && !$0.machine.isIdle } ?? false }
+    violate(
+      "Once faults stop, nothing stays owed.",
+      owed.first.map { "\(owed.count) deliveries, the first is \($0.story)" }
+        ?? (holders.isEmpty ? "a call rings for ever" : "\(holders.map(\.name)) hold something that is not owed"))
+  }
+}

@@ -1,0 +1,285 @@
+// Rules of gateways that die, of a server that crashes, and of the jobs all gateways share.
+
+import Queue
+import Runtime
+
+extension OutboxStoreConformance {
+  static let reclaiming = [
+    OutboxStoreRule("reclaiming what is ours gives it a new lease, under which alone it is settled") { server in
+      let call = try await server.call(devices: 2)
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      let reclaimed = try await gateway.reclaim(2, claimed.map(\.key)).sorted { $0.index < $1.index }
+      try expect(reclaimed.map(\.index), [0, 1], "indices")
+      try expect(try await server.states(of: call), [.claimed(lease: 2), .claimed(lease: 2)], "rows")
+      try expect(
+        try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 0, "settled under the former lease")
+      let settlements = reclaimed.map { Settlement(delivered: claimed[$0.index], lease: 2, place: $0.place) }
+      try expect(try await gateway.settle(settlements), 2, "settled under the new one")
+    },
+    OutboxStoreRule("reclaiming what is nobody's makes it ours; what is another's stays so; what is gone stays gone") {
+      server in
+      let (free, taken) = (try await server.call(), try await server.call())
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let claimed = try await server.claim(1, other)
+      _ = try await other.release(claimed.filter { $0.key.outboxID == free }.map(\.lease))
+      let keys = [
+        DeliveryKey(outboxID: taken, number: 0), DeliveryKey(outboxID: free + 1_000_000, number: 0),
+        DeliveryKey(outboxID: free, number: 0),
+      ]
+      try expect(try await gateway.reclaim(1, keys).map(\.index), [2], "indices")
+      try expect(try await server.claim(2, other).count, 0, "deliveries that another still gets")
+      try expect(
+        try await other.settle(claimed.filter { $0.key.outboxID == taken }.map { Settlement(delivered: $0) }), 1,
+        "what the other settles")
+    },
+    OutboxStoreRule("repeating a reclaim does no harm") { server in
+      _ = try await server.call(devices: 2)
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      _ = try await gateway.reclaim(2, claimed.map(\.key))
+      let again = try await gateway.reclaim(2, claimed.map(\.key)).sorted { $0.index < $1.index }
+      try expect(again.map(\.index), [0, 1], "indices of the second time")
+      let settlements = again.map { Settlement(delivered: claimed[$0.index], lease: 2, place: $0.place) }
+      try expect(try await gateway.settle(settlements), 2, "settled")
+    },
+    OutboxStoreRule("page by page a gateway finds all that is claimed in its name, and nothing else") { server in
+      _ = try await server.call(devices: 400)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      _ = try await other.claim(1, server.allowances(50), within: ClaimLimits())
+      var claimed = try await gateway.claim(1, server.allowances(100), within: ClaimLimits()).deliveries
+      claimed += try await gateway.claim(2, server.allowances(100), within: ClaimLimits()).deliveries
+      _ = try await gateway.settle(claimed[..<20].map { Settlement(delivered: $0) })
+      _ = try await gateway.release(claimed[20..<40].map(\.lease))
+      _ = try await gateway.park([Parking(lease: claimed[40].lease, attempts: 1, delay: .seconds(30), reason: "x")])
+      var (found, page): ([DeliveryLease], Int64?) = ([], nil)
+      repeat {
+        let part = try await gateway.claimed(from: page)
+        found += part.leases
+        page = part.next
+      } while page != nil
+      try expect(found.count, claimed.count - 41, "leases")
+      try expect(Set(found), Set(claimed[41...].map(\.lease)), "which")
+    },
+  ]
+
+  static let dying = [
+    OutboxStoreRule("a gateway that beats lives, and has nothing to reclaim") { server in
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      for _ in 0..<5 {
+        try await server.advance(by: .seconds(1))
+        try expect(try await gateway.beat(mayReap: true), Beat(isAlive: true, mustReclaim: false), "the one")
+        try expect(try await other.beat(mayReap: true), Beat(isAlive: true, mustReclaim: false), "the other")
+      }
+    },
+    OutboxStoreRule("who was silent for too long is declared dead by one that may, and its invites are rung again") {
+      server in
+      let call = try await server.call(devices: 2)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let claimed = try await server.claim(1, gateway)
+      try await server.advance(by: .seconds(4))
+      _ = try await other.beat(mayReap: false)
+      try expect(try await server.states(of: call), [.claimed(lease: 1), .claimed(lease: 1)], "rows before")
+      _ = try await other.beat(mayReap: true)
+      try expect(try await server.states(of: call), [.ready, .ready], "rows afterwards")
+      try expect(try await server.owed(of: call).map(\.crashes), [1, 1], "crashes")
+      try expect(try await gateway.beat(mayReap: true).isAlive, false, "the silent one is alive")
+      try expect(try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 0, "what it settles")
+      try expect(try await server.claim(2, gateway).count, 0, "what it claims")
+      try expect(try await server.claim(1, other).map(\.attempt), [2, 2], "attempts of another's claim")
+      try await gateway.register()
+      try expect(
+        try await gateway.beat(mayReap: true), Beat(isAlive: true, mustReclaim: false), "the beat of its new life")
+      try expect(
+        try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 0, "what it settles of its former life")
+      _ = try await server.call()
+      try expect(try await server.claim(1, gateway).count, 1, "what it claims in its new life")
+    },
+    OutboxStoreRule("what people see is not repeated when its gateway dies, unless its app wants that") { server in
+      try await server.setAtLeastOnce(true, lane: server.lanes[1])
+      let once = try await server.enqueue(.notification, lane: server.lanes[0], devices: 1, seconds: 300)
+      let repeated = try await server.enqueue(.notification, lane: server.lanes[1], devices: 1, seconds: 300)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      try expect(try await server.claim(1, gateway).count, 2, "deliveries")
+      try await server.reap(by: other)
+      try expect(try await server.ended(of: once).map(\.outcome), [.dead], "outcomes")
+      try expect(try await server.ended(of: once).map(\.reason), ["GatewayCrashed"], "reasons")
+      try expect(try await server.states(of: repeated), [.ready], "rows of the app that wants repeats")
+      try expect(try await server.claim(1, other).map(\.key.outboxID), [repeated], "what another claims")
+    },
+    OutboxStoreRule("an invite whose call has ended is void when its gateway dies") { server in
+      let call = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      _ = try await server.claim(1, gateway)
+      try await server.end(call)
+      try await server.reap(by: other)
+      try await server.runJobs(other)
+      try expect(try await server.ended(of: call).map(\.outcome), [.void], "outcomes")
+    },
+    OutboxStoreRule("a delivery that two gateways died with is given out alone, one at a time") { server in
+      _ = try await server.call(devices: 2)
+      let last = try await server.gateway()
+      for number in Int32(1)...2 {
+        let victim = try await server.gateway()
+        try expect(try await server.claim(number, victim).count, 2, "deliveries of victim \(number)")
+        try await server.reap(by: last)
+      }
+      let healthy = try await server.call()
+      let first = try await server.claim(1, last)
+      try expect(first.filter { $0.crashes >= 2 }.count, 1, "suspects of the first claim")
+      try expect(first.filter { $0.key.outboxID == healthy }.count, 1, "others of the first claim")
+      try expect(try await server.claim(2, last).count, 0, "deliveries while it has a suspect")
+      _ = try await last.settle(first.map { Settlement(delivered: $0) })
+      try expect(try await server.claim(3, last).map(\.crashes), [2], "suspects afterwards")
+    },
+    OutboxStoreRule(
+      "a delivery that three gateways died with is put aside; others that the last one had count no crash"
+    ) { server in
+      let call = try await server.call()
+      let last = try await server.gateway()
+      for number in Int32(1)...2 {
+        try expect(
+          try await server.claim(1, try await server.gateway()).map(\.key.outboxID), [call], "victim \(number)")
+        try await server.reap(by: last)
+      }
+      let healthy = try await server.call()
+      try expect(try await server.claim(1, try await server.gateway()).count, 2, "deliveries of victim 3")
+      try await server.reap(by: last)
+      try expect(try await server.ended(of: call).map(\.outcome), [.dead], "outcomes")
+      try expect(try await server.ended(of: call).map(\.reason), ["GatewayCrashed"], "reasons")
+      try expect(try await server.owed(of: healthy).map(\.crashes), [0], "crashes of the other")
+      try expect(try await server.claim(1, last).map(\.key.outboxID), [healthy], "what is claimed afterwards")
+    },
+    OutboxStoreRule("a claim that is given back counts no crash") { server in
+      let call = try await server.call()
+      let gateway = try await server.gateway()
+      for number in Int32(1)...4 {
+        let claimed = try await server.claim(number, gateway)
+        try expect(claimed.map(\.crashes), [0], "crashes at claim \(number)")
+        if number % 2 == 0 {
+          _ = try await gateway.forget(number)
+        } else {
+          _ = try await gateway.release(claimed.map(\.lease))
+        }
+      }
+      try expect(try await server.owed(of: call).map(\.crashes), [0], "crashes")
+    },
+  ]
+
+  static let crashing = [
+    OutboxStoreRule("a settlement that the server lost is written again, before anybody else can claim its row") {
+      server in
+      let call = try await server.call(devices: 2)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let claimed = try await server.claim(1, gateway)
+      try await server.crash {
+        try expect(try await gateway.settle([Settlement(delivered: claimed[0])]), 1, "settled before the crash")
+      }
+      try expect(try await gateway.beat(mayReap: false), Beat(isAlive: true, mustReclaim: true), "its beat")
+      try expect(try await other.beat(mayReap: false), Beat(isAlive: true, mustReclaim: true), "the other's beat")
+      let reclaimed = try await gateway.reclaim(2, claimed.map(\.key)).sorted { $0.index < $1.index }
+      try expect(reclaimed.map(\.index), [0, 1], "what is ours again")
+      try expect(
+        try await gateway.settle([Settlement(delivered: claimed[0], lease: 2, place: reclaimed[0].place)]), 1,
+        "settled again")
+      try await gateway.confirmReclaimed()
+      try expect(try await gateway.beat(mayReap: false).mustReclaim, false, "it must reclaim")
+      try await other.confirmReclaimed()
+      try expect(try await server.claim(1, other).count, 0, "deliveries that another gets")
+      try expect(try await server.states(of: call), [.claimed(lease: 2)], "rows")
+    },
+    OutboxStoreRule("after a crash nothing is claimed until every gateway that lives has reclaimed") { server in
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      try await server.crash {}
+      let call = try await server.call()
+      _ = try await gateway.beat(mayReap: false)
+      try expect(try await server.claim(1, gateway).count, 0, "before anybody reclaimed")
+      try await gateway.confirmReclaimed()
+      try expect(try await server.claim(2, gateway).count, 0, "before the other reclaimed")
+      _ = try await other.beat(mayReap: false)
+      try await other.confirmReclaimed()
+      try expect(try await server.claim(3, gateway).map(\.key.outboxID), [call], "afterwards")
+    },
+    OutboxStoreRule("a claim that the server lost is ours again when it is reclaimed") { server in
+      let call = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      try await server.crash { try expect(try await server.claim(1, gateway).count, 1, "claimed before the crash") }
+      try expect(try await server.states(of: call), [.ready], "rows after the crash")
+      try expect(try await gateway.reclaim(2, [DeliveryKey(outboxID: call, number: 0)]).map(\.index), [0], "reclaimed")
+      for one in [gateway, other] {
+        _ = try await one.beat(mayReap: false)
+        try await one.confirmReclaimed()
+      }
+      try expect(try await server.claim(1, other).count, 0, "deliveries that another gets")
+    },
+    OutboxStoreRule("after a crash a gateway takes back what it has settled, whoever the server says had it before") {
+      server in
+      let call = try await server.call(devices: 2)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let before = try await server.claim(1, other)
+      var claimed: [Delivery] = []
+      try await server.crash {
+        try expect(try await other.release(before.map(\.lease)), 2, "given back before the crash")
+        claimed = try await server.claim(1, gateway)
+        try expect(try await gateway.settle([Settlement(delivered: claimed[0])]), 1, "settled before the crash")
+      }
+      try expect(try await server.states(of: call), [.claimed(lease: 1), .claimed(lease: 1)], "rows after the crash")
+      for one in [gateway, other] { _ = try await one.beat(mayReap: false) }
+      let reclaimed = try await gateway.reclaim(2, claimed.map(\.key)).sorted { $0.index < $1.index }
+      try expect(reclaimed.map(\.index), [0, 1], "reclaimed")
+      try expect(try await other.release(before.map(\.lease)), 0, "what the other still gives back")
+      try expect(
+        try await gateway.settle([Settlement(delivered: claimed[0], lease: 2, place: reclaimed[0].place)]), 1,
+        "settled again")
+      for one in [gateway, other] { try await one.confirmReclaimed() }
+      try expect(try await server.claim(2, other).count, 0, "deliveries that another gets")
+      try expect(try await gateway.reclaim(3, [claimed[1].key]).map(\.index), [0], "its own, afterwards")
+      try expect(try await other.reclaim(3, [claimed[1].key]).map(\.index), [], "another's, afterwards")
+    },
+    OutboxStoreRule("after a crash, gateways that died with the server are waited for no longer than any silent one") {
+      server in
+      let call = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      _ = try await server.claim(1, gateway)
+      try await server.crash {}
+      _ = try await other.beat(mayReap: false)
+      try await other.confirmReclaimed()
+      try expect(try await server.claim(1, other).count, 0, "before")
+      try await server.reap(by: other)
+      _ = try await other.beat(mayReap: true)
+      try expect(try await server.claim(2, other).map(\.key.outboxID), [call], "afterwards")
+    },
+    OutboxStoreRule("a gateway that registers after a crash has nothing to reclaim, and waits for those that have") {
+      server in
+      let call = try await server.call()
+      let old = try await server.gateway()
+      try await server.crash {}
+      let new = try await server.gateway()
+      try expect(try await new.beat(mayReap: false), Beat(isAlive: true, mustReclaim: false), "its beat")
+      try expect(try await server.claim(1, new).count, 0, "before")
+      _ = try await old.beat(mayReap: false)
+      try await old.confirmReclaimed()
+      try expect(try await server.claim(2, new).map(\.key.outboxID), [call], "afterwards")
+    },
+  ]
+
+  static let jobs = [
+    OutboxStoreRule("a job that is due is done by who asks first") { server in
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      try await server.advance(by: .seconds(3600))
+      _ = try await gateway.beat(mayReap: false)
+      _ = try await other.beat(mayReap: false)
+      let (first, second) = (try await gateway.takeJob(), try await other.takeJob())
+      try expect(first != nil, "there is a job")
+      try expect(first != second, "another gets another")
+    },
+    OutboxStoreRule("what passes its deadline unclaimed ends as expired, by a job") { server in
+      let call = try await server.call(seconds: 1)
+      let gateway = try await server.gateway()
+      try await server.advance(by: .seconds(2))
+      try await server.runJobs(gateway)
+      try expect(try await server.ended(of: call).map(\.outcome), [.expired], "outcomes")
+      try expect(try await server.owed(of: call).filter { $0.kind == .invite }.count, 0, "owed")
+    },
+  ]
+}

@@ -1,0 +1,123 @@
+// Rules of what becomes of deliveries.
+
+import Queue
+import Runtime
+
+extension OutboxStoreConformance {
+  static let settling = [
+    OutboxStoreRule("a settlement is written once, with what it says") { server in
+      let call = try await server.call(devices: 2)
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      let settlements = [
+        Settlement(delivered: claimed[0]),
+        Settlement(claimed[1], outcome: .dead, attempts: 4, status: 410, reason: "Unregistered"),
+      ]
+      try expect(try await gateway.settle(settlements), 2, "written")
+      try expect(try await gateway.settle(settlements), 0, "written the second time")
+      try expect(try await server.owed(of: call).count, 0, "owed")
+      let ended = try await server.ended(of: call)
+      try expect(ended.map(\.key), claimed.map(\.key), "keys")
+      try expect(ended.map(\.outcome), [.delivered, .dead], "outcomes")
+      try expect(ended.map(\.attempts), [1, 4], "attempts")
+      try expect(ended.map(\.reason), [nil, "Unregistered"], "reasons")
+    },
+    OutboxStoreRule("what was written down lately is known, to the gateway that did it") { server in
+      _ = try await server.call(devices: 3)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let settlements = try await server.claim(1, gateway).map { Settlement(delivered: $0) }
+      _ = try await gateway.settle(Array(settlements[..<2]))
+      try expect(try await gateway.settled(among: settlements), Set(settlements[..<2].map(\.lease.key)), "its own")
+      try expect(try await other.settled(among: settlements), [], "another's")
+    },
+    OutboxStoreRule("a settlement finds its row by its key where it does not lie at its place") { server in
+      let call = try await server.call(devices: 3)
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      let settlements = [
+        Settlement(delivered: claimed[0], place: claimed[1].place),
+        Settlement(claimed[1], place: claimed[0].place, outcome: .dead, attempts: 2, reason: "BadDeviceToken"),
+        Settlement(delivered: claimed[2], place: .unknown),
+      ]
+      try expect(try await gateway.settle(settlements), 3, "written")
+      try expect(try await server.ended(of: call).map(\.outcome), [.delivered, .dead, .delivered], "outcomes")
+    },
+    OutboxStoreRule("only the claim that has a row settles, parks or releases it") { server in
+      let call = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let stale = try await server.claim(1, gateway)[0]
+      _ = try await gateway.forget(1)
+      let current = try await server.claim(2, gateway)[0]
+      let foreign = DeliveryLease(outboxID: call, number: 0, lease: 2)
+      func parking(_ lease: DeliveryLease) -> Parking {
+        Parking(lease: lease, attempts: 1, delay: .seconds(1), reason: "x")
+      }
+      try expect(try await gateway.settle([Settlement(delivered: stale)]), 0, "settled under the former claim")
+      let there = Settlement(delivered: stale, place: current.place)
+      try expect(try await gateway.settle([there]), 0, "settled under the former claim, where the row lies now")
+      try expect(try await gateway.park([parking(stale.lease)]), 0, "parked under the former claim")
+      try expect(try await gateway.release([stale.lease]), 0, "released under the former claim")
+      try expect(try await other.settle([Settlement(delivered: current)]), 0, "settled by another")
+      try expect(try await other.park([parking(foreign)]), 0, "parked by another")
+      try expect(try await other.release([foreign]), 0, "released by another")
+      try expect(try await server.states(of: call), [.claimed(lease: 2)], "rows")
+      try expect(try await gateway.settle([Settlement(delivered: current)]), 1, "settled under the claim that has it")
+    },
+    OutboxStoreRule("what is lost from a batch does not keep the rest from being written") { server in
+      let call = try await server.call(devices: 3)
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      _ = try await gateway.release([claimed[1].lease])
+      try expect(try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 2, "written")
+      try expect(try await server.states(of: call), [.ready], "rows that are left")
+    },
+    OutboxStoreRule("a parked delivery waits for its time and keeps its attempts") { server in
+      let call = try await server.call()
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      let parking = Parking(lease: claimed[0].lease, attempts: 4, delay: .seconds(10), reason: "ServiceUnavailable")
+      try expect(try await gateway.park([parking]), 1, "parked")
+      try expect(try await server.owed(of: call).map(\.attempts), [4], "attempts")
+      try expect(try await server.states(of: call), [.waiting], "rows")
+      try await server.runJobs(gateway)
+      try expect(try await server.claim(2, gateway).count, 0, "deliveries before its time")
+      try await server.advance(by: .seconds(11))
+      _ = try await gateway.beat(mayReap: false)
+      try await server.runJobs(gateway)
+      try expect(try await server.claim(3, gateway).map(\.attempt), [5], "attempts of the claim after it")
+    },
+    OutboxStoreRule("a released delivery is ready at once, and its attempt is not counted") { server in
+      let call = try await server.call(devices: 2)
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      try expect(try await gateway.release(claimed.map(\.lease)), 2, "released")
+      try expect(try await server.owed(of: call).map(\.attempts), [0, 0], "attempts")
+      try expect(try await server.claim(2, gateway).map(\.attempt), [1, 1], "attempts of the next claim")
+    },
+    OutboxStoreRule("an invite that is released or parked is void when its call has ended; nothing ready of it is left")
+    { server in
+      let call = try await server.call(devices: 3)
+      let gateway = try await server.gateway()
+      let claimed = try await gateway.claim(1, server.allowances(2), within: ClaimLimits()).deliveries
+      try await server.end(call)
+      try expect(try await server.ended(of: call).map(\.outcome), [.void], "outcomes at its end")
+      _ = try await gateway.release([claimed[0].lease])
+      _ = try await gateway.park([Parking(lease: claimed[1].lease, attempts: 1, delay: .seconds(1), reason: "x")])
+      // The one that was tried may wait until somebody looks.
+      try await server.advance(by: .seconds(2))
+      _ = try await gateway.beat(mayReap: false)
+      try await server.runJobs(gateway)
+      try expect(
+        try await server.ended(of: call).filter { $0.key.number < 3 }.map(\.outcome), [.void, .void, .void], "outcomes")
+    },
+    OutboxStoreRule("whoever asks is told which calls have ended") { server in
+      let (first, second) = (try await server.call(), try await server.call())
+      let gateway = try await server.gateway()
+      _ = try await server.claim(1, gateway)
+      try expect(try await gateway.ended(among: [first, second]), [], "before")
+      try await server.end(second)
+      try expect(try await gateway.ended(among: [first, second]), [second], "afterwards")
+      try expect(try await gateway.ended(among: []), [], "of none")
+    },
+  ]
+}

@@ -1,0 +1,108 @@
+// What every `OutboxStore` does, whatever it keeps its deliveries in: one rule a behaviour, run by the tests of each store.
+//
+// The rules need no test framework: one that is broken throws. They stand in the files OutboxStoreConformance+….
+
+public import Queue
+import Runtime
+
+/// A behaviour that stores share.
+public struct OutboxStoreRule: Sendable, CustomStringConvertible {
+  /// The behaviour in a sentence.
+  public let description: String
+  /// Throws `OutboxRuleBroken` where the store behaves otherwise. The server is empty and of no other's use.
+  public let check: @Sendable (any OutboxUnderTest) async throws -> Void
+
+  init(_ description: String, _ check: @escaping @Sendable (any OutboxUnderTest) async throws -> Void) {
+    self.description = description
+    self.check = check
+  }
+}
+
+/// A rule was broken.
+public struct OutboxRuleBroken: Error, CustomStringConvertible {
+  public let description: String
+}
+
+/// The suite.
+public enum OutboxStoreConformance {
+  public static var rules: [OutboxStoreRule] { claiming + forgetting + settling + reclaiming + dying + crashing + jobs }
+}
+
+// MARK: - What rules are made of
+
+/// Breaks the rule unless the two are equal.
+func expect<Value: Equatable>(
+  _ found: Value, _ expected: Value, _ what: String, file: String = #fileID, line: Int = #line
+) throws {
+  if found == expected { return }
+  throw OutboxRuleBroken(description: "\(file):\(line): \(what): \(found), expected \(expected)")
+}
+
+/// Breaks the rule unless the condition holds.
+func expect(_ condition: Bool, _ what: String, file: String = #fileID, line: Int = #line) throws {
+  if !condition { throw OutboxRuleBroken(description: "\(file):\(line): not so: \(what)") }
+}
+
+extension OutboxUnderTest {
+  /// A gateway that has registered.
+  func gateway() async throws -> any OutboxStore {
+    let gateway = try await makeGateway()
+    try await gateway.register()
+    return gateway
+  }
+
+  /// Both lanes with the same room.
+  func allowances(_ limit: Int32 = 1000, background: Int32? = nil) -> [LaneAllowance] {
+    lanes.map { LaneAllowance(lane: $0, limit: limit, background: background) }
+  }
+
+  /// Enqueues a call in the first lane.
+  func call(devices: Int = 1, seconds: Int = 60) async throws -> Int64 {
+    try await enqueue(.invite, lane: lanes[0], devices: devices, seconds: seconds)
+  }
+
+  /// Claims all there is.
+  func claim(_ number: Int32, _ gateway: any OutboxStore) async throws -> [Delivery] {
+    try await gateway.claim(number, allowances(), within: ClaimLimits()).deliveries
+      .sorted { ($0.key.outboxID, $0.key.number) < ($1.key.outboxID, $1.key.number) }
+  }
+
+  /// What is owed of some calls.
+  func owed(of outboxIDs: Int64...) async throws -> [OwedDelivery] {
+    try await owed().filter { outboxIDs.contains($0.key.outboxID) }
+  }
+
+  /// The states of what is owed of some calls.
+  func states(of outboxIDs: Int64...) async throws -> [OwedDelivery.State] {
+    try await owed().filter { outboxIDs.contains($0.key.outboxID) }.map(\.state)
+  }
+
+  /// What has ended of some calls.
+  func ended(of outboxIDs: Int64...) async throws -> [EndedDelivery] {
+    try await ended().filter { outboxIDs.contains($0.key.outboxID) }
+  }
+
+  /// Lets a gateway that stops beating be found silent and declared dead by another.
+  func reap(by other: any OutboxStore) async throws {
+    try await advance(by: .seconds(4))
+    _ = try await other.beat(mayReap: true)
+  }
+
+  /// Does every job that is due.
+  func runJobs(_ gateway: any OutboxStore) async throws {
+    for _ in 0..<100 {
+      guard let job = try await gateway.takeJob() else { return }
+      _ = try await gateway.run(job: job)
+    }
+  }
+}
+
+extension Settlement {
+  /// A push that its provider took.
+  convenience init(delivered delivery: Delivery, lease: Int32? = nil, place: DeliveryPlace? = nil) {
+    let key = delivery.key
+    self.init(
+      delivery, lease: lease.map { DeliveryLease(outboxID: key.outboxID, number: key.number, lease: $0) }, place: place,
+      outcome: .delivered, attempts: delivery.attempt, status: 200, providerMessageID: "id")
+  }
+}

@@ -1,0 +1,82 @@
+// A Postgres cluster of its own for a test, for what all others of a shared one would notice.
+
+import Foundation
+import Queue
+import Runtime
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// A cluster in a temporary directory, made by scripts/postgres.sh.
+public struct TestCluster: Sendable {
+  /// The URL of its database `push`, which is empty.
+  public let url: String
+
+  public struct Failure: Error, CustomStringConvertible {
+    public let description: String
+  }
+
+  /// Makes a cluster, runs `body`, and removes it.
+  public static func with<Result>(_ body: (TestCluster) async throws -> Result) async throws -> Result {
+    let directory = FileManager.default.temporaryDirectory
+      .appending(path: "push-gateway-cluster-\(UUID().uuidString.prefix(8))").path()
+    let cluster = TestCluster(url: try await script("start", directory))
+    func remove() async throws {
+      _ = try await script("stop", directory)
+      try FileManager.default.removeItem(atPath: directory)
+    }
+    do {
+      let result = try await body(cluster)
+      try await remove()
+      return result
+    } catch {
+      try await remove()
+      throw error
+    }
+  }
+
+  /// Lets the server crash: what was committed asynchronously since `holdBack` is lost, and it comes up again by itself.
+  public func crash(_ connection: PostgresConnection) async throws {
+    kill(try await process("pg_backend_pid()", connection), SIGKILL)
+  }
+
+  /// From now on nothing reaches the disk that nobody waits for.
+  public func holdBack(_ connection: PostgresConnection) async throws {
+    let writer = "(select pid from pg_stat_activity where backend_type = 'walwriter')"
+    kill(try await process(writer, connection), SIGSTOP)
+  }
+
+  private func process(_ sql: String, _ connection: PostgresConnection) async throws -> pid_t {
+    try await connection.query(PostgresStatement(name: sql, text: "select \(sql)")).int32(0, 0)
+  }
+
+  /// Runs scripts/postgres.sh; returns what it prints.
+  private static func script(_ command: String, _ directory: String) async throws -> String {
+    let script = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../scripts/postgres.sh")
+      .path()
+    let output = directory + ".out"
+    // Not Foundation's Process, which takes a program for running as long as the server does that it has started.
+    let status = await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        continuation.resume(returning: run("'\(script)' \(command) '\(directory)' > '\(output)'"))
+      }
+    }
+    defer { try? FileManager.default.removeItem(atPath: output) }
+    guard status == 0 else { throw Failure(description: "scripts/postgres.sh \(command) failed") }
+    return try String(contentsOfFile: output, encoding: .utf8).trimmingCharacters(in: .whitespacesAndNewlines)
+  }
+
+  /// Runs a line of the shell to its end; returns its status.
+  private static func run(_ line: String) -> Int32 {
+    let words = ["sh", "-c", line]
+    let arguments: [UnsafeMutablePointer<CChar>?] = words.map { strdup($0) } + [nil]
+    defer { for argument in arguments { free(argument) } }
+    var (child, status): (pid_t, Int32) = (0, -1)
+    guard posix_spawn(&child, "/bin/sh", nil, nil, arguments, environ) == 0 else { return -1 }
+    while waitpid(child, &status, 0) == -1, errno == EINTR {}
+    return status
+  }
+}

@@ -1,0 +1,171 @@
+"""Backends whose transactions see the database as it was when they began (REPEATABLE READ, SERIALIZABLE): how they end,
+delete and enqueue calls while gateways go on. Straight and through the pool."""
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from harness import OWNER, WAYS, check, connect, owed, owner, refused
+
+LEVELS = {"repeatable read": psycopg.IsolationLevel.REPEATABLE_READ, "serializable": psycopg.IsolationLevel.SERIALIZABLE}
+APP = "snapshots"
+
+
+def token(user):
+    return f"snapshot-token-0123456789-{user}"
+
+
+class Gateway:
+    """A gateway with one lane, that claims and settles as it is told."""
+
+    def __init__(self):
+        self.claims = 0
+        self.lane = owner("select push.register_lane(%s, 'fcm')", APP)
+        owner("select push.register_lane(%s, 'expo')", APP)
+        self.id = owner("select push.register_gateway('snapshots', 'test')")
+
+    def claim(self):
+        self.claims += 1
+        return owner("select count(*) from push.claim(%s, %s, array[%s]::smallint[], array[1000], array['-infinity']::timestamptz[])",
+            self.id, self.claims, self.lane)
+
+    def settle(self, call_id, outcome=0, reason=None):
+        """What it holds of a call."""
+        return owner(
+            """select push.settle(%s, array_agg(d.ctid order by n), array_agg(d.outbox_id order by n), array_agg(d.n order by n),
+              array_agg(d.lease order by n), array_agg(1), array_agg(%s::smallint), array_agg(200::smallint), array_agg(%s::text),
+              array_agg('m'::text), array_agg(o.call_id), array_agg(now()), array_agg(now()))
+            from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = %s and d.state = 1""",
+            self.id, outcome, reason, call_id)
+
+    def release(self, call_id):
+        return owner(
+            """select push.release(%s, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease))
+            from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = %s and d.state = 1""",
+            self.id, call_id)
+
+
+def ring(call_id):
+    """Ana has one channel, Bruno two."""
+    return owner(
+        "select outbox_id from push.enqueue_call(%s, %s, %s)", Jsonb({"callId": call_id, "from": "x"}),
+        Jsonb([{"userId": "ana", "fcmToken": token("ana")},
+            {"userId": "bruno", "fcmToken": token("bruno"), "pushToken": "ExponentPushToken[snapshot-bruno]"}]), APP)
+
+
+def check_ends():
+    """What any gateway does a moment later."""
+    return owner("select push.run_job('check_ends')")
+
+
+def past(call_id):
+    return owner(
+        "select string_agg(user_id || ':' || kind || ':' || outcome, ' ' order by n) from push.delivery_history where call_id = %s",
+        call_id)
+
+
+def snapshot(db):
+    """The transaction begins, and sees what there is now."""
+    db.execute("select state from push.outbox limit 1").fetchall()
+
+
+def end(db, call_id):
+    return db.execute("select push.end_call(%s, 'busy', %s)", (call_id, APP)).fetchone()[0]
+
+
+def ends(way, level, gateway):
+    def name(text):
+        return f"{way}, {level}: {text}"
+
+    def call(what):
+        return f"{way}-{level}-{what}"
+
+    with connect(way) as db:
+        db.isolation_level = LEVELS[level]
+
+        ring(call("quiet"))
+        snapshot(db)
+        end(db, call("quiet"))
+        db.commit()
+        check(name("a call that nobody has touched ends at once"), (owed(call("quiet")), past(call("quiet"))),
+            (None, "ana:invite:void bruno:invite:void"))
+        check_ends()
+        check(name("nothing is done twice"), (owed(call("quiet")), past(call("quiet"))), (None, "ana:invite:void bruno:invite:void"))
+
+        ring(call("claimed"))
+        snapshot(db)
+        gateway.claim()
+        check(name("a call whose invites were claimed since then ends"), end(db, call("claimed")), True)
+        db.commit()
+        check_ends()
+        check(name("the devices are told"), owed(call("claimed")),
+            "ana:invite:claimed bruno:invite:claimed ana:cancel:ready bruno:cancel:ready")
+        gateway.settle(call("claimed"))
+        gateway.claim()
+
+        ring(call("delivered"))
+        snapshot(db)
+        gateway.claim()
+        gateway.settle(call("delivered"))
+        end(db, call("delivered"))
+        db.commit()
+        check_ends()
+        check(name("devices that were rung since then are told"), owed(call("delivered")), "ana:cancel:ready bruno:cancel:ready")
+
+        ring(call("released"))
+        gateway.claim()
+        snapshot(db)
+        gateway.release(call("released"))
+        end(db, call("released"))
+        db.commit()
+        check_ends()
+        check(name("invites that were given back since then are void"), past(call("released")), "ana:invite:void bruno:invite:void")
+        check(name("who was told is told once"), owed(call("released")), "ana:cancel:ready bruno:cancel:ready")
+        gateway.claim()
+
+        ring(call("fallback"))
+        gateway.claim()
+        snapshot(db)
+        gateway.settle(call("fallback"), 4, "Unregistered")
+        check(name("an invite over the next channel"), owed(call("fallback")), "bruno:invite:ready")
+        end(db, call("fallback"))
+        db.commit()
+        check_ends()
+        check(name("that was made since then is void"), past(call("fallback")), "ana:invite:dead bruno:invite:dead bruno:invite:void")
+
+        ring(call("raced"))
+        snapshot(db)
+        owner("select push.answer_call(%s, 'ana', %s)", call("raced"), APP)
+        with refused(name("a call that has ended since then: the backend is to try again"), "40001"), db.transaction():
+            end(db, call("raced"))
+        db.rollback()
+        check(name("then it knows"), end(db, call("raced")), False)
+        db.commit()
+    check(name("nothing is left to be looked at"), owner("select count(*) from push.ends_unchecked"), 0)
+
+
+def deletions(level, gateway):
+    """By whoever owns the schema."""
+    def name(text):
+        return f"{level}: {text}"
+
+    for what, touch in (("claimed", gateway.claim), ("released", lambda: gateway.release(f"{level}-gone-released"))):
+        call_id = f"{level}-gone-{what}"
+        number = ring(call_id)
+        if what == "released":
+            gateway.claim()
+        with psycopg.connect(OWNER) as db:
+            db.isolation_level = LEVELS[level]
+            snapshot(db)
+            touch()
+            owner("select push.report_ringing(%s, 'ana', %s)", call_id, APP)
+            db.execute("delete from push.outbox where call_id = %s", (call_id,))
+        check_ends()
+        check(name(f"a call whose invites were {what} since then is deleted with all that belongs to it"),
+            owner("select (select count(*) from push.delivery where outbox_id = %s) + (select count(*) from push.ring_reports where outbox_id = %s)", number, number), 0)
+
+
+gateway = Gateway()
+for level in LEVELS:
+    for way in WAYS:
+        ends(way, level, gateway)
+    deletions(level, gateway)

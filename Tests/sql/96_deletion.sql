@@ -1,0 +1,39 @@
+-- Calls that are deleted: nothing of them is owed any more, whoever deletes them.
+select push.register_gateway('one', '1') as g \gset
+create function pg_temp.left_of(p_id bigint) returns text language sql as $$
+  select format('%s %s %s %s', (select count(*) from push.delivery where outbox_id = p_id), (select count(*) from push.ring_reports where outbox_id = p_id),
+    (select count(*) from push.escalations where outbox_id = p_id), (select count(*) from push.escalations_due where outbox_id = p_id)) $$;
+create function pg_temp.belongings(p_id bigint) returns void language sql as $$
+  insert into push.ring_reports (outbox_id, user_id) values (p_id, 'u1');
+  insert into push.escalations (outbox_id, n, user_id) values (p_id, 1, 'u1');
+  insert into push.escalations_due (outbox_id, due_at) values (p_id, now()) $$;
+
+select test.call('d1', 3) as d1 \gset
+select test.call('d2', 3) as d2 \gset
+select pg_temp.belongings(:d1), pg_temp.belongings(:d2);
+select count(*) as claimed from push.claim(:g, 1, array(select id from push.lane where app = 'default' order by id), array[2, 2, 2], array['-infinity', '-infinity', '-infinity']::timestamptz[]) \gset
+select push.park(:g, array[outbox_id], array[n], array[lease], array[1], array[9000], array['Unavailable']) from push.delivery where outbox_id = :d1 and n = 0;
+select test.settle(:g, outbox_id, n, lease) from push.delivery where outbox_id = :d1 and n = 1 and state = 1;
+delete from push.outbox where id = :d1;
+select test.equal('a deleted call leaves nothing behind, be it ready, claimed or waiting', pg_temp.left_of(:d1), '0 0 0 0');
+select test.equal('to gateways it has ended', push.ended(array[:d1, :d2]::bigint[]), array[:d1]::bigint[]);
+select test.equal('its history stays', (select count(*) from push.history where outbox_id = :d1), 1::bigint);
+select test.equal('other calls are not touched', pg_temp.left_of(:d2), '3 1 1 1');
+select test.equal('what a gateway held of it is nobody''s: its settlement finds nothing', test.settle(:g, :d1, 0, 1), 0::bigint);
+select test.equal('it may be enqueued again', (select duplicate || ' ' || deliveries from push.enqueue_call('{"callId": "d1", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');
+
+insert into push.call_key (call_id, app) values ('stale', 'default');
+select test.equal('a key without a call costs no call', (select duplicate || ' ' || deliveries from push.enqueue_call('{"callId": "stale", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');
+select test.equal('nor is it good for a second one', (select duplicate from push.enqueue_call('{"callId": "stale", "from": "x"}', '[]')), true);
+
+-- What a race may leave behind: an invite that waits, made while the call was being deleted.
+insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :d1, 7, now() + interval '1 minute', id, 2, 'u', 'left-token-0123456789', now() from push.lane limit 1;
+select test.equal('no waiting invite of a deleted call becomes ready', push.promote(), 0::bigint);
+select test.equal('it is dropped', pg_temp.left_of(:d1), '0 0 0 0');
+
+select test.equal('each call has its key, and no other', (select string_agg(coalesce(o.call_id, k.call_id), ' ') from push.outbox o full join push.call_key k using (call_id, app) where o.id is null or k.app is null), null);
+truncate push.outbox;
+select test.equal('after a TRUNCATE nothing is left of any call', (select count(*) from push.delivery) + (select count(*) from push.ring_reports) + (select count(*) from push.escalations)
+  + (select count(*) from push.escalations_due) + (select count(*) from push.call_key), 0::bigint);
+truncate push.outbox, push.delivery;
+select test.equal('a call can be enqueued after it', (select duplicate || ' ' || deliveries from push.enqueue_call('{"callId": "d2", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');

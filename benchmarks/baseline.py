@@ -1,0 +1,75 @@
+"""The old version that the new one is measured beside: the commit named in baseline.txt, built for release once.
+
+Its program is kept under the commit's id in .local/bench-baseline. BENCH_BASELINE names another program to compare with.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+
+from benchmarks.processes import BenchError, Process, environment
+
+COMMIT = pathlib.Path(__file__).with_name("baseline.txt")
+PATIENCE = 3_600  # seconds a build may take
+
+
+class NoBaseline(Exception):
+    """Why there is nothing to compare with."""
+
+
+def program(root: pathlib.Path, say: Callable[[str], None]) -> pathlib.Path:
+    """The old gateway's program, built now if it has not been; NoBaseline when it cannot be had."""
+    given = os.environ.get("BENCH_BASELINE")
+    if given:
+        path = pathlib.Path(given).absolute()
+        if not os.access(path, os.X_OK):
+            raise BenchError(f"there is no program {path}, which BENCH_BASELINE names")
+        return path
+    commit = recorded()
+    directory = root / ".local" / "bench-baseline" / commit
+    built = directory / "push-gateway"
+    if not os.access(built, os.X_OK):
+        build(root, commit, directory, built, say)
+    return built
+
+
+def recorded() -> str:
+    """The full id in baseline.txt."""
+    lines = [line.strip() for line in COMMIT.read_text().splitlines()]
+    ids = [line for line in lines if line and not line.startswith("#")]
+    if len(ids) != 1:
+        raise BenchError(f"{COMMIT} should name one commit, and names {len(ids)}")
+    return ids[0]
+
+
+def build(
+    root: pathlib.Path, commit: str, directory: pathlib.Path, built: pathlib.Path, say: Callable[[str], None]
+) -> None:
+    """Builds the commit from an archive of its files, as `make release` does, and keeps nothing but the program."""
+    known = subprocess.run(["git", "-C", root, "cat-file", "-e", commit + "^{commit}"], capture_output=True, check=False)
+    if known.returncode != 0:
+        raise NoBaseline(
+            f"commit {commit[:9]}, which benchmarks/baseline.txt names, is not in this clone; a shallow clone gets it "
+            f"by: git fetch --unshallow")
+    say(f"building commit {commit[:9]} for release, to compare with: several minutes, once")
+    source = directory / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    archive = directory / "source.tar"
+    subprocess.run(["git", "-C", root, "archive", "-o", archive, commit], check=True, env=environment())
+    with tarfile.open(archive) as files:
+        files.extractall(source, filter="data")
+    archive.unlink()
+    command = [
+        os.environ.get("SWIFT") or "swift", "build", "--package-path", source, "-c", "release", "--product", "push-gateway",
+        "--static-swift-stdlib"]
+    with Process("build", command, directory) as building:
+        if building.wait(PATIENCE) != 0:
+            raise NoBaseline(f"commit {commit[:9]} could not be built, see {building.output} and {building.errors}")
+    (source / ".build" / "release" / "push-gateway").rename(built)
+    shutil.rmtree(source)

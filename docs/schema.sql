@@ -1,0 +1,6008 @@
+-- The schema of push-gateway, as pg_dump 15 shows it: made by make schema, for reading and comparing. What is edited
+-- is in migrations/.
+
+CREATE SCHEMA push;
+
+COMMENT ON SCHEMA push IS 'push-gateway: the outbox, its deliveries and their history';
+
+CREATE FUNCTION push.announce_missed(p_outbox_id bigint[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  -- From the end of the call, not from when this came to it: after an outage nobody hears of the calls of last week.
+  c_life      constant interval := '4 hours';
+  v_now       timestamptz := clock_timestamp();
+  v_announced bigint;
+begin
+  with due as materialized (
+    select m.*, m.until <= v_now as is_late,
+      19999 + row_number() over (partition by m.id order by m.user_id) as n
+    from (
+      select m.*, coalesce(l.id, push.register_lane(m.app, m.provider)) as lane
+      from (
+        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
+        from (
+          select o.id, o.call_id, o.app, o.recipients, least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
+            case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+            jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+          from unnest(p_outbox_id) c(id) cross join lateral (
+            select * from push.outbox o
+            where o.id = c.id and not o.voided
+              and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
+            offset 0
+          ) o
+          cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+          where e.entry -> 'notificationEnabled' is distinct from 'false'
+        ) r
+        cross join lateral (
+          select t.rank, t.provider, t.token,
+            case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+            case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
+              else 0 end::smallint as platform,
+            r.entry ->> 'locale' as locale, null::timestamptz as registered_at
+          from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
+            (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
+          -- "not exists" may become a join, with all dead tokens or all devices.
+          where r.inline and t.token <> ''
+            and (select true from push.token_invalidations x
+              where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
+            -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+            and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+              and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
+                and x.app = r.app and x.provider = 'apns' and x.voip) is null)
+          union all
+          select d.* from (
+            select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
+              case d.environment when 'sandbox' then 1 else 0 end::smallint,
+              case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+                when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
+              d.locale, d.registered_at
+            from push.devices d
+            where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
+              and (d.provider <> 'apns' or not d.voip)
+            offset 0
+          ) d
+        ) v
+        order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
+      ) m
+      left join push.lane l on l.app = m.app and l.provider = m.provider
+      offset 0
+    ) m
+  ), made as (
+    insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+      user_id, token, locale)
+    select d.id, d.n, 2, v_now, v_now, d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale
+    from due d
+    where not d.is_late
+    returning outbox_id
+  ), late as (
+    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
+      reason)
+    select d.id, v_now, d.until, d.n, 0, d.lane, 2, 3, d.user_id, d.call_id, left(d.token, 4) || '…' || right(d.token, 4),
+      'DeadlinePassed'
+    from due d
+    where d.is_late
+  ), tallied_late as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', d.lane, 2, 3, 'DeadlinePassed', true, count(*) from due d where d.is_late group by d.lane
+  ), tallied as (
+    insert into push.tally (what, app, reason, count)
+    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
+    from made d cross join lateral (select o.app, o.state from push.outbox o where o.id = d.outbox_id offset 0) o
+    group by 2, 3
+    returning count
+  )
+  select coalesce(sum(t.count), 0) into v_announced from tallied t;
+  if v_announced > 0 then
+    perform push.commit_durably();
+  end if;
+  return v_announced;
+end
+$$;
+
+COMMENT ON FUNCTION push.announce_missed(p_outbox_id bigint[]) IS 'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user, over APNs alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
+
+CREATE FUNCTION push.answer_call(call_id text, user_id text DEFAULT NULL::text, app text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_id bigint := push.find_call(call_id, app);
+begin
+  update push.outbox o set state = 'answered', answered_by = answer_call.user_id
+    where o.id = v_id and o.ended_at is null;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text) IS 'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id. False: it had ended before';
+
+CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval DEFAULT '00:00:03'::interval, OUT alive boolean, OUT must_reclaim boolean) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_silent int[];
+begin
+  must_reclaim := false;
+  update push.gateways g set heartbeat_at = clock_timestamp() where g.id = p_gateway and g.alive;
+  alive := found;
+  if not alive then
+    return;
+  end if;
+  if p_may_reap then
+    with silent as materialized (
+      select g.id from push.gateways g
+      where g.alive and g.heartbeat_at < clock_timestamp() - p_silence and g.id <> p_gateway
+      order by g.id for no key update skip locked
+    ), ended as (
+      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
+        free_due_at = clock_timestamp()
+      from silent s where g.id = s.id returning g.id
+    )
+    select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
+    delete from push.reclaimed r where r.gateway = any (v_silent);
+    perform push.free_claims(v_silent);
+  end if;
+  insert into push.reclaimed (gateway) select p_gateway
+    where not exists (select from push.reclaimed r where r.gateway = p_gateway)
+    on conflict do nothing;
+  must_reclaim := (select r.confirmed_at is null from push.reclaimed r where r.gateway = p_gateway);
+  perform push.open_life();
+end
+$$;
+
+COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
+
+CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_call  push.outbox;
+  v_id    bigint := push.find_call(call_id, app);
+  v_since timestamptz;
+begin
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  -- A variable, so that older partitions are not looked at.
+  v_since := v_call.created_at;
+  return jsonb_build_object(
+    'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
+    'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
+    'endedAt', push.iso_time(v_call.ended_at), 'endReason', v_call.end_reason, 'answeredBy', v_call.answered_by,
+    'traceId', substr(v_call.traceparent, 4, 32),
+    'devices', coalesce((
+      select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
+          'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
+          'answeredAt', push.iso_time(d.answered_at), 'device', d.device, 'rangAt', push.iso_time(r.rang_at))
+        order by d.n)
+      from (
+        select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
+          null::timestamptz as answered_at, d.device
+        from push.deliveries d where d.outbox_id = v_id
+        union all
+        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
+          h.answered_at, h.device
+        from push.delivery_history h where h.outbox_id = v_id and h.finished_at >= v_since
+      ) d
+      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
+end
+$$;
+
+COMMENT ON FUNCTION push.call(call_id text, app text) IS 'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, endedAt, endReason, answeredBy, traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of this id';
+
+CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select coalesce(case
+    when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
+    when push.is_call(p_kind) or p_kind = 'missed_call' then case
+      when jsonb_typeof(p_payload -> 'callId') is distinct from 'string'
+          or length(p_payload ->> 'callId') not between 1 and 128
+        then 'payload.callId: must be a string of 1 to 128 characters'
+      when p_call_id <> p_payload ->> 'callId'
+        then 'call_id: must equal payload.callId; leave it out and it is filled in'
+    end
+    when push.is_message(p_kind) then case
+      when jsonb_typeof(p_payload -> 'callId') not in ('string', 'null')
+          or length(p_payload ->> 'callId') not between 1 and 128
+        then 'payload.callId: must be a string of 1 to 128 characters, or left out'
+      when jsonb_typeof(p_payload -> 'messageId') not in ('string', 'null')
+          or length(p_payload ->> 'messageId') not between 1 and 128
+        then 'payload.messageId: must be a string of 1 to 128 characters, or left out'
+      when length(p_call_id) not between 1 and 128
+        then 'call_id: must have 1 to 128 characters; leave it out and it is filled in'
+      when jsonb_typeof(p_payload -> 'chatId') is distinct from 'string'
+          or length(p_payload ->> 'chatId') not between 1 and 256
+        then 'payload.chatId: must be a string of 1 to 256 characters'
+    end
+    else 'kind: must be incoming_call, video_call, message, group_message, group_invite or missed_call'
+  end, case
+    when jsonb_typeof(p_payload -> 'from') is distinct from 'string' then 'payload.from: must be a string'
+    when jsonb_typeof(p_payload -> 'fromName') not in ('string', 'number', 'null')
+      then 'payload.fromName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'apartmentNumber') not in ('string', 'number', 'null')
+      then 'payload.apartmentNumber: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'buildingName') not in ('string', 'number', 'null')
+      then 'payload.buildingName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'channelName') not in ('string', 'number', 'null')
+      then 'payload.channelName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'metadata') not in ('object', 'null')
+      then 'payload.metadata: must be an object, or left out'
+    when not push.is_app(p_app)
+      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when push.is_call(p_kind) and p_ring_seconds not between 1 and 600
+      then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
+    when not push.is_call(p_kind) and p_ring_seconds not between 1 and 2419200
+      then 'ring_seconds: must be 1 to 2419200 seconds, a notification''s time to live; leave it out for four hours'
+    when jsonb_typeof(p_recipients) <> 'array'
+      then 'recipients: must be an array of user ids or objects'
+    when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
+      then 'recipients: must have at most 1000 entries; split the call'
+    when push.is_message(p_kind) then push.message_text_fault(p_payload)
+  end)
+$$;
+
+COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) IS 'what is wrong with a call or notification, its recipients'' entries aside; null: nothing';
+
+CREATE FUNCTION push.calls(p_call_id text) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+  select coalesce(jsonb_agg(push.call(p_call_id, o.app) || jsonb_build_object('timeline', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'ms', t.ms, 'event', t.event, 'provider', t.provider, 'kind', t.kind, 'userId', t.user_id,
+          'attempt', t.attempt, 'status', t.status, 'reason', t.reason, 'device', t.device) order by t.ordinality), '[]')
+      from push.timeline(p_call_id, o.app) with ordinality t))
+    order by o.created_at desc), '[]')
+  from (select o.app, o.created_at from push.outbox o where o.call_id = p_call_id order by o.created_at desc limit 5) o
+$$;
+
+COMMENT ON FUNCTION push.calls(p_call_id text) IS 'the calls with this id, one an app, the latest five first: each as of push.call, with its timeline. p_call_id: payload.callId';
+
+CREATE FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since   timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_outbox_id));
+  v_until   timestamptz := clock_timestamp() + interval '1 minute';
+  v_cancels bigint;
+begin
+  with call as materialized (
+    select o.*
+    from unnest(p_outbox_id) c(id) cross join lateral (
+      select o.id, o.app, o.recipients, o.answered_by from push.outbox o
+      where o.id = c.id and o.state in ('answered', 'ended')
+      offset 0
+    ) o
+  ), claimed as materialized (
+    -- Ready and waiting ones are gone, but for one that was given back this very moment.
+    select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale
+    from call c cross join lateral (
+      select * from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+    ) d
+  ), finished as materialized (
+    -- Of those that a gateway settled, the last try counts only if it left; of the others, every try may have.
+    select distinct c.id, c.app, h.lane, h.user_id, h.device, l.provider
+    from call c cross join lateral (
+      select * from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0
+        and (h.sent_at is not null or h.attempts > case when h.owner is null then 0 else 1 end)
+        and (h.outcome <> 4 or h.status is null)
+      offset 0
+    ) h
+    join push.lane l on l.id = h.lane
+    where l.provider <> 'apns'
+  ), inline as materialized (
+    select c.id, t.provider, e ->> 'userId' as user_id, t.token,
+      case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      e ->> 'locale' as locale
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    cross join lateral (values ('fcm', e ->> 'fcmToken'), ('expo', e ->> 'pushToken')) t(provider, token)
+    where t.token <> ''
+  ), target as (
+    select c.* from claimed c
+    union all
+    select f.id, f.lane, i.token, f.user_id, i.environment, i.platform, i.locale
+    from finished f
+    join inline i on i.id = f.id and i.user_id = f.user_id and i.provider = f.provider
+      and left(i.token, 4) || '…' || right(i.token, 4) = f.device
+    union all
+    select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+      case d.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+    from finished f cross join lateral (
+      select * from push.devices d
+      where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
+        and d.provider = f.provider and left(d.token, 4) || '…' || right(d.token, 4) = f.device
+      offset 0
+    ) d
+  ), told as materialized (
+    select d.* from call c cross join lateral (
+      select d.outbox_id, d.lane, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
+      from push.delivery d where d.outbox_id = c.id and d.kind = 1
+      union all
+      select h.outbox_id, h.lane, h.device, h.n from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 1
+      offset 0
+    ) d
+    where p_again
+  )
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+    user_id, token, locale)
+  select t.id,
+    coalesce((select max(x.n) from told x where x.outbox_id = t.id), 9999)
+      + row_number() over (partition by t.id order by t.lane, t.token),
+    1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.lane, t.environment, t.platform,
+    t.user_id, t.token, t.locale
+  from (
+    select distinct on (t.id, t.lane, t.token) t.*
+    from target t
+    join call c on c.id = t.id
+    join push.lane l on l.id = t.lane
+    -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one.
+    where l.provider <> 'apns' and t.user_id is distinct from c.answered_by
+      and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane
+        and x.device = left(t.token, 4) || '…' || right(t.token, 4))
+    order by t.id, t.lane, t.token
+  ) t;
+  get diagnostics v_cancels = row_count;
+  if v_cancels > 0 then
+    perform push.commit_durably();
+  end if;
+  return v_cancels;
+end
+$$;
+
+COMMENT ON FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean) IS 'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who answered; returns how many. p_again: it was done before, and those who were told are left alone';
+
+CREATE FUNCTION push.change_lane() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  if (new.app, new.provider, new.id) is distinct from (old.app, old.provider, old.id)
+    or (new.invalidation_held_at, new.invalidation_note) is distinct from
+      (old.invalidation_held_at, old.invalidation_note) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'push.lanes: only paused and note can be changed',
+      hint = 'push.resume_invalidation ends a hold of invalidation.';
+  end if;
+  perform from push.switch_lane(case when new.paused then 'pause_lane' else 'resume_lane' end, old.app, old.provider,
+    new.paused, new.note);
+  return new;
+end
+$$;
+
+COMMENT ON FUNCTION push.change_lane() IS 'an update of paused or note in push.lanes is as good as push.pause_lane';
+
+CREATE FUNCTION push.check_call() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_fault text := case
+    when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
+        is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
+        or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
+      then ': only state, answered_by and end_reason can be changed; enqueue another call'
+    when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
+      then '.state: must be answered, ended or missed'
+    when old.state <> 'ringing' and new.state <> old.state
+      then format('.state: is %s already and cannot become %s', old.state, new.state)
+    when length(new.end_reason) not between 1 and 64 then '.end_reason: must have 1 to 64 characters'
+    when length(new.answered_by) not between 1 and 256 then '.answered_by: must have 1 to 256 characters'
+  end;
+begin
+  if v_fault is not null then
+    raise exception using
+      errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
+      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
+  end if;
+  if new.state = old.state then
+    new.ended_at := old.ended_at;
+    new.end_reason := old.end_reason;
+    new.answered_by := old.answered_by;
+    new.voided := old.voided;
+  else
+    new.ended_at := clock_timestamp();
+    new.end_reason := coalesce(new.end_reason, new.state);
+  end if;
+  return new;
+end
+$$;
+
+COMMENT ON FUNCTION push.check_call() IS 'lets a call end once and refuses any other change, with an error that names the column and prints no token';
+
+CREATE FUNCTION push.check_device() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_fault text;
+begin
+  new.environment := case new.environment when 'development' then 'sandbox'
+    else coalesce(new.environment, 'production') end;
+  v_fault := case
+    when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
+    when not coalesce(push.is_app(new.app), false)
+      then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
+    when new.provider is null or new.provider not in ('apns', 'fcm', 'expo') then 'provider: must be apns, fcm or expo'
+    when not coalesce(case new.provider when 'apns' then push.is_apns_token(new.token)
+        when 'fcm' then push.is_fcm_token(new.token) else push.is_expo_token(new.token) end, false)
+      then format('token: must have the form of a token of provider %s', new.provider)
+    when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
+    when new.platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
+    when length(new.locale) > 64 then 'locale: must have at most 64 characters'
+  end;
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = 'push.devices.' || v_fault,
+      schema = 'push', table = 'devices', column = substring(v_fault from '^[a-z_]+');
+  end if;
+  return new;
+end
+$$;
+
+COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and prints no token';
+
+CREATE FUNCTION push.check_ends(p_max integer DEFAULT 500) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_calls bigint[];
+  v_taken bigint;
+begin
+  with taken as (
+    delete from push.ends_unchecked e
+    where e.ctid = any (array(select x.ctid from push.ends_unchecked x limit p_max for update skip locked))
+    returning e.outbox_id
+  )
+  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*) into v_calls, v_taken from taken t;
+  if v_taken > 0 then
+    -- Of calls that were deleted it drops all that is owed.
+    perform push.void_unsent(v_calls);
+    perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
+      where (select true from push.outbox o where o.id = c.id) is null));
+    if push.cancel_invites(v_calls, true) > 0 then
+      perform push.ring_doorbell();
+    end if;
+    perform push.tell_held(v_calls);
+  end if;
+  return v_taken;
+end
+$$;
+
+COMMENT ON FUNCTION push.check_ends(p_max integer) IS 'looks once more at up to p_max calls that were ended or deleted by transactions which may not have seen all their deliveries: invites that are left are void, and devices that may ring are told; returns how many calls';
+
+CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+declare
+  v_oldest   interval;
+  v_pid      int;
+  v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
+begin
+  -- How bad a number is: up to the first limit it is ok, up to the second a warning.
+  return query
+    select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
+      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
+        else 'bad' end,
+      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
+    from pg_stat_all_tables t
+    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
+    order by t.relname;
+
+  select now() - a.xact_start, a.pid into v_oldest, v_pid
+    from pg_stat_activity a
+    where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+    order by a.xact_start
+    limit 1;
+  return query select 'oldest transaction',
+    case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
+      || case when v_sees_all then '' else ', of this role only' end,
+    case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
+    case when v_sees_all then 'End it with: select pg_terminate_backend(pid).'
+      else format('To see those of other roles: grant pg_read_all_stats to %I.', current_user) end;
+  return query
+    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
+      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
+    from (select count(*) from pg_prepared_xacts) p;
+  return query
+    select 'notify queue', round(100 * q.usage::numeric, 1) || ' %',
+      case when q.usage < 0.1 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    from (select pg_notification_queue_usage() as usage) q;
+  return query
+    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
+      'Nothing is sent without one: push.replicas says how the last ones ended.'
+    from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
+  return query
+    select 'claims',
+      case when l.opened_at is not null then 'open' when l.began_at is null then 'wait for a replica'
+        else format('closed for %s, waiting for replica %s', date_trunc('second', greatest(now() - l.began_at, '0')),
+          (select string_agg(g.id::text, ', ' order by g.id) from push.gateways g where g.alive
+            and not exists (select from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null))) end,
+      case when l.opened_at is not null or l.began_at is null then 'ok'
+        when l.began_at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
+    from (select 1) one left join push.life l on true;
+  return query
+    -- Due since then, but not before a gateway was there to do it.
+    select 'housekeeping',
+      case when g.since is null then 'waits for a replica'
+        when j.late is null then 'in time' else format('%s overdue since %s', j.name, date_trunc('second', j.late)) end,
+      case when j.late is null then 'ok' else 'bad' end,
+      'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+    from (select min(g.started_at) as since from push.gateways g where g.alive) g
+    left join lateral (
+      select j.name, now() - greatest(j.due_at, g.since) as late
+      from push.job j
+      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+      order by 2 desc
+      limit 1
+    ) j on g.since is not null;
+  return query
+    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
+      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
+      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
+    from (select push.oldest_ringing() as age) o;
+  return query
+    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
+        else 'bad' end,
+      'select push.ensure_partitions(); a replica does so every hour.'
+    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
+  return query
+    select 'history without a partition', case when h.some then 'some' else 'none' end,
+      case when h.some then 'bad' else 'ok' end,
+      'Rows of push.history_default keep their day''s partition from being made: move them away.'
+    from (select exists (select from push.history_default) as some) h;
+  return query
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
+  return query
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+      'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
+    from (select count(*) from push.quarantined_tokens) q;
+  return query
+    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
+      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
+      'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
+    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
+end
+$_$;
+
+COMMENT ON FUNCTION push.check_health() IS 'what could make calls ring late tomorrow; for push.health';
+
+CREATE FUNCTION push.check_traces() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  perform push.refuse(c.call_id, 'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 '
+    'and 2 of them, neither id all zeros; leave it out if there is none')
+  from new_calls c where c.traceparent = '';
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.check_traces() IS 'refuses calls whose traceparent is none';
+
+CREATE FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval DEFAULT '00:00:00.3'::interval, p_total integer DEFAULT NULL::integer, p_background integer DEFAULT NULL::integer, p_later_floor timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], p_later_max integer[] DEFAULT '{}'::integer[]) RETURNS TABLE(place tid, lane smallint, outbox_id bigint, n integer, attempt integer, kind smallint, crashes smallint, environment smallint, platform smallint, created_at timestamp with time zone, deadline_at timestamp with time zone, remaining_us bigint, user_id text, token text, locale text, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
+  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
+  v_first    timestamptz := statement_timestamp() + p_slack;
+  v_near     timestamptz := v_first + interval '10 minutes';
+  v_total    bigint := coalesce(p_total, 2147483647);
+  v_later    bigint := coalesce(p_background, 2147483647);
+  v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
+  v_ringing  smallint[];
+  v_tids     tid[];
+  v_suspect  tid;
+  v_of_lane  smallint;
+  v_is_later boolean;
+  v_read     bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
+    or not exists (select from push.life l where l.is_present and l.opened_at is not null) then
+    return;
+  end if;
+  -- One suspect at a time. As a rule there is none anywhere, and that is quickly seen.
+  if v_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
+    and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
+    select suspect.tid, u.lane, suspect.is_later into v_suspect, v_of_lane, v_is_later
+      from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
+      cross join lateral (
+        select d.ctid as tid, d.deadline_at > v_near as is_later from push.delivery d
+        where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > v_first and d.state = 0
+          and (d.deadline_at <= v_near or least(u.most, u.later_most, v_later) > 0)
+        order by d.deadline_at
+        limit 1
+        for no key update skip locked
+      ) suspect
+      where u.most > 0 and u.lane <> all (v_paused)
+      limit 1;
+    if v_suspect is not null then
+      v_total := v_total - 1;
+      v_later := v_later - v_is_later::int;
+      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
+    end if;
+  end if;
+  -- No order by: it would look into every lane before the first row. A nested loop keeps the order of p_lanes.
+  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
+  from (
+    select near.tid, u.lane
+    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
+        and d.state = 0
+      order by d.deadline_at
+      limit u.most
+      for no key update skip locked
+    ) near
+    where u.most > 0 and u.lane <> all (v_paused)
+    limit v_total
+  ) pick;
+  v_later := least(v_later, v_total - coalesce(cardinality(v_tids), 0));
+  if v_later > 0 then
+    v_ringing := array(select distinct unnest(v_ringing));
+    v_tids := v_tids || array(
+      select later.tid
+      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
+      cross join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
+        order by d.deadline_at
+        limit least(u.most, u.later_most)
+        for no key update skip locked
+      ) later
+      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
+      limit v_later
+    );
+  end if;
+  perform set_config('push.walked',
+    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
+  if v_suspect is not null then
+    v_tids := v_tids || v_suspect;
+  end if;
+  if v_tids is null or v_tids = '{}' then
+    return;
+  end if;
+  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share skip locked;
+  if not found then
+    return;
+  end if;
+  return query
+    with taken as (
+      -- The rows come in the order of their places, so those of a call stand together, whatever their lanes.
+      update push.delivery d
+      set state = 1, owner = p_gateway, lease = p_claim, attempt = d.attempt + 1
+      where d.ctid = any (v_tids)
+      returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
+        d.created_at, d.deadline_at, d.user_id, d.token, d.locale
+    )
+    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform, t.created_at,
+      t.deadline_at,
+      -- Not extract, which calculates in numeric: half a microsecond a row.
+      (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint,
+      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason, o.ended, o.traceparent, o.payload
+    from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
+    left join lateral (
+      select o.kind, o.call_id, o.payload, o.end_reason, o.ended_at is not null as ended, o.traceparent
+      from push.outbox o
+      where o.id = t.outbox_id and t.is_first offset 0
+    ) o on true;
+end
+$$;
+
+COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead, nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, which the gateway counts and which becomes the deliveries'' lease; p_total: the most of all lanes together, which are looked into in the order of p_lanes until it is reached; p_background: the most of those whose deadline is more than ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; ended: a call no longer rings (a notification never did). The session''s setting push.walked says how many index entries it stepped over, dead ones included';
+
+CREATE FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) RETURNS TABLE(ticket text, outbox_id bigint, n integer, token text, sent_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_room  int := p_max;
+  v_batch push.receipt_batch;
+begin
+  for v_batch in
+    select r.* from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at > statement_timestamp()
+    order by r.due_at
+    limit p_max
+    for no key update skip locked
+  loop
+    exit when v_room <= 0;
+    if cardinality(v_batch.ticket) > v_room then
+      insert into push.receipt_batch (sent_at, due_at, give_up_at, attempts, claimed, app, ticket, outbox_id, n, user_id, token)
+        values (v_batch.sent_at, v_batch.due_at, v_batch.give_up_at, v_batch.attempts, v_batch.claimed, v_batch.app,
+          v_batch.ticket[v_room + 1:], v_batch.outbox_id[v_room + 1:], v_batch.n[v_room + 1:],
+          v_batch.user_id[v_room + 1:], v_batch.token[v_room + 1:]);
+      v_batch.ticket := v_batch.ticket[:v_room];
+      v_batch.outbox_id := v_batch.outbox_id[:v_room];
+      v_batch.n := v_batch.n[:v_room];
+      v_batch.user_id := v_batch.user_id[:v_room];
+      v_batch.token := v_batch.token[:v_room];
+      update push.receipt_batch r
+        set ticket = v_batch.ticket, outbox_id = v_batch.outbox_id, n = v_batch.n, user_id = v_batch.user_id,
+          token = v_batch.token
+        where r.id = v_batch.id;
+    end if;
+    -- The lease is the due time: whoever takes them dies, and they are due again.
+    update push.receipt_batch r
+      set attempts = r.attempts + 1, claimed = true,
+        due_at = least(clock_timestamp() + p_lease_ms * interval '1 ms', r.give_up_at)
+      where r.id = v_batch.id;
+    v_room := v_room - cardinality(v_batch.ticket);
+    return query
+      select t.ticket, t.outbox_id, t.n, t.token, v_batch.sent_at
+      from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.token) t(ticket, outbox_id, n, token);
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) IS 'takes tickets whose receipts are due, for a while; then they are due again. p_app: whose; p_max: how many at most; p_lease_ms: for how many milliseconds';
+
+CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer DEFAULT 2000, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_from  tid := format('(%s,0)', greatest(p_from_page, 0))::tid;
+  v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
+begin
+  select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}')
+    into outbox_id, n, lease
+    from push.delivery d
+    where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
+  next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
+  if next_page >= pg_relation_size('push.delivery') / current_setting('block_size')::int then
+    next_page := null;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) IS 'the deliveries claimed in a gateway''s name in one bite of the table. p_gateway: what push.register_gateway returned; p_from_page: 0, then next_page of the bite before; p_pages: how many pages are read. Arrays, by delivery: outbox_id, n and lease, the claim''s number; next_page: null at the end';
+
+CREATE FUNCTION push.claimed_places(p_gateways integer[], p_claim integer DEFAULT NULL::integer) RETURNS tid[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'on'
+    SET max_parallel_workers_per_gather TO '0'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  -- The whole table is read, on purpose: an index on owner would cost each claim an entry.
+  if p_claim is null then
+    return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (p_gateways));
+  end if;
+  return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = p_gateways[1] and d.lease = p_claim);
+end
+$$;
+
+COMMENT ON FUNCTION push.claimed_places(p_gateways integer[], p_claim integer) IS 'where the deliveries lie that are claimed in these gateways'' names. p_gateways: push.gateways.id; p_claim: only those of the claim with this number, of the first gateway. For push.forget and push.free_claims; reads all of push.delivery';
+
+CREATE FUNCTION push.commit_durably() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  -- A session may ask for more than "on", which stays.
+  if current_setting('synchronous_commit') in ('off', 'local') then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.commit_durably() IS 'the commit of this transaction waits for the disk, whatever the session does otherwise: for what makes pushes that people see, and for a new gateway';
+
+CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  -- Only one that was asked: if the server crashed again since, it is asked again.
+  update push.reclaimed r set confirmed_at = clock_timestamp() where r.gateway = p_gateway and r.confirmed_at is null;
+  perform push.open_life();
+end
+$$;
+
+COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'the gateway, whom push.beat told that it must, has reclaimed (push.reclaim) all that it holds, has queued to write or remembers as settled. p_gateway: what push.register_gateway returned';
+
+CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_corrected bigint;
+begin
+  with right_one as materialized (
+    select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
+    from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
+    cross join lateral (
+      select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
+    ) l
+    cross join lateral (
+      select d.ctid as tid from push.devices d
+      where sha256(d.token::bytea) = sha256(u.token::bytea) and d.app = l.app and d.provider = 'apns'
+      offset 0
+    ) d
+    where u.environment in (0, 1)
+  )
+  update push.devices d set environment = r.environment
+  from right_one r
+  where d.ctid = r.tid and d.environment <> r.environment;
+  get diagnostics v_corrected = row_count;
+  return v_corrected;
+end
+$$;
+
+COMMENT ON FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) IS 'APNs accepted these tokens in this environment: registered devices that say otherwise are corrected; returns how many. Arrays, by token: p_lane: push.lanes.id; p_token; p_environment: 0 production, 1 sandbox';
+
+CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEFAULT true) RETURNS TABLE(lane smallint, kind smallint, state smallint, owner integer, count bigint, oldest timestamp with time zone, first_deadline timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  c_pages   constant float := 300;
+  -- Three ranges of deadlines: past, those of rings, the rest, as push.claim has them: a ring is not hidden by a backlog of
+  -- messages. Waiting ones are a range of their own, of all lanes.
+  v_past    timestamptz := now() - interval '5 s';
+  v_near    timestamptz := now() + interval '10 minutes';
+  v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
+  v_percent float := least(100, 100 * c_pages * current_setting('block_size')::int
+    / greatest(pg_relation_size('push.delivery'), 1));
+begin
+  return query
+  with looked_at as materialized (
+    select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
+    from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
+    cross join push.lane l
+    cross join lateral (
+      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
+      order by d.deadline_at
+      limit v_each
+    ) d
+    where r.range > 0 or p_past
+    union all
+    (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane is null and d.due_at > case when p_past then '-infinity' else v_past end and d.crashes < 2
+      order by d.due_at
+      limit p_most)
+    union all
+    (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.crashes >= 2
+      limit p_most)
+  ), counted as materialized (
+    select c.lane, c.range, c.kind, c.state, c.owner, count(*) as count, min(c.created_at) as oldest,
+      min(c.deadline_at) as first_deadline
+    from looked_at c
+    group by c.lane, c.range, c.kind, c.state, c.owner
+  ), cut as materialized (
+    -- Lanes and ranges with more. Of those that wait it is all lanes.
+    select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
+    union all
+    select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
+  ), drawn as materialized (
+    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent as count, min(d.created_at) as oldest,
+      min(d.deadline_at) as first_deadline
+    from (select from cut limit 1) is_any
+    cross join lateral (
+      select d.lane, d.kind, d.state, d.owner, d.created_at, d.deadline_at,
+        case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
+          when d.deadline_at <= v_near then 1 else 2 end as range
+      from push.delivery d tablesample system (v_percent)
+      -- What is claimed has the earliest deadlines, as a rule: counting found it.
+      where d.state <> 1
+    ) d
+    group by d.lane, d.range, d.kind, d.state, d.owner
+  ), both_ways as (
+    select c.lane, c.kind, c.state, c.owner, c.count, c.oldest, c.first_deadline, 0 as drawn
+    from counted c
+    union all
+    select d.lane, d.kind, d.state, d.owner, d.count - coalesce(c.count, 0), d.oldest, d.first_deadline, 1
+    from drawn d
+    join cut on cut.lane = d.lane and cut.range = d.range
+    left join counted c on c.lane = d.lane and c.range = d.range and c.kind = d.kind and c.state = d.state
+      and c.owner is not distinct from d.owner
+    where d.count > coalesce(c.count, 0)
+  )
+  select b.lane, b.kind, b.state, b.owner,
+    case max(b.drawn) when 0 then sum(b.count) else round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) end::bigint,
+    min(b.oldest), min(b.first_deadline)
+  from both_ways b
+  group by b.lane, b.kind, b.state, b.owner;
+end
+$$;
+
+COMMENT ON FUNCTION push.count_owed(p_most integer, p_past boolean) IS 'what is owed, by lane, kind, state and owner: how many, the oldest, the first deadline. Exact for up to p_most deliveries, in equal parts of the lanes (at least 20 each) and as many again of those with more than ten minutes; above that an estimate, rounded to three digits. p_past: also what is past its deadline by five seconds';
+
+CREATE FUNCTION push.create_api_key(app text, name text, scopes text[] DEFAULT '{enqueue,device,read}'::text[], expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(id integer, key text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  v_scopes text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
+  v_fault  text := case
+    when not coalesce(push.is_app(create_api_key.app), false)
+      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
+      then 'name: must have 1 to 128 characters'
+    when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
+      then 'scopes: must be some of enqueue, device and read'
+    when create_api_key.expires_at <= clock_timestamp() then 'expires_at: must be in the future, or null'
+  end;
+begin
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault,
+      schema = 'push', table = 'api_keys', column = substring(v_fault from '^[a-z_]+');
+  end if;
+  id := nextval(pg_get_serial_sequence('push.api_keys', 'id'));
+  -- 32 bytes out of 366 random bits: the server has no other source without an extension.
+  key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
+    || uuid_send(gen_random_uuid())), 'hex');
+  insert into push.api_keys (id, app, name, scopes, hash, expires_at) overriding system value
+    values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
+      create_api_key.expires_at);
+  perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
+    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.create_api_key(app text, name text, scopes text[], expires_at timestamp with time zone) IS 'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, null: never. To rotate a key, make another, move over, then push.revoke_api_key the old one';
+
+CREATE FUNCTION push.current_provider_token(p_provider text, p_name text) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select t.token, t.minted_at, t.expires_at from push.provider_tokens t
+  where t.provider = p_provider and t.name = p_name and t.expires_at > clock_timestamp()
+$$;
+
+COMMENT ON FUNCTION push.current_provider_token(p_provider text, p_name text) IS 'the token all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
+
+CREATE FUNCTION push.drop_all_calls() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_table text;
+begin
+  foreach v_table in array '{delivery,ring_reports,escalations,escalations_due,ends_unchecked,call_key}'::text[] loop
+    begin
+      execute format('truncate push.%I', v_table);
+    exception when object_in_use then
+      -- As a rule the same TRUNCATE names it, and it is empty.
+      execute format('delete from push.%I', v_table);
+    end;
+  end loop;
+  perform pg_notify('push_control', 'void *');
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.drop_all_calls() IS 'what push.drop_calls does, after a TRUNCATE';
+
+CREATE FUNCTION push.drop_belongings(p_outbox_id bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
+  delete from push.escalations e where e.outbox_id = any (p_outbox_id);
+  delete from push.escalations_due e where e.outbox_id = any (p_outbox_id);
+end
+$$;
+
+COMMENT ON FUNCTION push.drop_belongings(p_outbox_id bigint[]) IS 'removes what else there is of calls that exist no more';
+
+CREATE FUNCTION push.drop_calls() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_calls bigint[] := array(select g.id from gone_calls g order by g.id);
+begin
+  if v_calls = '{}' then
+    return null;
+  end if;
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
+    begin
+      perform push.drop_deliveries(v_calls);
+    exception when serialization_failure then
+      -- What a gateway has done since; push.check_ends comes by.
+      null;
+    end;
+  else
+    perform push.drop_deliveries(v_calls);
+  end if;
+  perform push.drop_belongings(v_calls);
+  -- The last, so that whoever waits for a key finds the call gone.
+  delete from push.call_key k where k.ctid = any (array(
+    select k.tid
+    from gone_calls g cross join lateral (
+      select k.ctid as tid from push.call_key k where k.call_id = g.call_id and k.app = g.app offset 0
+    ) k));
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.drop_calls() IS 'what follows from calls being deleted: nothing is owed of them any more, and what belongs to them is gone; their history stays';
+
+CREATE FUNCTION push.drop_deliveries(p_outbox_id bigint[], p_wait boolean DEFAULT true) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_free    tid[];
+  v_held    bigint[];
+  v_dropped bigint;
+begin
+  if not p_wait then
+    v_free := array(select d.ctid from push.delivery d where d.outbox_id = any (p_outbox_id) for update skip locked);
+  end if;
+  with gone as (
+    delete from push.delivery d where d.outbox_id = any (p_outbox_id) and (p_wait or d.ctid = any (v_free))
+    returning d.outbox_id, d.state
+  )
+  select array_agg(distinct g.outbox_id) filter (where g.state = 1), count(*) into v_held, v_dropped from gone g;
+  perform push.tell_void(v_held);
+  return v_dropped;
+end
+$$;
+
+COMMENT ON FUNCTION push.drop_deliveries(p_outbox_id bigint[], p_wait boolean) IS 'removes what is owed of calls that exist no more, and leaves no history of it; gateways that hold some of it are told; returns how many deliveries. p_wait: for what others have locked, rather than leaving it to them';
+
+CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  delete from push.devices d
+    where sha256(d.token::bytea) = sha256(drop_device.token::bytea) and d.app = drop_device.app
+      and d.provider = drop_device.provider;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION push.drop_device(app text, provider text, token text) IS 'the user logged out of this device, nothing more is sent to its token. app, provider, token: as registered. False: it was not registered';
+
+CREATE FUNCTION push.drop_partitions(p_keep_days integer DEFAULT 14) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET "TimeZone" TO 'UTC'
+    SET lock_timeout TO '200ms'
+    AS $_$
+declare
+  v_name text := (
+    select c.relname
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+      and right(c.relname, 8) < to_char(current_date - greatest(p_keep_days, 1), 'YYYYMMDD')
+    order by c.relname
+    limit 1);
+begin
+  if v_name is null then
+    return 0;
+  end if;
+  execute format('drop table if exists push.%I', v_name);
+  return 1;
+end
+$_$;
+
+COMMENT ON FUNCTION push.drop_partitions(p_keep_days integer) IS 'drops the oldest partition of push.history that is too old; call it until it returns 0. p_keep_days: how many days are kept';
+
+CREATE FUNCTION push.end_call(call_id text, reason text DEFAULT 'ended'::text, app text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_id bigint := push.find_call(call_id, app);
+begin
+  update push.outbox o set state = 'ended', end_reason = coalesce(end_call.reason, 'ended')
+    where o.id = v_id and o.ended_at is null;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION push.end_call(call_id text, reason text, app text) IS 'the call is over, unanswered: nothing more is sent, devices that may ring are told, and users get a missed call unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call of this id. False: it had ended before';
+
+CREATE FUNCTION push.end_calls() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  -- A call ends once: it is one that did not ring before, or it is of this statement.
+  v_calls   bigint[] := array(
+    select n.id from new_calls n where n.state <> 'ringing'
+    except
+    select o.id from old_calls o where o.state <> 'ringing'
+    order by 1);
+  v_made    bigint;
+begin
+  if v_calls = '{}' then
+    return null;
+  end if;
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
+    begin
+      perform push.void_unsent(v_calls);
+      v_made := push.cancel_invites(v_calls);
+    exception when serialization_failure then
+      -- What a gateway has done since. The backend's transaction need not fail for it.
+      v_made := 0;
+    end;
+    perform push.tell_void(v_calls[:101]);
+  else
+    perform push.void_unsent(v_calls);
+    v_made := push.cancel_invites(v_calls);
+    perform push.tell_held(v_calls);
+  end if;
+  v_made := v_made + push.announce_missed(v_calls);
+  if v_made > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.end_calls() IS 'what follows from calls ending: unsent invites are void, devices that may ring are told, so are users who missed the call, and gateways that hold invites of it';
+
+CREATE FUNCTION push.ended(p_outbox_id bigint[]) RETURNS bigint[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  return array(
+    select c.id from unnest(p_outbox_id) c(id)
+    where c.id is not null and (select true from push.outbox o where o.id = c.id and o.ended_at is null) is null);
+end
+$$;
+
+COMMENT ON FUNCTION push.ended(p_outbox_id bigint[]) IS 'which of these calls no longer ring, or were deleted: a notification of push_control is a hint, and what it names is looked up. p_outbox_id: push.outbox.id';
+
+CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFAULT 'default'::text, ring_seconds integer DEFAULT NULL::integer, kind text DEFAULT 'incoming_call'::text, traceparent text DEFAULT NULL::text) RETURNS TABLE(outbox_id bigint, deliveries integer, duplicate boolean, skipped integer, call_id text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
+    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
+      enqueue_call.ring_seconds, enqueue_call.traceparent)
+    returning id, outbox.call_id into outbox_id, call_id;
+  duplicate := not found;
+  if duplicate then
+    select o.id, o.call_id into outbox_id, call_id from push.outbox o
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
+        and o.app = coalesce(enqueue_call.app, 'default');
+    if not found then
+      raise exception using errcode = 'serialization_failure',
+        message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
+          left(push.given_call_id(enqueue_call.kind, enqueue_call.payload), 128)),
+        hint = 'Roll back and try again.';
+    end if;
+  end if;
+  deliveries := (select count(*) from push.delivery d
+    where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
+  if duplicate then
+    deliveries := deliveries + (select count(*) from push.history h
+      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
+  end if;
+  -- As a rule nobody is skipped, and that is quickly seen.
+  skipped := 0;
+  if duplicate or exists (
+    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      from jsonb_array_elements(enqueue_call.recipients) e
+    except
+    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
+  ) then
+    skipped := (select count(*) from push.skipped_recipients(outbox_id));
+  end if;
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed already, then nothing was done; skipped: how many users have no device (push.timeline says why); call_id: payload.callId, or the one made for a notification without';
+
+CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET "TimeZone" TO 'UTC'
+    SET lock_timeout TO '500ms'
+    AS $$
+declare
+  v_day  date;
+  v_name text;
+  v_made int := 0;
+begin
+  -- One replica at a time: the other is doing the same.
+  perform from push.job j where j.name = 'ensure_partitions' for update skip locked;
+  if not found and exists (select from push.job j where j.name = 'ensure_partitions') then
+    return 0;
+  end if;
+  for v_day in
+    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
+  loop
+    v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
+    continue when to_regclass('push.' || v_name) is not null;
+    begin
+      execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
+        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+      execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
+        'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
+        'set (autovacuum_analyze_threshold = 100000)', v_name);
+      execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
+      v_made := v_made + 1;
+    exception when check_violation then
+      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
+    end;
+  end loop;
+  return v_made;
+end
+$$;
+
+COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
+
+CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select (extract(epoch from p_time) * 1000)::bigint $$;
+
+COMMENT ON FUNCTION push.epoch_ms(p_time timestamp with time zone) IS 'a time, p_time, as milliseconds since 1970';
+
+CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_erased bigint := 0;
+  v_batch  push.receipt_batch;
+  v_kept   bigint[];
+begin
+  for v_batch in select r.* from push.receipt_batch r where r.outbox_id && p_outbox_id order by r.id for update loop
+    v_kept := array(
+      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i);
+    v_erased := v_erased + cardinality(v_batch.ticket) - cardinality(v_kept);
+    perform push.keep_receipts(v_batch.id, v_kept);
+  end loop;
+  return v_erased;
+end
+$$;
+
+COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'forgets the tickets of these calls, with the tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches: for whoever removes calls by hand';
+
+CREATE FUNCTION push.escalate(p_max integer DEFAULT 500) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_calls   bigint[];
+  v_unheard push.delivery[];
+  v_made    bigint := 0;
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since   timestamptz;
+  v_until   timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  -- Calls of the time before a restore ring no more.
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  with pick as materialized (
+    select e.ctid as tid from push.escalations_due e
+    where e.due_at <= statement_timestamp()
+    order by e.due_at
+    limit p_max
+    for update skip locked
+  ), taken as (
+    delete from push.escalations_due e where e.ctid = any (array(select p.tid from pick p)) returning e.outbox_id
+  )
+  select array_agg(t.outbox_id) into v_calls from taken t;
+  if v_calls is null then
+    return 0;
+  end if;
+  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
+  -- Invites of users of whom no phone was heard, be they owed or finished; those that failed had their fallback.
+  v_unheard := array(
+    select jsonb_populate_record(null::push.delivery, jsonb_build_object('outbox_id', c.id, 'n', i.n, 'lane', i.lane,
+      'user_id', i.user_id, 'token', i.token, 'platform', i.platform))
+    from unnest(v_calls) c(id)
+    cross join lateral (
+      select o.app from push.outbox o
+      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
+      offset 0
+    ) o
+    cross join lateral (
+      select d.n, d.lane, d.user_id, d.token, d.platform from push.delivery d where d.outbox_id = c.id and d.kind = 0
+      union all
+      -- History does not know the platform. Only FCM serves two.
+      select h.n, h.lane, h.user_id, h.device, case l.provider when 'apns' then 1 else coalesce((
+          select case x.platform when 'ios' then 1 else 2 end from push.devices x
+          where x.user_id = h.user_id and x.app = o.app and x.enabled and x.invalidated_at is null
+            and x.provider = 'fcm' and left(x.token, 4) || '…' || right(x.token, 4) = h.device
+          limit 1), 2) end::smallint
+      from push.history h cross join lateral (select l.provider from push.lane l where l.id = h.lane offset 0) l
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0 and h.outcome <= 1
+    ) i
+    where (select true from push.ring_reports r where r.outbox_id = c.id and r.user_id = i.user_id) is null);
+  if v_unheard <> '{}' then
+    insert into push.escalations (outbox_id, n, user_id)
+    select f.outbox_id, f.n, f.user_id from push.fall_back(v_unheard, true) f;
+    get diagnostics v_made = row_count;
+  end if;
+  return v_made;
+end
+$$;
+
+COMMENT ON FUNCTION push.escalate(p_max integer) IS 'for up to p_max calls that still ring and whose app''s escalate_after_seconds are over: an invite over the next channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many';
+
+CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT '00:00:00'::interval, p_since timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_before timestamptz := statement_timestamp() + p_slack;
+  v_expired bigint;
+begin
+  with ready as materialized (
+    select late.tid
+    from push.lane l cross join lateral (
+      select d.ctid as tid
+      from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+      order by d.deadline_at
+      limit p_max
+      for no key update skip locked
+    ) late
+  ), suspect as materialized (
+    select late.tid
+    from push.lane l cross join lateral (
+      select d.ctid as tid
+      from push.delivery d
+      where d.crashes >= 2 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+      order by d.deadline_at
+      limit p_max
+      for no key update skip locked
+    ) late
+  ), waiting as materialized (
+    select d.ctid as tid
+    from push.delivery d
+    where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
+      and d.state = 2
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  ), gone as (
+    delete from push.delivery d
+    where d.ctid = any (array(
+      select tid from ready union all select tid from suspect union all select tid from waiting limit p_max))
+    returning d.*
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
+    from gone g
+    group by 2, 3, 4, 5, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
+    (select o.call_id from push.outbox o where o.id = g.outbox_id),
+    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_expired = row_count;
+  return v_expired;
+end
+$$;
+
+COMMENT ON FUNCTION push.expire(p_max integer, p_slack interval, p_since timestamp with time zone) IS 'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired; returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it without from time to time';
+
+CREATE TABLE push.delivery (
+    outbox_id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    n integer NOT NULL,
+    lease integer DEFAULT 0 NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    owner integer,
+    state smallint DEFAULT 0 NOT NULL,
+    crashes smallint DEFAULT 0 NOT NULL,
+    lane smallint NOT NULL,
+    ready_lane smallint,
+    kind smallint DEFAULT 0 NOT NULL,
+    environment smallint DEFAULT 0 NOT NULL,
+    platform smallint DEFAULT 0 NOT NULL,
+    user_id text NOT NULL,
+    token text NOT NULL,
+    locale text,
+    last_reason text,
+    failures jsonb,
+    fallback_of integer,
+    CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
+CASE
+    WHEN ((state < 2) AND (crashes < 2)) THEN lane
+    ELSE NULL::smallint
+END)) AND ((owner IS NOT NULL) = (state = 1)) AND ((state >= 0) AND (state <= 2))))
+)
+WITH (fillfactor='50', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='500000', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON TABLE push.delivery IS 'one push still owed to one device; claimed by an update, finished by a delete. People read push.deliveries';
+
+COMMENT ON COLUMN push.delivery.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.delivery.created_at IS 'when it was enqueued: an invite with its call, anything else at its end';
+
+COMMENT ON COLUMN push.delivery.due_at IS 'a waiting delivery becomes ready at this time, never later than its deadline';
+
+COMMENT ON COLUMN push.delivery.deadline_at IS 'nothing is sent after this';
+
+COMMENT ON COLUMN push.delivery.n IS 'number of the push within its call: invites and notifications from 0, cancels from 10000, missed calls from 20000';
+
+COMMENT ON COLUMN push.delivery.lease IS 'number of the claim that took it: with owner, the fence against a slow gateway. Kept when it is given back';
+
+COMMENT ON COLUMN push.delivery.attempt IS 'tries so far, the current one included';
+
+COMMENT ON COLUMN push.delivery.owner IS 'push.gateways.id of the gateway that has claimed it';
+
+COMMENT ON COLUMN push.delivery.state IS '0 ready, 1 claimed, 2 waiting';
+
+COMMENT ON COLUMN push.delivery.crashes IS 'how many gateways died while they had it. From 2 on it is a suspect: taken one at a time; at 3 it is dead, GatewayCrashed';
+
+COMMENT ON COLUMN push.delivery.lane IS 'push.lane.id';
+
+COMMENT ON COLUMN push.delivery.ready_lane IS 'the lane while it is ready or claimed; null while it waits, and of a suspect: so the index of ready ones has no state in it';
+
+COMMENT ON COLUMN push.delivery.kind IS '0 invite, 1 cancel, 2 missed_call, 3 notification';
+
+COMMENT ON COLUMN push.delivery.environment IS '0 production, 1 sandbox';
+
+COMMENT ON COLUMN push.delivery.platform IS '0 unknown, 1 ios, 2 android';
+
+COMMENT ON COLUMN push.delivery.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.delivery.token IS 'the device token';
+
+COMMENT ON COLUMN push.delivery.locale IS 'language of visible texts';
+
+COMMENT ON COLUMN push.delivery.last_reason IS 'why the last try did not end it';
+
+COMMENT ON COLUMN push.delivery.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}, the last 20';
+
+COMMENT ON COLUMN push.delivery.fallback_of IS 'n of the invite of the same call that failed, instead of which this is sent';
+
+CREATE FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean DEFAULT false) RETURNS TABLE(outbox_id bigint, user_id text, n integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_hashjoin TO 'on'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_calls bigint[] := array(select distinct f.outbox_id from unnest(p_failed) f);
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since timestamptz;
+  v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  perform push.take_turns(v_calls);
+  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
+  return query
+  with call as materialized (
+    select o.*,
+      coalesce((select true from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked), false)
+        as rings
+    from unnest(v_calls) c(id) cross join lateral (
+      select o.id, o.app, o.recipients, o.deadline_at,
+        case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
+      from push.outbox o
+      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
+      offset 0
+    ) o
+  ), failed as materialized (
+    select f.outbox_id, f.n, f.lane, f.platform, f.user_id, f.token, c.app,
+      case l.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank
+    from unnest(p_failed) f
+    join call c on c.id = f.outbox_id
+    join push.lane l on l.id = f.lane
+    where l.provider <> 'expo'
+  ), owed as materialized (
+    select d.* from call c cross join lateral (
+      select d.outbox_id, d.n, d.lane, d.platform, d.user_id, d.token from push.delivery d
+      where d.outbox_id = c.id and d.n < 10000
+      offset 0
+    ) d
+  ), past as materialized (
+    select h.* from call c cross join lateral (
+      select h.outbox_id, h.n, h.lane, h.user_id, h.device, h.outcome from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.n < 10000
+      offset 0
+    ) h
+  ), used as materialized (
+    select u.outbox_id, max(u.n) as n
+    from (select o.outbox_id, o.n from owed o union all select h.outbox_id, h.n from past h) u
+    group by u.outbox_id
+  ), entry as materialized (
+    select c.id, e ->> 'userId' as user_id, nullif(e ->> 'voipPushToken', '') as voip_token,
+      nullif(e ->> 'fcmToken', '') as fcm_token, nullif(e ->> 'pushToken', '') as expo_token,
+      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      e ->> 'locale' as locale
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}'
+      and e -> 'notificationEnabled' is distinct from 'false'
+  ), inline as materialized (
+    -- Those that an entry of recipients brought.
+    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale
+    from failed f
+    join entry e on e.id = f.outbox_id and e.user_id = f.user_id
+    cross join lateral (select case f.rank when 1 then e.voip_token else e.fcm_token end as token) t
+    where f.token = t.token or p_unheard and f.token = left(t.token, 4) || '…' || right(t.token, 4)
+  ), next as (
+    -- An entry that brought the token: the next token of the same entry.
+    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale
+    from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
+    where t.rank > i.rank and t.token is not null
+      -- "not exists" may become a hash of all dead tokens.
+      and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
+        and x.provider = case t.rank when 2 then 'fcm' else 'expo' end) is null
+    union all
+    -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
+    select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
+      d.platform, d.locale
+    from failed f cross join lateral (
+      select d.* from (
+        select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
+          case coalesce(d.platform, case d.provider when 'fcm' then 'android' end)
+            when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform
+        from push.devices d
+        where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
+          and d.provider <> 'apns'
+        offset 0
+      ) d
+      where d.rank > f.rank and d.platform in (0, f.platform)
+      order by d.registered_at desc
+      limit 10
+    ) d
+    where not exists (select from inline i where i.outbox_id = f.outbox_id and i.n = f.n)
+      and not exists (select from owed o
+        where not p_unheard
+          and o.outbox_id = f.outbox_id and o.user_id = f.user_id and o.lane = f.lane and o.platform = f.platform)
+      and not exists (select from past h
+        where not p_unheard
+          and h.outbox_id = f.outbox_id and h.user_id = f.user_id and h.lane = f.lane and h.outcome <= 1
+          -- History does not know the platform. Only FCM serves two.
+          and (f.rank = 1 or (select true from push.devices x
+            where x.user_id = f.user_id and x.app = f.app and x.enabled and x.invalidated_at is null
+              and x.provider = 'fcm' and case coalesce(x.platform, 'android') when 'ios' then 1 else 2 end = f.platform
+              and left(x.token, 4) || '…' || right(x.token, 4) = h.device
+            limit 1) is not null))
+  ), best as (
+    select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
+    from next v
+    join call c on c.id = v.outbox_id
+    -- Without a lane no gateway serves the channel.
+    join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
+    where c.size_faults[v.rank] is null
+      and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
+      and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
+        and h.device = left(v.token, 4) || '…' || right(v.token, 4))
+  ), chosen as (
+    select b.*, c.deadline_at, c.rings,
+      u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
+    from (
+      -- Several tokens of one channel that failed together have one next channel.
+      select distinct on (b.outbox_id, b.lane, b.token) b.* from best b where b.preference = b.preferred
+      order by b.outbox_id, b.lane, b.token, b.n desc
+    ) b
+    join call c on c.id = b.outbox_id
+    join used u on u.outbox_id = b.outbox_id
+  )
+  insert into push.delivery as made (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, state, platform,
+    user_id, token, locale, fallback_of)
+  select x.outbox_id, x.next_n, clock_timestamp(), clock_timestamp(), x.deadline_at, x.lane,
+    case when x.rings then x.lane end, case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.n
+  from chosen x
+  where x.next_n < 10000
+  returning made.outbox_id, made.user_id, made.n;
+  if found then
+    perform push.ring_doorbell();
+    perform push.commit_durably();
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean) IS 'for invites that failed for good: an invite over the user''s next channel while the call still rings, never to an APNs token, to no token twice in a call; returns what it made. For push.settle. p_unheard: they did not fail, no phone said that it rings (for push.escalate); their tokens may be masked';
+
+CREATE FUNCTION push.fan_out() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET work_mem TO '64MB'
+    SET jit TO 'off'
+    AS $$
+begin
+  -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
+  -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
+  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
+    user_id, token, locale)
+  select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
+    d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
+    d.platform, d.user_id, d.token, d.locale
+  from (
+    -- The same token twice in a call is one delivery.
+    select distinct on (t.id, t.lane, t.token) t.*
+    from (
+      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
+        v.environment, v.platform, v.locale,
+        case when e.size_faults[v.rank] is null
+          then coalesce(l.id,
+            push.register_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end))
+          else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
+      from (
+        select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
+          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+          e.apns_token, e.fcm_token, e.expo_token,
+          -- The best channel whose token is not known to be dead; each is looked up only when it is its turn, and by
+          -- its index: "not exists" may become a hash of all dead tokens.
+          case
+            when e.apns_token is not null
+              and (select true from push.token_invalidations x
+                where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
+              -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+              and (e.is_call
+                or not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
+                  and (select true from push.devices x
+                    where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
+                      and x.provider = 'apns' and x.voip) is null)
+              then 1
+            when e.fcm_token is not null and (select true from push.token_invalidations x
+              where x.token = e.fcm_token and x.app = e.app and x.provider = 'fcm') is null then 2
+            when e.expo_token is not null and (select true from push.token_invalidations x
+              where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
+          end as rank,
+          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+        from (
+          select t.*, case when t.is_call then t.voip_token else t.alert_token end as apns_token,
+            push.recipient_fault(t.entry, t.voip_token, t.alert_token, t.fcm_token, t.expo_token) as fault
+          from (
+            select c.*, r.entry, r.ordinal,
+              nullif(r.entry ->> 'voipPushToken', '') as voip_token,
+              nullif(r.entry ->> 'apnsToken', '') as alert_token,
+              nullif(r.entry ->> 'fcmToken', '') as fcm_token,
+              nullif(r.entry ->> 'pushToken', '') as expo_token
+            from (
+              select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
+                -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
+                case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
+              from (
+                select n.*, octet_length(n.payload::text) as bytes, push.is_call(n.kind) as is_call,
+                  push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
+                from new_calls n where n.created_at >= statement_timestamp() offset 0
+              ) c
+              where case
+                when c.fault is not null then push.refuse(c.call_id, c.fault)
+                when c.bytes > 16384
+                  then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
+                else true end
+              offset 0
+            ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+            offset 0
+          ) t offset 0
+        ) e
+        where case
+          when e.fault is not null then push.refuse(e.call_id, format('recipients[%s]%s', e.ordinal - 1, e.fault))
+          else e.entry -> 'notificationEnabled' is distinct from 'false' end
+        offset 0
+      ) e
+      -- An entry that brings tokens is one device; one that only names a user stands for the user's registered devices.
+      cross join lateral (
+        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
+          case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+          case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
+            else 0 end::smallint as platform,
+          e.entry ->> 'locale' as locale
+        where e.inline and e.rank is not null
+        union all
+        select d.rank, d.token, d.environment, d.platform, d.locale
+        from push.reachable_devices(e.app, e.user_id, e.is_call) d
+        where not e.inline
+      ) v
+      left join push.lane l
+        on l.app = e.app and l.provider = case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end
+    ) t
+    order by t.id, t.lane, t.token, t.ordinal
+  ) d;
+  if found then
+    perform push.ring_doorbell();
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.fan_out() IS 'refuses bad calls and notifications, and makes one delivery a device of the good ones';
+
+CREATE FUNCTION push.fill_call() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
+  new.app := left(coalesce(new.app, 'default'), 65);
+  new.kind := coalesce(new.kind, 'incoming_call');
+  new.payload := coalesce(new.payload, 'null');
+  new.recipients := coalesce(new.recipients, 'null');
+  new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
+    case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
+  if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
+    -- As push.take_call_key, whose call would cost as much again.
+    insert into push.call_key (call_id, app) values (new.call_id, new.app) on conflict do nothing;
+    if not found and not push.take_call_key(new.call_id, new.app) then
+      return null;
+    end if;
+  else
+    begin
+      if not push.take_call_key(new.call_id, new.app) then
+        return null;
+      end if;
+    exception when serialization_failure then
+      -- Another transaction enqueued it after this one's snapshot was taken.
+      return null;
+    end;
+  end if;
+  -- Only a restore of data, into a schema that is there, says both: that call is of the past, and stays as it was.
+  -- The statement triggers know it by its time.
+  if new.deadline_at is not null and new.created_at < statement_timestamp() then
+    return new;
+  end if;
+  if not push.is_traceparent(new.traceparent) then
+    new.traceparent := '';
+  end if;
+  new.created_at := greatest(clock_timestamp(), statement_timestamp());
+  new.answered_by := null;
+  if push.is_call(new.kind) then
+    if new.ring_seconds is null then
+      new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
+    end if;
+    new.state := 'ringing';
+    new.ended_at := null;
+    new.end_reason := null;
+  else
+    new.ring_seconds := coalesce(new.ring_seconds, 14400);
+    new.state := 'ended';
+    new.ended_at := new.created_at;
+    new.end_reason := 'notification';
+  end if;
+  new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
+  return new;
+end
+$$;
+
+COMMENT ON FUNCTION push.fill_call() IS 'fills in what the backend leaves out; skips a call that exists; leaves a call alone that is restored from a dump';
+
+CREATE FUNCTION push.find_api_key(p_id integer) RETURNS TABLE(app text, scopes text[], hash bytea)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select k.app, k.scopes, k.hash from push.api_keys k
+  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+$$;
+
+COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: there is none, or it is revoked or expired';
+
+CREATE FUNCTION push.find_call(p_call_id text, p_app text) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_ids  bigint[];
+  v_apps text;
+begin
+  select array_agg(o.id), string_agg(o.app, ', ' order by o.app) into v_ids, v_apps
+    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app);
+  if v_ids is null then
+    raise exception using errcode = 'no_data_found',
+      message = format('call_id: there is no call %s%s', coalesce(left(p_call_id, 128), 'without call_id'),
+        ' in app ' || left(p_app, 64)),
+      hint = 'It must have been enqueued, in this transaction or in one that is committed.';
+  elsif cardinality(v_ids) > 1 then
+    raise exception using errcode = 'cardinality_violation',
+      message = format('app: call %s exists in several apps (%s); say in which', p_call_id, v_apps);
+  end if;
+  return v_ids[1];
+end
+$$;
+
+COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text) IS 'number of a call; an error if there is none, or, without an app, several';
+
+CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_places tid[];
+begin
+  -- "for update", which an update of these columns would not take by itself, waits for a claim that is running and bars it
+  -- to one that has picked its rows and not yet locked this one. The next statement sees what the claim took.
+  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for update;
+  if not found then
+    return 0;
+  end if;
+  update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
+  v_places := push.claimed_places(array[p_gateway], p_claim);
+  return push.give_back(p_gateway, v_places, array_fill(p_claim, array[cardinality(v_places)]));
+end
+$$;
+
+COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'the answer to a claim was lost: if it has not begun it takes nothing any more; if it runs it is waited for; what it took is ready again, with the attempt given back, and invites of ended calls are void. The same goes for numbers below, which are barred only. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many it gave back; calling it again is harmless';
+
+CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  c_suspect  constant int := 2;
+  c_hopeless constant int := 3;
+  v_begun    timestamptz := clock_timestamp();
+  v_alone    int[] := array(
+    select g.id from push.gateways g
+    where g.free_due_at <= v_begun and g.id <> all (p_gateways)
+    order by g.id for update skip locked);
+  v_ended    int[] := p_gateways || v_alone || array(
+    select g.id from push.gateways g
+    where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
+    order by g.id for no key update skip locked);
+  v_silent   int[];
+  v_places   tid[];
+  v_found    bigint;
+  v_freed    bigint;
+  v_unsure   bigint[];
+begin
+  if v_ended = '{}' then
+    return 0;
+  end if;
+  v_silent := array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent');
+  v_places := push.claimed_places(v_ended);
+  with lost as materialized (
+    select d.ctid as tid, d.outbox_id, d.owner, d.kind, d.lane, d.crashes
+    from push.delivery d
+    where d.ctid = any (v_places) and d.state = 1 and d.owner = any (v_ended)
+    for no key update skip locked
+  ), careful as materialized (
+    select distinct l.owner from lost l where l.crashes >= c_suspect
+  ), judged as materialized (
+    select l.*, l.crashes + (l.owner = any (v_silent)
+        and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
+      -- People see it, and nobody knows whether it was sent.
+      l.owner = any (v_silent) and l.kind in (2, 3) and not coalesce((
+        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane
+      ), false) as is_seen
+    from lost l
+  ), asked as materialized (
+    select j.*, j.is_seen or j.deaths >= c_hopeless as is_dead, j.kind <> 0 or coalesce((
+        select true from push.outbox o where o.id = j.outbox_id and o.ended_at is null for share skip locked
+      ), false) as rings
+    from judged j
+  ), gone as (
+    delete from push.delivery d where d.ctid = any (array(select a.tid from asked a where a.is_dead)) returning d.*
+  ), noted as (
+    -- Without an owner: no gateway settled it, and its last try may have left (push.cancel_invites).
+    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+      device, reason, failures, fallback_of)
+    select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 4, g.user_id,
+      (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
+      'GatewayCrashed', g.failures, g.fallback_of
+    from gone g
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, count)
+    select 'ended', g.lane, g.kind, 4, 'GatewayCrashed', count(*) from gone g group by g.lane, g.kind
+  ), freed as (
+    update push.delivery d
+    set state = case when a.rings then 0 else 2 end, owner = null, crashes = a.deaths,
+      ready_lane = case when a.rings and a.deaths < c_suspect then d.lane end,
+      due_at = case when a.rings then d.due_at else clock_timestamp() end
+    from asked a
+    where d.ctid = a.tid and not a.is_dead
+    returning a.outbox_id, a.rings
+  )
+  select (select count(*) from lost), count(*), array_agg(distinct f.outbox_id) filter (where not f.rings)
+    into v_found, v_freed, v_unsure from freed f;
+  perform push.void_unsent(v_unsure, false);
+  if v_freed > 0 then
+    perform push.ring_doorbell();
+  end if;
+  -- At most a tenth of the time is spent on looking.
+  update push.gateways g
+    set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
+      then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
+    where g.id = any (v_ended);
+  return v_freed;
+end
+$$;
+
+COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'makes ready what gateways that have ended held. Attempts stay counted; invites of calls that have ended are void. Of one that was silent, what people see (missed calls, notifications) is dead, GatewayCrashed, unless the app is at_least_once, and the others count a crash. p_gateways: those that ended in this transaction. Returns how many it freed';
+
+CREATE FUNCTION push.give_back(p_gateway integer, p_place tid[], p_lease integer[]) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_given  bigint;
+  v_unsure bigint[];
+begin
+  with mine as materialized (
+    select p_place[r.i] as tid, p_lease[r.i] as lease, d.outbox_id, d.kind <> 0 or coalesce((
+        select true from push.outbox o where o.id = d.outbox_id and o.ended_at is null for share skip locked
+      ), false) as rings
+    from generate_series(1, cardinality(p_place)) r(i)
+    cross join lateral (
+      select d.outbox_id, d.kind from push.delivery d
+      where d.ctid = p_place[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
+    ) d
+  ), given as (
+    update push.delivery d
+    set state = case when m.rings then 0 else 2 end, ready_lane = case when m.rings then d.ready_lane end, owner = null,
+      attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
+    from mine m
+    where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease
+    returning d.outbox_id, m.rings
+  )
+  select count(*), array_agg(distinct g.outbox_id) filter (where not g.rings) into v_given, v_unsure from given g;
+  perform push.void_unsent(v_unsure, false);
+  if v_given > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_given;
+end
+$$;
+
+COMMENT ON FUNCTION push.give_back(p_gateway integer, p_place tid[], p_lease integer[]) IS 'claimed to ready with the attempt given back; invites of calls that have ended are void, those of calls that are being ended wait. p_gateway: whose; arrays, by delivery: p_place: where it lies, p_lease: as claimed. Returns how many were still the gateway''s. For push.release and push.forget';
+
+CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_lost bigint;
+begin
+  -- due_at is never later than give_up_at: it is what the index knows.
+  with gone as (
+    delete from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at <= statement_timestamp()
+    returning cardinality(r.ticket) as count
+  )
+  select coalesce(sum(g.count), 0) into v_lost from gone g;
+  return v_lost;
+end
+$$;
+
+COMMENT ON FUNCTION push.give_up_receipts(p_app text) IS 'forgets tickets whose receipts Expo no longer has; returns how many nobody will ever know of. p_app: whose';
+
+CREATE FUNCTION push.given_call_id(p_kind text, p_payload jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case when push.is_message(p_kind) then coalesce(p_payload ->> 'callId', p_payload ->> 'messageId')
+    else p_payload ->> 'callId' end
+$$;
+
+COMMENT ON FUNCTION push.given_call_id(p_kind text, p_payload jsonb) IS 'the call_id that a payload brings; null: none';
+
+CREATE FUNCTION push.grant_dashboard() RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  if to_regrole('push_ops') is null or to_regrole('push_gateway') is null then
+    return 'missing: push_ops or push_gateway';
+  end if;
+  grant execute on function push.minutes, push.overview, push.calls, push.resume_lane, push.epoch_ms, push.length_ms
+    to push_ops;
+  if not pg_has_role('push_gateway', 'push_ops', 'member') then
+    begin
+      grant push_ops to push_gateway;
+    exception
+      -- Another database's migration does the same.
+      when unique_violation then null;
+      when insufficient_privilege then
+        raise notice '% may not grant push_ops to push_gateway: the dashboard stays empty', current_user
+          using hint = 'As an administrator: grant push_ops to push_gateway;';
+        return 'missing: grant push_ops to push_gateway';
+    end;
+  end if;
+  return 'push_gateway has what the dashboard needs';
+end
+$$;
+
+COMMENT ON FUNCTION push.grant_dashboard() IS 'gives push_ops what the dashboard reads and does, and push_gateway the rights of push_ops; says what it did; running it twice is harmless. For whoever owns the schema, after push.grant_roles';
+
+CREATE FUNCTION push.grant_roles() RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  c_roles constant jsonb := jsonb_build_object(
+    'push_enqueuer', 'backends: enqueue, answer and end calls, register devices (schema push)',
+    'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
+    'push_gateway', 'the push-gateway service (schema push)');
+  -- Of a call, neither its payload nor its recipients, who are tokens.
+  c_call_columns constant text :=
+    'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
+    'traceparent';
+  c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
+    'push.call, push.report_ringing, push.timeline';
+  v_role    text;
+  v_missing text[] := '{}';
+begin
+  for v_role in select jsonb_object_keys(c_roles) loop
+    if to_regrole(v_role) is null then
+      begin
+        execute format('create role %I nologin', v_role);
+        execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
+      exception
+        when duplicate_object or unique_violation then null;
+        when insufficient_privilege then v_missing := v_missing || v_role;
+      end;
+    end if;
+    continue when v_role = any (v_missing);
+    execute format('grant usage on schema push to %I', v_role);
+    case v_role
+      when 'push_enqueuer' then
+        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
+          'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
+        execute format('grant execute on function %s to %I', c_calls, v_role);
+      when 'push_ops' then
+        execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
+        execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
+          'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job to %I', v_role);
+        execute format('grant update (paused, note) on push.lanes to %I', v_role);
+        execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
+          'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+          'push.lane_conditions, push.count_owed to %I', v_role);
+      when 'push_gateway' then
+        execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
+          'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
+          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.take_job, push.run_job, '
+          'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
+          'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+          'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
+          'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
+          'push.take_tally, push.settled, push.observe to %I', c_calls, v_role);
+        -- Made by push-gateway migrate; a schema that psql applied is without.
+        if to_regclass('push.schema_migration') is not null then
+          execute format('grant select on push.schema_migration to %I', v_role);
+        end if;
+        if to_regclass('push.schema_functions') is not null then
+          execute format('grant select on push.schema_functions to %I', v_role);
+        end if;
+    end case;
+  end loop;
+  if v_missing <> '{}' then
+    raise notice 'roles are missing: %; % may not create roles', array_to_string(v_missing, ', '), current_user
+      using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
+    return 'missing: ' || array_to_string(v_missing, ', ');
+  end if;
+  return 'push_enqueuer, push_ops and push_gateway have their rights';
+end
+$$;
+
+COMMENT ON FUNCTION push.grant_roles() IS 'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+
+CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_app      text;
+  v_provider text;
+  v_moved    bigint;
+begin
+  -- Waits for invalidations in flight, which share the lane's lock: the next statement sees what they did.
+  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
+    where l.id = p_lane and l.invalidation_held_at is null
+    returning l.app, l.provider into v_app, v_provider;
+  if not found then
+    return 0;
+  end if;
+  with feed as (
+    delete from push.token_invalidations x
+    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
+    returning x.*
+  ), known as materialized (
+    select d.tid from feed f cross join lateral (
+      select d.ctid as tid from push.devices d
+      where sha256(d.token::bytea) = sha256(f.token::bytea) and d.app = v_app and d.provider = v_provider
+      offset 0
+    ) d
+  ), alive as (
+    update push.devices d set invalidated_at = null, invalid_reason = null
+    where d.ctid = any (array(select k.tid from known k)) and d.invalidated_at is not null
+  )
+  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
+  select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
+  on conflict (sha256(token::bytea), app, provider) do nothing;
+  get diagnostics v_moved = row_count;
+  perform push.note_audit('hold_invalidation', v_app || '/' || v_provider,
+    jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
+  return v_moved;
+end
+$$;
+
+COMMENT ON FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) IS 'from now on no token of a lane is invalidated, and those that were lately live again: all go to push.quarantined_tokens until push.resume_invalidation. p_lane: push.lanes.id; p_window: how lately; p_note: why. Returns how many went there now; 0 if it is on hold already';
+
+CREATE FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_dead bigint;
+begin
+  -- A hold in progress is waited for, and counts.
+  perform from push.lane l where l.id = any (p_lane) order by l.id for share;
+  with said as materialized (
+    -- Of several answers about a token the latest counts; one without a time counts always.
+    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
+      coalesce(r.reason, 'Unknown') as reason, l.is_held
+    from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
+    cross join lateral (
+      select l.app, l.provider, l.invalidation_held_at is not null as is_held from push.lane l where l.id = r.lane
+      offset 0
+    ) l
+    where r.token is not null
+    order by l.app, l.provider, r.token, r.since desc nulls first
+  ), known as materialized (
+    select s.*, d.tid, d.user_id
+    from said s left join lateral (
+      select d.ctid as tid, d.user_id from push.devices d
+      where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
+      offset 0
+    ) d on true
+  ), quarantined as (
+    -- Without a time of the provider's it is dead since now: a token given anew during the hold is another matter.
+    insert into push.quarantined_tokens as q (app, provider, token, user_id, since, reason)
+    select k.app, k.provider, k.token, k.user_id, coalesce(k.since, clock_timestamp()), k.reason
+    from known k
+    where k.is_held
+    on conflict (sha256(token::bytea), app, provider) do update set since = excluded.since, reason = excluded.reason
+      where q.since < excluded.since
+  ), cleared as (
+    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
+    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = k.reason
+    from known k
+    where d.ctid = k.tid and not k.is_held
+      and d.invalidated_at is null and (k.since is null or k.since >= d.registered_at)
+    returning d.app, d.provider, d.token, d.user_id, k.reason
+  )
+  insert into push.token_invalidations (app, provider, token, user_id, reason)
+  select c.app, c.provider, c.token, c.user_id, c.reason from cleared c
+  union all
+  select k.app, k.provider, k.token, null, k.reason from known k where not k.is_held and k.tid is null
+  on conflict do nothing;
+  get diagnostics v_dead = row_count;
+  if v_dead > 0 then
+    perform pg_notify('push_token_invalidations', '');
+  end if;
+  return v_dead;
+end
+$$;
+
+COMMENT ON FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) IS 'the provider called tokens dead: registered devices are cleared unless registered later, tokens of no device are noted; returns how many are new in push.token_invalidations, and if any are, NOTIFY push_token_invalidations. Those of a lane whose invalidation is on hold are quarantined instead. Arrays, by token: p_lane: push.lanes.id; p_token; p_since: since when, or null; p_reason: the provider''s word';
+
+CREATE FUNCTION push.is_apns_token(p_token text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
+
+COMMENT ON FUNCTION push.is_apns_token(p_token text) IS 'whether a text has the form of an APNs device token: 64 to 200 hex digits, even';
+
+CREATE FUNCTION push.is_app(p_app text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
+
+COMMENT ON FUNCTION push.is_app(p_app text) IS 'whether a text may be the name of an app';
+
+CREATE FUNCTION push.is_call(p_kind text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_kind in ('incoming_call', 'video_call') $$;
+
+COMMENT ON FUNCTION push.is_call(p_kind text) IS 'whether a kind of push.outbox rings';
+
+CREATE FUNCTION push.is_expo_token(p_token text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case
+  when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
+    then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+  else p_token like '________-____-____-____-____________'
+    and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]'
+end $$;
+
+COMMENT ON FUNCTION push.is_expo_token(p_token text) IS 'whether a text has the form of an Expo push token';
+
+CREATE FUNCTION push.is_fcm_token(p_token text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
+
+COMMENT ON FUNCTION push.is_fcm_token(p_token text) IS 'whether a text has the form of an FCM registration token';
+
+CREATE FUNCTION push.is_message(p_kind text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_kind in ('message', 'group_message', 'group_invite') $$;
+
+COMMENT ON FUNCTION push.is_message(p_kind text) IS 'whether a kind of push.outbox belongs to a chat';
+
+CREATE FUNCTION push.is_traceparent(p_text text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $_$;
+
+COMMENT ON FUNCTION push.is_traceparent(p_text text) IS 'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, neither id all zeros (w3.org/TR/trace-context)';
+
+CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
+
+COMMENT ON FUNCTION push.iso_time(p_time timestamp with time zone) IS 'a time as ISO 8601 in UTC, with milliseconds';
+
+CREATE FUNCTION push.keep_closed() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  if push.restored_at() is not null then
+    new.opened_at := null;
+  end if;
+  return new;
+end
+$$;
+
+COMMENT ON FUNCTION push.keep_closed() IS 'nothing is claimed before what was restored is put away';
+
+CREATE FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  if p_kept = '{}' then
+    delete from push.receipt_batch r where r.id = p_batch;
+  else
+    update push.receipt_batch r
+      set ticket = array(select r.ticket[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        outbox_id = array(select r.outbox_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        n = array(select r.n[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        user_id = array(select r.user_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        token = array(select r.token[k] from unnest(p_kept) with ordinality u(k, i) order by i)
+      where r.id = p_batch;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) IS 'leaves only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; none: the batch goes';
+
+CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size integer, capacity integer, in_flight integer, circuit text, throttled_until timestamp with time zone, rate_per_second integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select s.lane, sum(s.window_size)::int, sum(s.capacity)::int, sum(s.in_flight)::int,
+    case when bool_or(s.circuit = 'open') then 'open' when bool_or(s.circuit = 'half_open') then 'half_open'
+      else 'closed' end,
+    max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
+  from push.lane_status s join push.gateways g on g.id = s.gateway
+  where g.alive
+  group by s.lane
+$$;
+
+COMMENT ON FUNCTION push.lane_conditions() IS 'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
+
+CREATE FUNCTION push.last_failures(p_failures jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case when jsonb_array_length(p_failures) <= 20 then p_failures else (
+    select jsonb_agg(f.failure order by f.ordinal)
+    from jsonb_array_elements(p_failures) with ordinality f(failure, ordinal)
+    where f.ordinal > jsonb_array_length(p_failures) - 20) end
+$$;
+
+COMMENT ON FUNCTION push.last_failures(p_failures jsonb) IS 'the last 20 of a list of failed tries';
+
+CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select (extract(epoch from p_length) * 1000)::bigint $$;
+
+COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'a length of time, p_length, in milliseconds';
+
+CREATE FUNCTION push.mark_restored() RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  insert into push.origin (made_at) values ('-infinity')
+$$;
+
+COMMENT ON FUNCTION push.mark_restored() IS 'whatever is owed now is not sent any more, as in a database restored from a dump: after recovery from a physical backup to a point in time, before gateways start. For whoever owns the schema';
+
+CREATE FUNCTION push.message_text_fault(p_payload jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select 'payload.' || m.parent || m.key || ': a message''s text does not travel in a push; leave it out'
+  from (
+    select '' as parent, key from jsonb_object_keys(p_payload) key
+    union all
+    select 'metadata.', key
+    from jsonb_path_query(p_payload -> 'metadata', 'strict $.**') node
+    cross join lateral jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) key
+  ) m
+  where lower(m.key) in ('body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html')
+  order by m.parent, m.key
+  limit 1
+$_$;
+
+COMMENT ON FUNCTION push.message_text_fault(p_payload jsonb) IS 'names a member of a payload, or of anything inside its metadata, that is called like a message''s text; null: none';
+
+CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(minute timestamp with time zone, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms double precision, p99_ms double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+  select m.minute, m.invites, m.delivered, m.late, m.expired, m.dead, m.ms[1], m.ms[2]
+  from (
+    select date_trunc('minute', h.finished_at) as minute, count(*) as invites,
+      count(*) filter (where h.outcome = 0) as delivered, count(*) filter (where h.outcome = 1) as late,
+      count(*) filter (where h.outcome = 3) as expired, count(*) filter (where h.outcome = 4) as dead,
+      percentile_cont(array[0.5, 0.99]) within group (order by extract(epoch from h.answered_at - h.created_at)::float8 * 1000)
+        filter (where h.outcome <= 1) as ms
+    from push.history h
+    where h.finished_at >= p_since and h.kind = 0 and h.outcome <> 2
+    group by grouping sets ((1), ())
+  ) m
+  order by m.minute nulls last
+$$;
+
+COMMENT ON FUNCTION push.minutes(p_since timestamp with time zone) IS 'how invites went, by the minute in which they were settled, void ones aside; the last row, without a minute, is all of them together. p_since: from when on, costs what was settled since. late: delivered after the deadline; expired: never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing to the provider''s yes';
+
+CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_missed bigint;
+begin
+  -- Calls of the time before a restore are not announced.
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  with late as materialized (
+    select o.id
+    from push.outbox o
+    where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
+    order by o.deadline_at
+    limit p_max
+    for no key update skip locked
+  )
+  update push.outbox o set state = 'missed' where o.id = any (array(select late.id from late));
+  get diagnostics v_missed = row_count;
+  return v_missed;
+end
+$$;
+
+COMMENT ON FUNCTION push.miss(p_max integer) IS 'up to p_max calls that still ring after their deadline become missed; returns how many';
+
+CREATE FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb DEFAULT NULL::jsonb) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  insert into push.audit (action, target, detail) values (p_action, p_target, p_detail);
+end
+$$;
+
+COMMENT ON FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb) IS 'writes down an intervention, in the transaction that makes it';
+
+CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text, kind smallint, state smallint, value double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  with owed as materialized (
+    select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest
+    from push.count_owed(5000, false) d
+    group by d.lane, d.kind, d.state
+  ), receipts as materialized (
+    -- Counting a batch's tickets reads them: above fifty batches the others are taken to be like the first.
+    select b.app, b.is_overdue, case when b.count <= 50 then t.sum else b.count * t.avg end as count
+    from (
+      -- Asking makes a ticket due again a while later: those that were asked for in vain are not late by their due time.
+      select r.app, r.due_at < now() - interval '1 minute' or r.attempts > 3 as is_overdue, count(*) as count
+      from push.receipt_batch r
+      group by 1, 2
+    ) b
+    cross join lateral (
+      select sum(cardinality(r.n)), avg(cardinality(r.n))
+      from (
+        select r.n from push.receipt_batch r
+        where r.app = b.app and (r.due_at < now() - interval '1 minute' or r.attempts > 3) = b.is_overdue
+        limit 50
+      ) r
+    ) t
+  )
+  select 'pending', l.app, l.provider, d.kind, d.state, d.count::double precision
+    from owed d join push.lane l on l.id = d.lane
+  union all
+  select 'oldest_ready', l.app, l.provider, d.kind, d.state,
+      greatest(0, extract(epoch from clock_timestamp() - d.oldest))
+    from owed d join push.lane l on l.id = d.lane
+    where d.state = 0
+  union all
+  select 'paused', l.app, l.provider, null, null, l.paused::int from push.lane l
+  union all
+  select 'held', l.app, l.provider, null, null, (l.invalidation_held_at is not null)::int from push.lane l
+  union all
+  select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
+  union all
+  select 'receipts_pending', r.app, null, null, null, round(sum(r.count)) from receipts r group by r.app
+  union all
+  select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
+$$;
+
+COMMENT ON FUNCTION push.observe() IS 'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches estimates)';
+
+CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  insert into push.provider_tokens as t (provider, name, token, minted_at, expires_at)
+  values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
+  on conflict (provider, name) do update
+    set token = excluded.token, minted_at = excluded.minted_at, expires_at = excluded.expires_at
+    -- A token of the future is of a clock that was wrong: it gives way.
+    where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
+      or t.minted_at > excluded.minted_at + interval '5 minutes';
+  return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
+    where t.provider = p_provider and t.name = p_name;
+end
+$$;
+
+COMMENT ON FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) IS 'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
+
+CREATE FUNCTION push.oldest_ringing() RETURNS interval
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  return (
+    select max(now() - head.created_at)
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      -- The earliest deadlines are the next to leave; an invite rings ten minutes at most.
+      select d.kind, d.created_at from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
+      order by d.deadline_at
+      limit 100
+    ) head
+    where not l.paused and s.circuit is distinct from 'open' and head.kind = 0);
+end
+$$;
+
+COMMENT ON FUNCTION push.oldest_ringing() IS 'how long the oldest of the invites that are next to leave has been ready, lanes that are paused or whose circuit is open aside; null: none is. Reads 100 rows a lane, however many are owed';
+
+CREATE FUNCTION push.open_life() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  if exists (select from push.life l where l.is_present and l.opened_at is not null) then
+    return;
+  end if;
+  insert into push.life default values on conflict do nothing;
+  -- One at a time: of two that confirm at once, the second sees the first.
+  perform from push.life l where l.opened_at is null for update;
+  update push.life l set opened_at = clock_timestamp()
+    where l.opened_at is null and not exists (select from push.gateways g where g.alive
+      and (select true from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null) is null);
+end
+$$;
+
+COMMENT ON FUNCTION push.open_life() IS 'begins the life of the server, and opens it once every living gateway has reclaimed what it holds; as a rule it is open';
+
+CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  select jsonb_build_object(
+    'now', push.epoch_ms(clock_timestamp()),
+    'lanes', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', l.app, 'provider', l.provider, 'paused', l.paused, 'note', l.note, 'window', l.window_size,
+          'capacity', l.capacity, 'inFlight', l.in_flight, 'circuit', l.circuit,
+          'throttledUntil', push.epoch_ms(l.throttled_until), 'rate', l.rate_per_second, 'ready', l.ready,
+          'waiting', l.waiting, 'claimed', l.claimed, 'oldestMs', push.length_ms(l.oldest_age),
+          'heldSince', push.epoch_ms(l.invalidation_held_at), 'heldNote', l.invalidation_note)
+        order by l.app, l.provider), '[]')
+      from push.lanes l),
+    'health', (
+      select jsonb_agg(jsonb_build_object('item', h.item, 'value', h.value, 'state', h.state, 'hint', h.hint))
+      from push.health h),
+    'failures', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', f.app, 'provider', f.provider, 'kind', f.kind, 'outcome', f.outcome, 'reason', f.reason,
+          'count', f.count, 'lastAt', push.epoch_ms(f.last_at), 'callId', f.example_call_id,
+          'device', f.example_device)
+        order by f.count desc, f.last_at desc), '[]')
+      from (select * from push.failures f order by f.count desc, f.last_at desc limit p_max) f),
+    'stuck', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'app', s.app, 'provider', s.provider, 'kind', s.kind, 'callId', s.call_id, 'userId', s.user_id,
+          'why', s.why, 'ageMs', push.length_ms(s.age), 'leftMs', push.length_ms(s."left"),
+          'reason', s.last_reason, 'replica', s.gateway)
+        order by s."left"), '[]')
+      from (select * from push.stuck s order by s."left" limit p_max) s),
+    'replicas', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'id', r.id, 'name', r.name, 'version', r.version, 'alive', r.alive, 'startedAt', push.epoch_ms(r.started_at),
+          'silentMs', push.length_ms(r.silence), 'claimed', r.claimed, 'endedAt', push.epoch_ms(r.ended_at),
+          'endedReason', r.ended_reason)
+        order by r.alive desc, r.id desc), '[]')
+      from (
+        select * from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour'
+        order by r.alive desc, r.id desc limit p_max
+      ) r),
+    'audit', (
+      select coalesce(jsonb_agg(jsonb_build_object(
+          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'action', a.action, 'target', a.target,
+          'note', a.detail ->> 'note')
+        order by a.at desc), '[]')
+      from (select * from push.audit a order by a.at desc limit 8) a))
+$$;
+
+COMMENT ON FUNCTION push.overview(p_max integer) IS 'what ops look at, as one JSON object: lanes, health, failures, stuck, replicas (living, or ended in the last hour) and audit (the last interventions), as the views of these names; times in milliseconds, since 1970 where they are points. p_max: how many of each, the worst';
+
+CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_parked bigint;
+begin
+  with mine as materialized (
+    select d.tid, r.*
+    from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason, p_failures)
+      r(outbox_id, n, lease, attempts, delay_ms, reason, failures)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
+    ) d
+  )
+  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
+  update push.delivery d
+  set state = 2, ready_lane = null, owner = null, attempt = m.attempts, last_reason = coalesce(m.reason, d.last_reason),
+    due_at = least(clock_timestamp() + m.delay_ms * interval '1 ms', d.deadline_at),
+    failures = case when m.failures is null then d.failures
+      else push.last_failures(coalesce(d.failures, '[]') || m.failures::jsonb) end
+  from mine m
+  where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease;
+  get diagnostics v_parked = row_count;
+  perform push.void_unsent(p_outbox_id, false);
+  return v_parked;
+end
+$$;
+
+COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'claimed to waiting; invites of calls that have ended are void; returns how many were still the caller''s. p_gateway, p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: for how many milliseconds; p_reason: why; p_failures: the tries that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, kept with earlier ones';
+
+CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select s.changed, s.message from push.switch_lane('pause_lane', app, provider, true, coalesce(note,
+    (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
+$$;
+
+COMMENT ON FUNCTION push.pause_lane(app text, provider text, note text) IS 'nothing more is claimed from this lane until push.resume_lane; what a replica holds is still sent. app, provider: which lane; note: why. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+CREATE FUNCTION push.plan_escalation() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  -- As a rule no app escalates, and that is quickly seen.
+  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
+    insert into push.escalations_due (outbox_id, due_at)
+    select c.id, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    from new_calls c
+    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.plan_escalation() IS 'notes when a call of an app that escalates is to be looked at';
+
+CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_postponed bigint;
+begin
+  with taken as materialized (
+    select t.* from push.take_receipts(p_app, p_ticket) t
+  ), later as (
+    insert into push.receipt_batch (sent_at, due_at, give_up_at, attempts, app, ticket, outbox_id, n, user_id, token)
+    select t.sent_at, least(clock_timestamp() + p_delay_ms * interval '1 ms', t.give_up_at), t.give_up_at, t.attempts,
+      p_app, array_agg(t.ticket), array_agg(t.outbox_id), array_agg(t.n), array_agg(t.user_id), array_agg(t.token)
+    from taken t
+    group by t.batch, t.sent_at, t.give_up_at, t.attempts
+  )
+  select count(*) into v_postponed from taken;
+  return v_postponed;
+end
+$$;
+
+COMMENT ON FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) IS 'these tickets are due again later, never later than they are given up; returns how many there were. p_app: whose; p_ticket: which; p_delay_ms: in how many milliseconds';
+
+CREATE FUNCTION push.promote(p_max integer DEFAULT 2000) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_picked   bigint;
+  v_promoted bigint;
+  v_unsure   bigint[];
+  v_waiting  tid[];
+begin
+  with pick as materialized (
+    select d.ctid as tid, d.outbox_id, d.kind
+    from push.delivery d
+    where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
+      and d.state = 2
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  ), asked as materialized (
+    -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
+    select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
+      select true from push.outbox o where o.id = p.outbox_id and o.ended_at is null for share skip locked
+    ), false) as rings
+    from pick p
+  ), ready as (
+    update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
+    where d.ctid = any (array(select tid from asked where rings)) returning 1
+  )
+  select (select count(*) from asked), (select count(*) from ready),
+      array(select distinct outbox_id from asked where not rings), array(select tid from asked where not rings)
+    into v_picked, v_promoted, v_unsure, v_waiting;
+  perform push.void_unsent(v_unsure, false);
+  -- Those whose call is being ended must not fill every bite for as long as that takes.
+  if v_picked = p_max and v_waiting <> '{}' then
+    update push.delivery d set due_at = least(clock_timestamp() + interval '250 ms', d.deadline_at)
+      where d.ctid = any (v_waiting);
+  end if;
+  if v_promoted > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_promoted;
+end
+$$;
+
+COMMENT ON FUNCTION push.promote(p_max integer) IS 'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls void; returns how many became ready';
+
+CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAULT 15) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET lock_timeout TO '200ms'
+    AS $$
+declare
+  -- A bite ends after so long, and steps shrink or grow to take a fifth of it: a call may have a thousand reports.
+  c_bite   constant interval := '40 ms';
+  c_pause  constant interval := '10 minutes';
+  -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
+  v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
+    - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
+  v_begun  timestamptz := clock_timestamp();
+  v_step   int := 100;
+  v_from   timestamptz;
+  v_cursor push.prune_cursor;
+  v_seen   int;
+  v_last   bigint;
+  v_oldest timestamptz;
+  v_done   bigint[];
+  v_pruned bigint := 0;
+begin
+  -- Of others a bite each, for as long as somebody prunes.
+  delete from push.escalations_due e where e.ctid = any (array(
+    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 1000
+    for update skip locked));
+  delete from push.audit a where a.id = any (array(
+    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 1000
+    for update skip locked));
+  delete from push.lane_status s where s.ctid = any (array(
+    select x.ctid from push.lane_status x where not exists (select from push.gateways g
+      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 1000 for update skip locked));
+  -- Not while a delivery may still be claimed in its name.
+  delete from push.gateways g where g.id = any (array(
+    select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
+    limit 1000 for update skip locked));
+
+  select c.* into v_cursor from push.prune_cursor c for update skip locked;
+  if not found
+    or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - c_pause then
+    return 0;
+  end if;
+  loop
+    v_from := clock_timestamp();
+    select count(*), max(b.id), min(b.created_at), array_agg(b.id) filter (where b.is_done)
+      into v_seen, v_last, v_oldest, v_done
+      from (
+        select o.id, o.created_at, o.created_at < v_before and o.ended_at is not null
+          and (select true from push.delivery d where d.outbox_id = o.id limit 1) is null as is_done
+        from push.outbox o
+        where o.id > v_cursor.after_id
+        order by o.id
+        limit least(v_step, p_max - v_pruned)
+      ) b;
+    if v_seen = 0 or v_oldest >= v_before then
+      v_cursor.after_id := 0;
+      v_cursor.until := v_before;
+      v_cursor.ended_at := clock_timestamp();
+      exit;
+    end if;
+    v_cursor.after_id := v_last;
+    if v_done is not null then
+      -- The trigger drop_calls removes what belongs to them.
+      with gone as (
+        delete from push.outbox o where o.id = any (array(
+          select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
+        returning 1
+      )
+      select v_pruned + count(*) into v_pruned from gone;
+    end if;
+    exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
+    v_step := case when clock_timestamp() > v_from + c_bite / 5 then greatest(v_step / 2, 1) else least(v_step * 2, 2000) end;
+  end loop;
+  update push.prune_cursor c
+    set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;
+  return v_pruned;
+end
+$$;
+
+COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 40 ms and goes on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next pass';
+
+CREATE FUNCTION push.put_away(p_max integer DEFAULT 20000) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_restored timestamptz;
+  v_calls    int;
+  v_owed     int;
+begin
+  -- One at a time; the others go on without.
+  perform from push.origin o for update skip locked;
+  v_restored := push.restored_at();
+  if not found or v_restored is null then
+    return false;
+  end if;
+  -- Gateways of the time before are none here, and this life of the server is another one.
+  update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
+    where g.alive and g.started_at < v_restored;
+  delete from push.reclaimed r where r.asked_at < v_restored;
+  delete from push.life l where l.began_at < v_restored;
+  with gone as (
+    delete from push.delivery d
+    where d.ctid = any (array(
+      select x.ctid from push.delivery x where x.created_at < v_restored limit p_max for update skip locked))
+    returning d.*
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, 2, 'Restored', g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.attempt = 0
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
+    reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, g.user_id,
+    (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
+    'Restored', g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_owed = row_count;
+  if v_owed = p_max then
+    return true;
+  end if;
+  -- Missed and voided: no device is told of anything.
+  update push.outbox o set state = 'missed', end_reason = 'restored', voided = true
+    where o.id = any (array(
+      select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
+      limit p_max / 4 for update skip locked));
+  get diagnostics v_calls = row_count;
+  if v_calls = 0 and v_owed = 0 then
+    delete from push.origin;
+    insert into push.origin default values;
+    return false;
+  end if;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION push.put_away(p_max integer) IS 'in a database restored from a dump: up to p_max deliveries of the time before become void (Restored), and calls that rang then are over, without anybody being told; its gateways have ended. True: there may be more';
+
+CREATE FUNCTION push.put_away_restored() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  -- push.put_away changes gateways, too.
+  if pg_trigger_depth() = 1 and push.restored_at() is not null then
+    perform push.put_away();
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.put_away_restored() IS 'a gateway that registers or beats puts away what was restored';
+
+CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
+    LANGUAGE sql STABLE
+    AS $$
+  select best.rank, best.token,
+    case best.environment when 'sandbox' then 1 else 0 end::smallint,
+    case best.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
+    best.locale
+  from (
+    select usable.*,
+      min(usable.rank) over (partition by usable.platform) as best_rank,
+      bool_or(usable.platform is not null) over () as some_known
+    from (
+      select d.token, d.environment, d.locale, d.registered_at,
+        case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank,
+        coalesce(d.platform, case d.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      from push.devices d
+      where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
+        -- A call rings through a VoIP token, anything else is shown through an alert token; never the other way round.
+        and (d.provider <> 'apns' or d.voip = p_is_call)
+    ) usable
+  ) best
+  -- An Expo token of unknown platform may be of a phone that is already reached better.
+  where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
+  order by best.registered_at desc
+  limit 10
+$$;
+
+COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean) IS 'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten newest; rank: 1 apns, 2 fcm, 3 expo';
+
+CREATE FUNCTION push.recipient_fault(p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case
+    when jsonb_typeof(p_entry) = 'string' then
+      case when length(p_entry #>> '{}') not between 1 and 256 then ': must be a user id of 1 to 256 characters' end
+    when jsonb_typeof(p_entry) <> 'object' then ': must be a user id, or an object with a userId'
+    when jsonb_typeof(p_entry -> 'userId') is distinct from 'string'
+        or length(p_entry ->> 'userId') not between 1 and 256
+      then '.userId: must be a string of 1 to 256 characters'
+    when not push.is_apns_token(p_voip_token)
+      then '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'
+    when not push.is_apns_token(p_alert_token)
+      then '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'
+    when not push.is_fcm_token(p_fcm_token)
+      then '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+    when not push.is_expo_token(p_expo_token)
+      then '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+    when p_entry ->> 'platform' not in ('ios', 'android') then '.platform: must be ios or android, or left out'
+    when p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
+      then '.environment: must be production or sandbox, or left out'
+    when jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
+      then '.locale: must be a string of at most 64 characters, or left out'
+    when jsonb_typeof(p_entry -> 'notificationEnabled') not in ('boolean', 'null')
+      then '.notificationEnabled: must be true or false, or left out'
+  end
+$$;
+
+COMMENT ON FUNCTION push.recipient_fault(p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text) IS 'what is wrong with one entry of recipients, given its tokens; null: nothing';
+
+CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_i     int[];
+  v_tid   tid[];
+  -- It was asked to reclaim, since commits may have been lost. A delivery that it holds, or has settled, may then be another's by
+  -- a claim of before, which that one had given back: whatever came after was lost, or this gateway would not be alive.
+  v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
+begin
+  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
+  if not found then
+    return;
+  end if;
+  select array_agg(mine.i), array_agg(mine.tid) into v_i, v_tid
+  from (
+    select r.i, d.tid
+    from (
+      select r.i, r.outbox_id, r.n from unnest(p_outbox_id, p_n) with ordinality r(outbox_id, n, i)
+      order by r.outbox_id, r.n offset 0
+    ) r
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = r.outbox_id and d.n = r.n and (v_asked or d.state <> 1 or d.owner = p_gateway
+        or (select g.alive from push.gateways g where g.id = d.owner) is not true)
+      for no key update
+    ) d
+  ) mine;
+  return query
+    update push.delivery d
+    set state = 1, owner = p_gateway, lease = p_claim, ready_lane = case when d.crashes < 2 then d.lane end,
+      attempt = d.attempt + case when d.state = 1 and d.owner = p_gateway then 0 else 1 end
+    from generate_series(1, cardinality(v_tid)) r(k)
+    where d.ctid = v_tid[r.k]
+    returning v_i[r.k], d.ctid;
+end
+$$;
+
+COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'of these deliveries, those that exist become the gateway''s own under a new number. After a crash of the server, which may have lost the claims and settlements of its last moment, until push.confirm_reclaimed: whosever they are, so that nothing may be named that was, or may have been, given back. After it was declared dead itself: its own and nobody''s (not claimed, or by one that has ended). p_gateway: what push.register_gateway returned; p_claim: the number of this claim; arrays, by delivery: p_outbox_id, p_n. Returns which (i, the subscript, from 1) and where they lie now; calling it again with the same arguments is harmless';
+
+CREATE FUNCTION push.refuse(p_call_id text, p_fault text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  raise exception using
+    errcode = 'invalid_parameter_value',
+    message = format('%s (call %s)', p_fault,
+      case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
+    hint = 'Nothing of this statement was enqueued.',
+    schema = 'push', table = 'outbox', column = substring(p_fault from '^[a-z_]+');
+end
+$$;
+
+COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text) IS 'raises the error for a fault, naming the call; it has a result so that a query may call it';
+
+CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once)
+    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false))
+    on conflict (app) do update set ring_seconds = excluded.ring_seconds,
+        escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
+        updated_at = clock_timestamp()
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once)
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once);
+end
+$$;
+
+COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean) IS 'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; p_at_least_once: a missed call or notification of unknown fate is sent again';
+
+CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
+    values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
+      register_device.environment, register_device.platform, register_device.locale,
+      coalesce(register_device.voip, true))
+    on conflict (sha256(token::bytea), app, provider) do update set
+      user_id = excluded.user_id, environment = excluded.environment, voip = excluded.voip,
+      platform = coalesce(excluded.platform, d.platform), locale = coalesce(excluded.locale, d.locale),
+      -- The switch is the user's: it does not pass to another with the phone.
+      enabled = d.enabled or d.user_id <> excluded.user_id,
+      registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null;
+end
+$$;
+
+COMMENT ON FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean) IS 'the phone gave this token, now: it is the user''s, and alive; to be called at every login. user_id: the backend''s id; app; provider: apns, fcm or expo; token; environment: of an APNs token, production or sandbox; platform: ios, android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
+
+CREATE FUNCTION push.register_gateway(p_name text, p_version text) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_id int;
+begin
+  insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
+  insert into push.reclaimed (gateway, confirmed_at) values (v_id, clock_timestamp());
+  perform push.open_life();
+  perform push.commit_durably();
+  return v_id;
+end
+$$;
+
+COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'a new life of a gateway, which has nothing to reclaim; the result is its fence. p_name: host or pod; p_version: of the program';
+
+CREATE FUNCTION push.register_lane(p_app text, p_provider text) RETURNS smallint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_lane smallint;
+begin
+  loop
+    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
+    exit when found;
+    insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
+  end loop;
+  return v_lane;
+end
+$$;
+
+COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+
+CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_places tid[];
+  v_leases int[];
+begin
+  select array_agg(d.tid), array_agg(r.lease) into v_places, v_leases
+  from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
+  cross join lateral (
+    select d.ctid as tid from push.delivery d
+    where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease offset 0
+  ) d;
+  return push.give_back(p_gateway, v_places, v_leases);
+end
+$$;
+
+COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'claimed to ready with the attempt given back, for a shutdown or an open circuit; invites of calls that have ended are void; returns how many were still the caller''s. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
+
+CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return;
+  end if;
+  insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
+    throttled_until)
+  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
+    coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
+  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
+    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
+  on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
+    in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
+    throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
+end
+$$;
+
+COMMENT ON FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) IS 'a replica says how its lanes are; to be called every second. p_gateway: what push.register_gateway returned; arrays, by lane: p_lane: push.lanes.id; p_window and p_capacity: requests it lets, and could let, be in flight; p_in_flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: requests in the last second';
+
+CREATE FUNCTION push.report_ringing(call_id text, user_id text, app text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_id bigint := push.find_call(call_id, app);
+begin
+  if not exists (select from push.outbox o where o.id = v_id
+    and (o.recipients @> jsonb_build_array(report_ringing.user_id)
+      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', report_ringing.user_id)))) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('user_id: call %s does not ring this user', left(call_id, 128)),
+      hint = 'It must be the id that the recipients of the call gave.',
+      schema = 'push', table = 'ring_reports', column = 'user_id';
+  end if;
+  insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
+    on conflict on constraint ring_reports_pkey do nothing;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION push.report_ringing(call_id text, user_id text, app text) IS 'a phone of this user says that the call rings. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call of this id. False: it had said so before';
+
+CREATE FUNCTION push.requeue(call_id text, app text DEFAULT NULL::text) RETURNS TABLE(requeued integer, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_id    bigint := push.find_call(requeue.call_id, requeue.app);
+  v_call  push.outbox;
+  v_woken int;
+  v_made  int := 0;
+begin
+  -- The call's row first: whoever ends the call waits for deliveries whose settlement may wait for its turn.
+  select o.* into v_call from push.outbox o where o.id = v_id for share;
+  perform push.take_turns(array[v_id]);
+  requeued := 0;
+  if v_call.ended_at is not null or v_call.deadline_at <= clock_timestamp() then
+    message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
+      case when v_call.ended_at is null then 'its ring window is over' else v_call.state end);
+  else
+    -- With "state = 2" it may walk the index of all that waits, and that is most when this is needed.
+    update push.delivery d
+      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp()
+      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
+        and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
+    get diagnostics v_woken = row_count;
+    with past as materialized (
+      -- What came of each device last.
+      select distinct on (h.lane, h.device) h.n, h.lane, h.user_id, h.device, h.outcome, l.provider
+      from push.history h join push.lane l on l.id = h.lane
+      where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
+      order by h.lane, h.device, h.n desc
+    ), token as (
+      -- History knows tokens by their mask only.
+      select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
+      from past p cross join lateral (
+        select k.token,
+          case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+          case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
+            else 0 end::smallint as platform,
+          e ->> 'locale' as locale
+        from jsonb_array_elements(v_call.recipients) e
+        cross join lateral (select case p.provider when 'apns' then e ->> 'voipPushToken' when 'fcm' then e ->> 'fcmToken'
+          else e ->> 'pushToken' end as token) k
+        where jsonb_typeof(e) = 'object' and e ->> 'userId' = p.user_id
+          and e -> 'notificationEnabled' is distinct from 'false'
+        union all
+        select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+            when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+        from push.devices d
+        where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
+          and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
+      ) t
+      where p.outcome in (3, 4) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
+        and (select true from push.token_invalidations x
+          where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
+        and (select true from push.delivery d
+          where d.outbox_id = v_id and d.kind = 0 and d.lane = p.lane and d.token = t.token limit 1) is null
+    ), used as (
+      select max(u.n) as n from (
+        select p.n from past p union all select d.n from push.delivery d where d.outbox_id = v_id and d.n < 10000) u
+    )
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+      user_id, token, locale)
+    select v_id, u.n + row_number() over (order by t.lane, t.token), clock_timestamp(), clock_timestamp(),
+      v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale
+    from (select distinct on (t.lane, t.token) t.* from token t order by t.lane, t.token) t cross join used u;
+    get diagnostics v_made = row_count;
+    requeued := v_woken + v_made;
+    if requeued > 0 then
+      perform push.ring_doorbell();
+    end if;
+    message := format('call %s: %s', v_call.call_id, case requeued
+      when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
+      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
+  end if;
+  perform push.note_audit('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.requeue(call_id text, app text) IS 'tries a call again that still rings: a new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead, and waiting invites are ready now. call_id: payload.callId; app: needed only if several apps have a call of this id. Returns how many became ready, and a sentence about it; running it twice is harmless: what is owed or was delivered is left alone';
+
+CREATE FUNCTION push.restored_at() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'
+$$;
+
+COMMENT ON FUNCTION push.restored_at() IS 'when this database was restored from a dump, as long as there is something owed of the time before; null: it was not, or all is put away';
+
+CREATE FUNCTION push.resume_invalidation(app text, provider text, apply boolean DEFAULT false) RETURNS TABLE(lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
+  v_held_at  timestamptz;
+  v_token    text[];
+  v_since    timestamptz[];
+  v_reason   text[];
+begin
+  select l.id, l.invalidation_held_at into lane, v_held_at from push.lane l
+    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
+    for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found',
+      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
+      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+  end if;
+  was_held := v_held_at is not null;
+  update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
+  with gone as (
+    delete from push.quarantined_tokens q
+    where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider
+    returning q.token, q.since, q.reason
+  )
+  select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
+    into v_token, v_since, v_reason
+    from gone g;
+  invalidated := 0;
+  if apply and v_token <> '{}' then
+    invalidated := push.invalidate_tokens(array_fill(lane, array[cardinality(v_token)]), v_token, v_since, v_reason);
+  end if;
+  forgotten := cardinality(v_token) - invalidated;
+  message := case
+    when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)
+    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s %s', v_target,
+      case when was_held then format('on hold since %s',
+        to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
+      cardinality(v_token),
+      case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
+      format('%s live on', forgotten)) end;
+  perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
+    'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
+  perform pg_notify('push_control', 'resume ' || lane);
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.resume_invalidation(app text, provider text, apply boolean) IS 'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did; running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
+
+CREATE FUNCTION push.resume_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
+  if resume_lane.note is not null then
+    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
+      where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.resume_lane(app text, provider text, note text) IS 'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+CREATE FUNCTION push.retire_gateway(p_gateway integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired',
+      free_due_at = clock_timestamp()
+    where id = p_gateway and alive;
+  if found then
+    delete from push.reclaimed r where r.gateway = p_gateway;
+    perform push.free_claims(array[p_gateway]);
+    perform push.open_life();
+    perform push.commit_durably();
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.retire_gateway(p_gateway integer) IS 'the clean end of a gateway; what it still holds becomes ready. p_gateway: what push.register_gateway returned';
+
+CREATE FUNCTION push.revive_tokens() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+begin
+  delete from push.token_invalidations x
+  where x.ctid = any (array(
+    select dead.tid
+    from changed d cross join lateral (
+      select x.ctid as tid from push.token_invalidations x
+      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      offset 0
+    ) dead
+    where d.invalidated_at is null));
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.revive_tokens() IS 'a token that a living device has is not a dead one';
+
+CREATE FUNCTION push.revoke_api_key(id integer) RETURNS TABLE(revoked boolean, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  v_key push.api_keys;
+begin
+  select k.* into v_key from push.api_keys k where k.id = revoke_api_key.id for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found', message = format('there is no API key %s', revoke_api_key.id),
+      hint = 'push.keys lists them.';
+  end if;
+  revoked := v_key.revoked_at is null;
+  update push.api_keys k set revoked_at = clock_timestamp() where k.id = v_key.id and k.revoked_at is null;
+  message := format('key %s (%s, app %s) %s', v_key.id, v_key.name, v_key.app,
+    case when revoked then 'is refused from now on' else 'was revoked already' end);
+  perform push.note_audit('revoke_api_key', v_key.app || '/' || v_key.id, jsonb_build_object('revoked', revoked));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.revoke_api_key(id integer) IS 'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+CREATE FUNCTION push.ring_doorbell() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
+begin
+  -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
+  -- a fixed key one long transaction would silence all others.
+  if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
+    perform pg_notify('push_outbox', '');
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; a hint, they poll as well';
+
+CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_more boolean;
+begin
+  case p_name
+    when 'promote' then v_more := push.promote(2000) >= 2000;
+    when 'miss' then v_more := push.miss(1000) >= 1000;
+    when 'check_ends' then v_more := push.check_ends(500) >= 500;
+    -- What expired lately: cheap, also while vacuum is held back. expire_all finds the rest.
+    when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
+    when 'expire_all' then v_more := push.expire(5000) >= 5000;
+    when 'escalate' then
+      perform push.escalate(500);
+      v_more := exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
+    when 'prune' then
+      perform push.prune();
+      v_more := exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'ensure_partitions' then
+      perform push.ensure_partitions();
+      v_more := false;
+    when 'drop_partitions' then v_more := push.drop_partitions() > 0;
+    -- The caller adds it to its counters.
+    when 'tally' then return false;
+  end case;
+  if v_more then
+    update push.job j set due_at = clock_timestamp() where j.name = p_name;
+  end if;
+  return v_more;
+end
+$$;
+
+COMMENT ON FUNCTION push.run_job(p_name text) IS 'runs a bite of a job. p_name: what push.take_job returned. True: there is more to do, and it is due again at once';
+
+CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_now     timestamptz := clock_timestamp();
+  v_settled bigint;
+  v_failed  push.delivery[];
+  v_moved   int[];
+  v_places  tid[];
+begin
+  -- This locks what it found still claimed under its lease, so it is the same that is settled below.
+  if p_outcome && '{3,4}' then
+    v_failed := array(
+      select d
+      from generate_series(1, cardinality(p_outbox_id)) r(i)
+      cross join lateral (
+        select * from push.delivery d
+        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
+          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 0
+          and d.deadline_at > v_now + case p_outcome[r.i] when 3 then interval '2 s' else '0' end
+        offset 0 for no key update
+      ) d
+      where p_outcome[r.i] in (3, 4));
+  end if;
+
+  -- Arrays by subscript, which PL/pgSQL keeps expanded: unnest would write each of the fifteen into a store of its own.
+  with gone as (
+    delete from push.delivery d
+    using generate_series(1, cardinality(p_outbox_id)) r(i)
+    where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
+      and d.n is not distinct from p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
+    returning r.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.last_reason,
+      d.failures, d.fallback_of
+  ), receipts as (
+    insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
+    select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
+      r.sent_at + interval '24 hours', r.ticket, r.outbox_id, r.n, r.user_id, r.token
+    from (
+      -- A gateway's clock may be ahead.
+      select g.lane, min(least(coalesce(p_sent_at[g.i], v_now), v_now)) as sent_at,
+        max(p_receipt_after_ms[g.i]) as after_ms, array_agg(p_message_id[g.i]) as ticket,
+        array_agg(g.outbox_id) as outbox_id, array_agg(g.n) as n, array_agg(g.user_id) as user_id,
+        array_agg(g.token) as token
+      from gone g
+      where p_receipt_after_ms[g.i] is not null and p_outcome[g.i] <= 1 and p_message_id[g.i] is not null
+      group by g.lane
+    ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
+    outcome, status, user_id, call_id, device, reason, provider_message_id, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, p_attempts[g.i], p_gateway,
+    g.lane, g.kind, p_outcome[g.i], p_status[g.i], g.user_id, p_call_id[g.i], left(g.token, 4) || '…' || right(g.token, 4),
+    case when p_outcome[g.i] <= 1 then p_reason[g.i]
+      else coalesce(p_reason[g.i], g.last_reason,
+        case p_outcome[g.i] when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
+    end,
+    p_message_id[g.i],
+    case when p_failures[g.i] is null then g.failures
+      else push.last_failures(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb) end,
+    g.fallback_of
+  from gone g;
+  get diagnostics v_settled = row_count;
+
+  if v_failed <> '{}' then
+    perform from push.fall_back(v_failed);
+  end if;
+  if v_settled < cardinality(p_outbox_id) then
+    select array_agg(r.i), array_agg(d.tid) into v_moved, v_places
+    from generate_series(1, cardinality(p_outbox_id)) r(i)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1 and d.owner = p_gateway
+        and d.lease = p_lease[r.i] and d.ctid is distinct from p_place[r.i]
+      offset 0
+    ) d;
+    if v_moved is not null then
+      v_settled := v_settled + (
+        select push.settle(p_gateway, v_places, array_agg(p_outbox_id[m.i] order by k), array_agg(p_n[m.i] order by k),
+          array_agg(p_lease[m.i] order by k), array_agg(p_attempts[m.i] order by k), array_agg(p_outcome[m.i] order by k),
+          array_agg(p_status[m.i] order by k), array_agg(p_reason[m.i] order by k), array_agg(p_message_id[m.i] order by k),
+          array_agg(p_call_id[m.i] order by k), array_agg(p_sent_at[m.i] order by k),
+          array_agg(p_answered_at[m.i] order by k), array_agg(p_failures[m.i] order by k),
+          array_agg(p_receipt_after_ms[m.i] order by k))
+        from unnest(v_moved) with ordinality m(i, k));
+    end if;
+  end if;
+  return v_settled;
+end
+$$;
+
+COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[]) IS 'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases were lost, and those results are dropped. p_gateway: who has them; arrays, by delivery, in the order of the key: p_place: where it lay when it was claimed, or null; p_outbox_id, p_n, p_lease: which, as claimed; p_attempts: tries really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason; p_message_id: the provider''s id; p_call_id: payload.callId; p_sent_at, p_answered_at; p_failures: as for push.park; p_receipt_after_ms: not null for an Expo ticket (p_message_id) whose receipt is due so much later. An invite that failed for good while its call rings is followed by one over the user''s next channel';
+
+CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_settled bigint := 0;
+  v_gone    record;
+  v_reason  text;
+  -- A variable, so that older partitions are not looked at. The margin is for a gateway's clock.
+  v_since   timestamptz;
+begin
+  for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
+    v_settled := v_settled + 1;
+    v_reason := p_reason[array_position(p_ticket, v_gone.ticket)];
+    continue when v_reason is null;
+    v_since := v_gone.sent_at - interval '1 hour';
+    update push.history h set receipt_reason = v_reason
+      where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
+        and h.finished_at >= v_since;
+  end loop;
+  return v_settled;
+end
+$$;
+
+COMMENT ON FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) IS 'ends the look-up of tickets; returns how many there were. p_app: whose; arrays, by ticket: p_ticket; p_reason: what the receipt said, kept in push.history, or null: delivered';
+
+CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(outbox_id bigint, n integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  -- A variable, so that older partitions are not looked at.
+  v_since timestamptz := now() - interval '1 hour';
+begin
+  return query
+    select r.outbox_id, r.n
+    from unnest(p_outbox_id, p_n) r(outbox_id, n)
+    where (select true from push.history h
+      where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since) is not null;
+end
+$$;
+
+COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) IS 'which of these deliveries the gateway has settled within the last hour: asked where push.settle accepted fewer than it was given, or its answer was lost. p_gateway: what push.register_gateway returned; arrays, by delivery: p_outbox_id, p_n';
+
+CREATE FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean DEFAULT true) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $_$
+declare
+  -- What a rendered push has beside the payload: type, action, timestamp, expiresAt, seq, isVoip, a default fromName;
+  -- and on Expo, or in an alert, the title, body, sound and channel around the data.
+  c_own_keys  constant int := 256;
+  c_own_quotes constant int := 40;
+  c_alert_envelope constant int := 512;
+  v_text    text := p_payload::text;
+  v_blanks  int;  -- jsonb prints one after every ':' and ',' that separates members; a push has none
+  v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
+  v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
+  v_scalars int;  -- numbers and booleans, which become strings
+  v_members int;
+  v_bytes   int[];
+begin
+  select coalesce(sum(case jsonb_typeof(node)
+      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
+      when 'array' then greatest(jsonb_array_length(node) - 1, 0)
+      else 0 end), 0)
+    into v_blanks
+    from jsonb_path_query(p_payload, 'strict $.**') node;
+  select coalesce(sum(length(value::text) - length(translate(value::text, '"\', '')))
+        filter (where jsonb_typeof(value) in ('object', 'array')), 0),
+      count(*) filter (where jsonb_typeof(value) in ('number', 'boolean'))
+    into v_nested, v_scalars
+    from jsonb_each(p_payload);
+  v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
+  v_bytes := array[
+    v_members + case when p_is_call then 0 else c_alert_envelope end,
+    -- Flat string keys, and `body` with the whole object once more as an escaped string.
+    v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
+    v_members + c_alert_envelope];
+  return array(
+    select case when b.bytes > l.bytes then
+      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first',
+        b.bytes, l.provider, l.bytes) end
+    from unnest(v_bytes) with ordinality b(bytes, rank)
+    join (values (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end,
+        case when p_is_call then 5120 else 4096 end),
+      (2, 'FCM', 4096), (3, 'Expo', 4096)) l(rank, provider, bytes) using (rank)
+    order by rank);
+end
+$_$;
+
+COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing; p_is_call: a VoIP push, which may be larger than an alert';
+
+CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
+  v_since timestamptz := v_call.created_at;
+  v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  if v_call.id is null
+    or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
+    return;
+  end if;
+  return query
+    with reached as materialized (
+      select d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device
+      from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
+      union
+      select h.user_id, h.device
+      from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
+    ), entry as materialized (
+      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
+        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e
+      from jsonb_array_elements(v_call.recipients) e
+    ), missing as materialized (
+      select e.* from entry e where not exists (select from reached r where r.user_id = e.user_id)
+    ), token as materialized (
+      -- Every token that could have been used, and what is known against it.
+      select m.user_id, left(t.token, 4) || '…' || right(t.token, 4) as device, m.is_off,
+        (select true from push.token_invalidations x
+          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead
+      from missing m cross join lateral (values
+        ('apns', case when push.is_call(v_call.kind) then m.e ->> 'voipPushToken' else m.e ->> 'apnsToken' end),
+        ('fcm', m.e ->> 'fcmToken'), ('expo', m.e ->> 'pushToken')) t(provider, token)
+      where jsonb_typeof(m.e) = 'object' and t.token <> ''
+      union all
+      select m.user_id, left(d.token, 4) || '…' || right(d.token, 4), m.is_off or not d.enabled,
+        d.invalidated_at is not null
+      from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
+      where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
+        and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
+    )
+    select m.user_id, case
+        when bool_and(m.is_off) then 'NotificationsDisabled'
+        when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
+        when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
+        else 'NoDevice' end
+    from missing m
+    -- A token that two users share is one delivery, under the name of the first.
+    where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
+    group by m.user_id
+    order by m.user_id;
+end
+$$;
+
+COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled or NoDevice. p_outbox_id: push.outbox.id';
+
+CREATE FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
+  v_lane   push.lane;
+begin
+  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found',
+      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
+      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+  end if;
+  changed := v_lane.paused <> p_paused;
+  if changed or v_lane.note is distinct from p_note then
+    update push.lane l set paused = p_paused, note = p_note where l.id = v_lane.id;
+  end if;
+  message := v_target || case
+    when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
+    when p_paused then ' was paused already'
+    when changed then ' sends again'
+    else ' was not paused; nothing to do' end || coalesce('. Note: ' || p_note, '');
+  perform push.note_audit(p_action, v_target, jsonb_build_object('changed', changed, 'note', p_note));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+
+CREATE FUNCTION push.take_call_key(p_call_id text, p_app text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  insert into push.call_key (call_id, app) values (p_call_id, p_app) on conflict do nothing;
+  if found then
+    return true;
+  elsif exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app) then
+    return false;
+  end if;
+  -- A key without a call: the call is being deleted, or was deleted or skipped where triggers did not see it. Then the
+  -- key is good for one more call, which the update sees to.
+  update push.call_key k set app = k.app where k.call_id = p_call_id and k.app = p_app;
+  return found and not exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app);
+end
+$$;
+
+COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call for this transaction, waiting for others that have it; false: the call exists. p_call_id, p_app: push.outbox.call_id and app';
+
+CREATE FUNCTION push.take_job(p_gateway integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_name text;
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return null;
+  end if;
+  update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
+    where j.name = (select x.name from push.job x where x.due_at <= clock_timestamp()
+      order by x.due_at limit 1 for update skip locked)
+    returning j.name into v_name;
+  return v_name;
+end
+$$;
+
+COMMENT ON FUNCTION push.take_job(p_gateway integer) IS 'the job that is due first, for push.run_job, or for push.take_tally if it is tally; null: none is, or the gateway was declared dead. p_gateway: what push.register_gateway returned';
+
+CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(batch bigint, ticket text, outbox_id bigint, n integer, user_id text, token text, sent_at timestamp with time zone, give_up_at timestamp with time zone, attempts integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'on'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_missing bigint := cardinality(p_ticket);
+  v_claimed boolean;
+  v_id      bigint;
+  v_batch   push.receipt_batch;
+begin
+  foreach v_claimed in array '{t,f}'::boolean[] loop
+    exit when v_missing <= 0;
+    for v_id in
+      select b.id from (
+        select r.id from push.receipt_batch r
+        where r.app = p_app and r.claimed = v_claimed and r.attempts > 0 and r.ticket && p_ticket
+        offset 0
+      ) b
+      order by b.id
+    loop
+      select r.* into v_batch from push.receipt_batch r where r.id = v_id for update;
+      continue when not found;
+      return query
+        select v_id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
+        from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.user_id, v_batch.token)
+          t(ticket, outbox_id, n, user_id, token)
+        where t.ticket in (select unnest(p_ticket));
+      select v_missing - count(*) into v_missing from unnest(v_batch.ticket) t where t in (select unnest(p_ticket));
+      perform push.keep_receipts(v_id, array(
+        select i from unnest(v_batch.ticket) with ordinality t(ticket, i)
+        where t.ticket not in (select unnest(p_ticket)) order by i));
+    end loop;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.take_receipts(p_app text, p_ticket text[]) IS 'takes tickets out of the batches they are in, and returns them. p_app: whose; p_ticket: which. For push.settle_receipts and push.postpone_receipts';
+
+CREATE FUNCTION push.take_tally(p_max integer DEFAULT 20000) RETURNS TABLE(what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint, seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    with gone as (
+      delete from push.tally t
+      where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
+      returning t.*
+    )
+    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
+      g.seconds
+    from gone g left join push.lane l on l.id = g.lane
+    group by 1, 2, 3, 4, 5, 6, 7, 9;
+end
+$$;
+
+COMMENT ON FUNCTION push.take_tally(p_max integer) IS 'removes up to p_max of the oldest notes of push.tally, and returns them added up';
+
+CREATE FUNCTION push.take_turns(p_outbox_id bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  -- Whoever inserts the same key waits until this transaction ends, and then finds nothing.
+  insert into push.fallback_turn (outbox_id) select distinct c.id from unnest(p_outbox_id) c(id) order by 1;
+  delete from push.fallback_turn t where t.outbox_id = any (p_outbox_id);
+end
+$$;
+
+COMMENT ON FUNCTION push.take_turns(p_outbox_id bigint[]) IS 'waits until no other transaction decides about these calls'' next channel; others wait until this one ends. p_outbox_id: push.outbox.id';
+
+CREATE FUNCTION push.tally_calls() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  insert into push.tally (what, app, count)
+  select 'enqueued', c.app, count(*) from new_calls c
+  where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued';
+
+CREATE FUNCTION push.tally_rings() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  insert into push.tally (what, app, seconds)
+  select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
+  from new_reports r
+  cross join lateral (select o.app, o.created_at from push.outbox o where o.id = r.outbox_id offset 0) o;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.tally_rings() IS 'notes how long it took until a phone said that it rings';
+
+CREATE FUNCTION push.tally_tokens() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  insert into push.tally (what, lane, app, count)
+  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+  from new_tokens t
+  group by t.app, t.provider;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.tally_tokens() IS 'notes how many tokens were invalidated, or quarantined (its argument)';
+
+CREATE FUNCTION push.tell_held(p_outbox_id bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+begin
+  perform push.tell_void(array(
+    select c.id
+    from unnest(p_outbox_id) c(id)
+    where exists (select from push.delivery d
+      where d.outbox_id = c.id and d.kind = 0 and d.deadline_at > clock_timestamp())
+    order by c.id
+    limit 101));
+end
+$$;
+
+COMMENT ON FUNCTION push.tell_held(p_outbox_id bigint[]) IS 'tells gateways (push.tell_void) of those of these calls, which have ended, of which one holds invites';
+
+CREATE FUNCTION push.tell_void(p_outbox_id bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  if cardinality(p_outbox_id) > 100 then
+    perform pg_notify('push_control', 'void *');
+  else
+    perform pg_notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.tell_void(p_outbox_id bigint[]) IS 'tells gateways that calls have ended, or exist no more: NOTIFY push_control with "void" and push.outbox.id, or "void *" (any call may have ended) when there are more than 100';
+
+CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  with call as (
+    select o.id, o.kind, o.created_at, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
+    where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
+  ), owed as (
+    select d.* from call c join push.deliveries d on d.outbox_id = c.id
+  ), done as (
+    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
+  ), event as (
+    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
+      null::int as attempt, null::int as status, null as reason, null as device
+    from call c
+    union all
+    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null
+    from call c cross join lateral push.skipped_recipients(c.id) s
+    union all
+    -- Another channel took over from one that failed, or from one of which no phone was heard.
+    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
+      f.kind, f.user_id, null, case when e.n is null then h.status end,
+      case when e.n is null then h.reason else 'NotRinging' end, f.device
+    from (
+      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
+      union all
+      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
+    ) f
+    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
+    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
+    where f.fallback_of is not null
+    union all
+    -- A ready or claimed delivery has no time of its own: it is shown where it began.
+    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
+      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
+    from owed d
+    union all
+    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
+      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device
+    from (
+      select outbox_id, n, provider, kind, user_id, device, failures from owed
+      union all
+      select outbox_id, n, provider, kind, user_id, device, failures from done
+    ) t
+    cross join lateral jsonb_array_elements(t.failures) f
+    union all
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
+    from done h where h.sent_at is not null
+    union all
+    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
+      h.user_id, h.attempts, h.status, h.reason, h.device
+    from done h
+    union all
+    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null
+    from call c join push.ring_reports r on r.outbox_id = c.id
+  )
+  select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
+    e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id
+  from event e join call c on c.id = e.id
+  order by e.at, e.step, e.n, e.user_id
+$$;
+
+COMMENT ON FUNCTION push.timeline(call_id text, app text) IS 'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds since it was enqueued; event: enqueued, skipped (no delivery was made for this user), fallback (the channel before it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the call''s, from push.outbox.traceparent';
+
+CREATE FUNCTION push.touch_lane() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  new.updated_at := clock_timestamp();
+  if old.paused and not new.paused then
+    perform push.ring_doorbell();
+  end if;
+  return new;
+end
+$$;
+
+COMMENT ON FUNCTION push.touch_lane() IS 'keeps updated_at, and wakes the gateways when a lane is resumed';
+
+CREATE FUNCTION push.void_call(call_id text, reason text DEFAULT 'voided'::text, app text DEFAULT NULL::text) RETURNS TABLE(voided integer, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_call push.outbox;
+  v_id   bigint := push.find_call(void_call.call_id, void_call.app);
+  v_done boolean;
+begin
+  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
+  update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
+    where o.id = v_id and o.ended_at is null;
+  v_done := found;
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  if v_done then
+    message := format('call %s was ended (%s): %s invites were taken back unsent, %s phones that may ring are told, '
+      'nobody gets a missed call', v_call.call_id, v_call.end_reason, voided,
+      (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 1));
+  else
+    voided := 0;
+    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
+  end if;
+  perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
+    jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.void_call(call_id text, reason text, app text) IS 'ends a ringing call as if it had never been: unsent invites are void, phones that may ring are told to stop, and nobody is told of a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call of this id. Returns how many invites were taken back unsent, and a sentence about it; running it twice is harmless';
+
+CREATE FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean DEFAULT true) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  v_ended  bigint[];
+  v_gone   bigint[];
+  v_mine   tid[];
+  v_voided bigint;
+begin
+  select array_agg(c.id order by c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state is null)
+    into v_ended, v_gone
+    from (select distinct unnest(p_outbox_id) as id) c
+    left join lateral (select o.state from push.outbox o where o.id = c.id offset 0) o on true;
+  if v_gone is not null then
+    perform push.drop_deliveries(v_gone, p_wait);
+  end if;
+  if v_ended is null then
+    return 0;
+  end if;
+  if not p_wait then
+    v_mine := array(
+      select d.tid from unnest(v_ended) c(id) cross join lateral (
+        select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2)
+        for update skip locked
+      ) d);
+    if v_mine = '{}' then
+      return 0;
+    end if;
+  end if;
+  with unsent as materialized (
+    select d.tid, o.call_id, o.call_state
+    from unnest(v_ended) c(id)
+    cross join lateral (
+      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
+    ) o
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+    ) d
+    where p_wait or d.tid = any (v_mine)
+  ), gone as (
+    delete from push.delivery d
+    using unsent u
+    where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
+    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
+    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, case when g.is_late then 3 else 2 end,
+      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+      g.attempt = 0, count(*)
+    from gone g
+    group by 2, 3, 4, 5, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
+    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+    g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_voided = row_count;
+  return v_voided;
+end
+$$;
+
+COMMENT ON FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean) IS 'ends the ready and waiting invites of those of the given calls that no longer ring, as void (CallAnswered, CallEnded, CallMissed), or as expired when missed, and drops what is owed of those that were deleted; returns how many ended. p_wait: for what others have locked, rather than leaving it to them';
+
+CREATE FUNCTION push.written_at() RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE
+    AS $$ select pg_catalog.clock_timestamp() $$;
+
+COMMENT ON FUNCTION push.written_at() IS 'now; for push.origin.written_at';
+
+CREATE TABLE push.api_keys (
+    id integer NOT NULL,
+    app text NOT NULL,
+    name text NOT NULL,
+    scopes text[] NOT NULL,
+    hash bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    CONSTRAINT api_keys_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
+    CONSTRAINT api_keys_hash_sha256 CHECK ((length(hash) = 32)),
+    CONSTRAINT api_keys_name_length CHECK (((length(name) >= 1) AND (length(name) <= 128))),
+    CONSTRAINT api_keys_scopes_known CHECK (((scopes <@ '{enqueue,device,read}'::text[]) AND ((cardinality(scopes) >= 1) AND (cardinality(scopes) <= 3))))
+);
+
+COMMENT ON TABLE push.api_keys IS 'one key to the HTTP API; the key itself is not stored';
+
+COMMENT ON COLUMN push.api_keys.id IS 'number of the key, and its part after pgk_';
+
+COMMENT ON COLUMN push.api_keys.app IS 'the only app it opens';
+
+COMMENT ON COLUMN push.api_keys.name IS 'who has it, for people';
+
+COMMENT ON COLUMN push.api_keys.scopes IS 'what it may do: enqueue (enqueue, answer and end calls), device (register and drop devices, report ringing), read (a call''s state and timeline)';
+
+COMMENT ON COLUMN push.api_keys.hash IS 'SHA-256 of the whole key';
+
+COMMENT ON COLUMN push.api_keys.created_at IS 'when it was made';
+
+COMMENT ON COLUMN push.api_keys.expires_at IS 'from when on it is refused; null: never';
+
+COMMENT ON COLUMN push.api_keys.revoked_at IS 'since when it is refused; null: it is not';
+
+ALTER TABLE push.api_keys ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.api_keys_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE push.apps (
+    app text NOT NULL,
+    ring_seconds integer NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    escalate_after_seconds integer,
+    at_least_once boolean DEFAULT false NOT NULL,
+    CONSTRAINT apps_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
+    CONSTRAINT apps_escalate_range CHECK (((escalate_after_seconds >= 1) AND (escalate_after_seconds <= 600))),
+    CONSTRAINT apps_ring_seconds_range CHECK (((ring_seconds >= 1) AND (ring_seconds <= 600)))
+);
+
+COMMENT ON TABLE push.apps IS 'one app of the gateway''s configuration, as far as enqueueing needs it';
+
+COMMENT ON COLUMN push.apps.app IS 'name of the app: the key under apps in the configuration';
+
+COMMENT ON COLUMN push.apps.ring_seconds IS 'ring window of a call that gives none of its own, in seconds, 1 to 600';
+
+COMMENT ON COLUMN push.apps.updated_at IS 'when a gateway last changed the row';
+
+COMMENT ON COLUMN push.apps.escalate_after_seconds IS 'a user none of whose phones has said by then that it rings is tried on the next channel, once; null: never';
+
+COMMENT ON COLUMN push.apps.at_least_once IS 'true: a missed call or notification of which nobody knows whether it was sent is sent again; false: it is not';
+
+CREATE TABLE push.audit (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    who text DEFAULT SESSION_USER NOT NULL,
+    action text NOT NULL,
+    target text NOT NULL,
+    detail jsonb,
+    via text DEFAULT NULLIF(current_setting('application_name'::text), ''::text)
+);
+
+COMMENT ON TABLE push.audit IS 'one intervention, by ops or by a gateway on its own';
+
+COMMENT ON COLUMN push.audit.id IS 'number of the intervention';
+
+COMMENT ON COLUMN push.audit.at IS 'when';
+
+COMMENT ON COLUMN push.audit.who IS 'the database role that was logged in';
+
+COMMENT ON COLUMN push.audit.action IS 'name of the function';
+
+COMMENT ON COLUMN push.audit.target IS 'what it was done to, for example app/provider';
+
+COMMENT ON COLUMN push.audit.detail IS 'object: what was asked and what came of it';
+
+COMMENT ON COLUMN push.audit.via IS 'the program that asked (application_name): psql, push-gateway dashboard';
+
+ALTER TABLE push.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.audit_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE push.call_key (
+    call_id text NOT NULL,
+    app text NOT NULL
+)
+WITH (vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_threshold='100000');
+ALTER TABLE ONLY push.call_key ALTER COLUMN call_id SET STATISTICS 0;
+
+COMMENT ON TABLE push.call_key IS 'one call of push.outbox by what makes it unique; written by push.fill_call before the call, removed with it';
+
+COMMENT ON COLUMN push.call_key.call_id IS 'push.outbox.call_id';
+
+COMMENT ON COLUMN push.call_key.app IS 'push.outbox.app';
+
+CREATE TABLE push.token_invalidations (
+    id bigint NOT NULL,
+    app text NOT NULL,
+    provider text NOT NULL,
+    token text NOT NULL,
+    user_id text,
+    reason text NOT NULL,
+    invalidated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT token_invalidations_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text, 'expo'::text])))
+);
+
+COMMENT ON TABLE push.token_invalidations IS 'one token found dead: the feed the backend reads; deleting a row lets the token be used again';
+
+COMMENT ON COLUMN push.token_invalidations.id IS 'number of the row';
+
+COMMENT ON COLUMN push.token_invalidations.app IS 'app the token belonged to';
+
+COMMENT ON COLUMN push.token_invalidations.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.token_invalidations.token IS 'the dead token';
+
+COMMENT ON COLUMN push.token_invalidations.user_id IS 'whose token it was, as far as known';
+
+COMMENT ON COLUMN push.token_invalidations.reason IS 'what the provider said';
+
+COMMENT ON COLUMN push.token_invalidations.invalidated_at IS 'since when it is dead';
+
+CREATE VIEW push.dead_devices AS
+ SELECT x.app,
+    x.provider,
+    x.user_id,
+    (("left"(x.token, 4) || '…'::text) || "right"(x.token, 4)) AS device,
+    x.reason,
+    x.invalidated_at
+   FROM push.token_invalidations x;
+
+COMMENT ON VIEW push.dead_devices IS 'push.token_invalidations with the tokens masked';
+
+COMMENT ON COLUMN push.dead_devices.app IS 'app the token belonged to';
+
+COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.dead_devices.user_id IS 'whose token it was, as far as known';
+
+COMMENT ON COLUMN push.dead_devices.device IS 'the token, masked';
+
+COMMENT ON COLUMN push.dead_devices.reason IS 'what the provider said';
+
+COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'since when it is dead';
+
+CREATE TABLE push.lane (
+    id smallint NOT NULL,
+    app text NOT NULL,
+    provider text NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    note text,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    invalidation_held_at timestamp with time zone,
+    invalidation_note text,
+    CONSTRAINT lane_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
+    CONSTRAINT lane_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text, 'expo'::text])))
+);
+
+COMMENT ON TABLE push.lane IS 'one app and provider: deliveries of different lanes never wait for one another';
+
+COMMENT ON COLUMN push.lane.id IS 'small number that deliveries carry';
+
+COMMENT ON COLUMN push.lane.app IS 'name of the app';
+
+COMMENT ON COLUMN push.lane.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.lane.paused IS 'true: nothing is claimed from this lane, its deliveries wait or expire';
+
+COMMENT ON COLUMN push.lane.note IS 'why it is paused, or whatever ops want to remember';
+
+COMMENT ON COLUMN push.lane.updated_at IS 'when the row last changed';
+
+COMMENT ON COLUMN push.lane.invalidation_held_at IS 'since when no token of this lane is invalidated, but quarantined; null: the ordinary state';
+
+COMMENT ON COLUMN push.lane.invalidation_note IS 'why invalidation is on hold';
+
+CREATE TABLE push.outbox (
+    id bigint NOT NULL,
+    app text DEFAULT 'default'::text NOT NULL,
+    kind text DEFAULT 'incoming_call'::text NOT NULL,
+    call_id text NOT NULL,
+    payload jsonb NOT NULL,
+    recipients jsonb NOT NULL,
+    ring_seconds integer NOT NULL,
+    state text DEFAULT 'ringing'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    answered_by text,
+    ended_at timestamp with time zone,
+    end_reason text,
+    voided boolean DEFAULT false NOT NULL,
+    traceparent text,
+    CONSTRAINT outbox_state_known CHECK ((state = ANY (ARRAY['ringing'::text, 'answered'::text, 'ended'::text, 'missed'::text]))),
+    CONSTRAINT outbox_traceparent_form CHECK ((traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$'::text))
+)
+WITH (fillfactor='90', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_threshold='100000');
+ALTER TABLE ONLY push.outbox ALTER COLUMN payload SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN recipients SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN traceparent SET STATISTICS 0;
+
+COMMENT ON TABLE push.outbox IS 'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
+
+COMMENT ON COLUMN push.outbox.id IS 'number of the call; unique, but not in order of insertion';
+
+COMMENT ON COLUMN push.outbox.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
+
+COMMENT ON COLUMN push.outbox.kind IS 'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
+
+COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
+
+COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
+
+COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, platform, environment, locale, notificationEnabled}';
+
+COMMENT ON COLUMN push.outbox.ring_seconds IS 'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, 1 to 2419200; 14400 unless given';
+
+COMMENT ON COLUMN push.outbox.state IS 'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call; a notification is ended from the start';
+
+COMMENT ON COLUMN push.outbox.created_at IS 'when it was enqueued, by the database''s clock';
+
+COMMENT ON COLUMN push.outbox.deadline_at IS 'end of the ring window, or of the time to live: nothing leaves after it';
+
+COMMENT ON COLUMN push.outbox.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
+
+COMMENT ON COLUMN push.outbox.ended_at IS 'when the state ceased to be ringing; null while it rings';
+
+COMMENT ON COLUMN push.outbox.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
+
+COMMENT ON COLUMN push.outbox.voided IS 'ended by push.void_call: nobody is told of a missed call';
+
+COMMENT ON COLUMN push.outbox.traceparent IS 'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
+
+CREATE VIEW push.deliveries AS
+ SELECT d.outbox_id,
+    l.app,
+    o.call_id,
+    l.provider,
+        CASE d.kind
+            WHEN 0 THEN 'invite'::text
+            WHEN 1 THEN 'cancel'::text
+            WHEN 2 THEN 'missed_call'::text
+            ELSE 'notification'::text
+        END AS kind,
+    d.user_id,
+        CASE d.state
+            WHEN 0 THEN 'ready'::text
+            WHEN 1 THEN 'claimed'::text
+            ELSE 'waiting'::text
+        END AS state,
+    d.attempt,
+    d.due_at,
+    d.deadline_at,
+    d.last_reason,
+    d.created_at,
+    d.n,
+    d.owner AS gateway,
+    d.lease,
+        CASE d.environment
+            WHEN 0 THEN 'production'::text
+            ELSE 'sandbox'::text
+        END AS environment,
+        CASE d.platform
+            WHEN 1 THEN 'ios'::text
+            WHEN 2 THEN 'android'::text
+            ELSE NULL::text
+        END AS platform,
+    d.locale,
+    (("left"(d.token, 4) || '…'::text) || "right"(d.token, 4)) AS device,
+    d.failures,
+    d.fallback_of
+   FROM ((push.delivery d
+     LEFT JOIN push.lane l ON ((l.id = d.lane)))
+     LEFT JOIN push.outbox o ON ((o.id = d.outbox_id)));
+
+COMMENT ON VIEW push.deliveries IS 'one push still owed to one device';
+
+COMMENT ON COLUMN push.deliveries.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.deliveries.app IS 'name of the app';
+
+COMMENT ON COLUMN push.deliveries.call_id IS 'payload.callId of the call';
+
+COMMENT ON COLUMN push.deliveries.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.deliveries.kind IS 'invite, cancel, missed_call or notification';
+
+COMMENT ON COLUMN push.deliveries.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.deliveries.state IS 'ready, claimed (a gateway has it) or waiting (until due_at)';
+
+COMMENT ON COLUMN push.deliveries.attempt IS 'tries so far, the current one included';
+
+COMMENT ON COLUMN push.deliveries.due_at IS 'a waiting delivery becomes ready at this time';
+
+COMMENT ON COLUMN push.deliveries.deadline_at IS 'nothing is sent after this';
+
+COMMENT ON COLUMN push.deliveries.last_reason IS 'why the last try did not end it';
+
+COMMENT ON COLUMN push.deliveries.created_at IS 'when the call was enqueued';
+
+COMMENT ON COLUMN push.deliveries.n IS 'number of the push within its call';
+
+COMMENT ON COLUMN push.deliveries.gateway IS 'push.gateways.id of the gateway that has it';
+
+COMMENT ON COLUMN push.deliveries.lease IS 'number of the claim that took it last, as the gateway counts';
+
+COMMENT ON COLUMN push.deliveries.environment IS 'production or sandbox';
+
+COMMENT ON COLUMN push.deliveries.platform IS 'ios, android or unknown (null)';
+
+COMMENT ON COLUMN push.deliveries.locale IS 'language of visible texts';
+
+COMMENT ON COLUMN push.deliveries.device IS 'the token, masked: its first and last four characters';
+
+COMMENT ON COLUMN push.deliveries.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}';
+
+COMMENT ON COLUMN push.deliveries.fallback_of IS 'n of the invite that failed, instead of which this is sent';
+
+CREATE TABLE push.history (
+    finished_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    outbox_id bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    sent_at timestamp with time zone,
+    answered_at timestamp with time zone,
+    n integer NOT NULL,
+    attempts integer NOT NULL,
+    owner integer,
+    lane smallint NOT NULL,
+    kind smallint NOT NULL,
+    outcome smallint NOT NULL,
+    status smallint,
+    user_id text NOT NULL,
+    call_id text,
+    device text NOT NULL,
+    reason text,
+    provider_message_id text,
+    failures jsonb,
+    fallback_of integer,
+    receipt_reason text,
+    CONSTRAINT history_codes_known CHECK ((((kind >= 0) AND (kind <= 3)) AND ((outcome >= 0) AND (outcome <= 4)))),
+    CONSTRAINT history_failure_has_reason CHECK (((outcome <= 1) OR (reason IS NOT NULL))),
+    CONSTRAINT history_failures_form CHECK ((jsonb_typeof(failures) = 'array'::text))
+)
+PARTITION BY RANGE (finished_at);
+ALTER TABLE ONLY push.history ALTER COLUMN user_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history ALTER COLUMN call_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history ALTER COLUMN device SET STATISTICS 0;
+ALTER TABLE ONLY push.history ALTER COLUMN provider_message_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history ALTER COLUMN failures SET STATISTICS 0;
+
+COMMENT ON TABLE push.history IS 'one finished push; a partition a UTC day, dropped by retention. People read push.delivery_history';
+
+COMMENT ON COLUMN push.history.finished_at IS 'when it was settled';
+
+COMMENT ON COLUMN push.history.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.history.created_at IS 'when the call was enqueued';
+
+COMMENT ON COLUMN push.history.deadline_at IS 'what the deadline was';
+
+COMMENT ON COLUMN push.history.sent_at IS 'when the last request left; null: none ever left';
+
+COMMENT ON COLUMN push.history.answered_at IS 'when the provider''s last answer came; null: none came';
+
+COMMENT ON COLUMN push.history.n IS 'number of the push within its call';
+
+COMMENT ON COLUMN push.history.attempts IS 'tries made';
+
+COMMENT ON COLUMN push.history.owner IS 'push.gateways.id of the gateway that settled it';
+
+COMMENT ON COLUMN push.history.lane IS 'push.lane.id';
+
+COMMENT ON COLUMN push.history.kind IS '0 invite, 1 cancel, 2 missed_call, 3 notification';
+
+COMMENT ON COLUMN push.history.outcome IS '0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead';
+
+COMMENT ON COLUMN push.history.status IS 'HTTP status of the last answer';
+
+COMMENT ON COLUMN push.history.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.history.call_id IS 'payload.callId of the call';
+
+COMMENT ON COLUMN push.history.device IS 'the token, masked: its first and last four characters';
+
+COMMENT ON COLUMN push.history.reason IS 'why it was not delivered, in the provider''s word or ours';
+
+COMMENT ON COLUMN push.history.provider_message_id IS 'the provider''s id: apns-id, FCM message name, Expo ticket';
+
+COMMENT ON COLUMN push.history.failures IS 'failed tries before the last: array of {"at", "attempt", "status", "reason"}, at most 20';
+
+COMMENT ON COLUMN push.history.fallback_of IS 'n of the invite of the same call that failed, instead of which this was sent';
+
+COMMENT ON COLUMN push.history.receipt_reason IS 'what Expo''s receipt said later; null: nothing bad, or not yet';
+
+CREATE VIEW push.delivery_history AS
+ SELECT h.outbox_id,
+    l.app,
+    o.call_id,
+    l.provider,
+        CASE h.kind
+            WHEN 0 THEN 'invite'::text
+            WHEN 1 THEN 'cancel'::text
+            WHEN 2 THEN 'missed_call'::text
+            ELSE 'notification'::text
+        END AS kind,
+    h.user_id,
+        CASE h.outcome
+            WHEN 0 THEN 'delivered'::text
+            WHEN 1 THEN 'delivered_late'::text
+            WHEN 2 THEN 'void'::text
+            WHEN 3 THEN 'expired'::text
+            ELSE 'dead'::text
+        END AS outcome,
+    h.reason,
+    h.attempts,
+    h.created_at,
+    h.sent_at,
+    h.finished_at,
+    h.provider_message_id,
+    (h.status)::integer AS status,
+    h.answered_at,
+    h.deadline_at,
+    h.n,
+    h.owner AS gateway,
+    h.device,
+    h.failures,
+    h.fallback_of,
+    h.receipt_reason,
+    substr(o.traceparent, 4, 32) AS trace_id
+   FROM ((push.history h
+     LEFT JOIN push.lane l ON ((l.id = h.lane)))
+     LEFT JOIN push.outbox o ON ((o.id = h.outbox_id)));
+
+COMMENT ON VIEW push.delivery_history IS 'one finished push';
+
+COMMENT ON COLUMN push.delivery_history.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.delivery_history.app IS 'name of the app';
+
+COMMENT ON COLUMN push.delivery_history.call_id IS 'payload.callId of the call';
+
+COMMENT ON COLUMN push.delivery_history.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.delivery_history.kind IS 'invite, cancel, missed_call or notification';
+
+COMMENT ON COLUMN push.delivery_history.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.delivery_history.outcome IS 'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) or dead (failed)';
+
+COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, in the provider''s word or ours';
+
+COMMENT ON COLUMN push.delivery_history.attempts IS 'tries made';
+
+COMMENT ON COLUMN push.delivery_history.created_at IS 'when the call was enqueued';
+
+COMMENT ON COLUMN push.delivery_history.sent_at IS 'when the last request left; null: none ever left';
+
+COMMENT ON COLUMN push.delivery_history.finished_at IS 'when it was settled; give a range of it to read few partitions';
+
+COMMENT ON COLUMN push.delivery_history.provider_message_id IS 'apns-id, FCM message name or Expo ticket';
+
+COMMENT ON COLUMN push.delivery_history.status IS 'HTTP status of the last answer';
+
+COMMENT ON COLUMN push.delivery_history.answered_at IS 'when the provider''s last answer came';
+
+COMMENT ON COLUMN push.delivery_history.deadline_at IS 'what the deadline was';
+
+COMMENT ON COLUMN push.delivery_history.n IS 'number of the push within its call';
+
+COMMENT ON COLUMN push.delivery_history.gateway IS 'push.gateways.id of the gateway that settled it';
+
+COMMENT ON COLUMN push.delivery_history.device IS 'the token, masked';
+
+COMMENT ON COLUMN push.delivery_history.failures IS 'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
+
+COMMENT ON COLUMN push.delivery_history.fallback_of IS 'n of the invite that failed, instead of which this was sent';
+
+COMMENT ON COLUMN push.delivery_history.receipt_reason IS 'what Expo''s receipt said later';
+
+COMMENT ON COLUMN push.delivery_history.trace_id IS 'the trace that the call belongs to, from push.outbox.traceparent';
+
+CREATE TABLE push.devices (
+    id bigint NOT NULL,
+    user_id text NOT NULL,
+    app text DEFAULT 'default'::text NOT NULL,
+    provider text NOT NULL,
+    token text NOT NULL,
+    voip boolean DEFAULT true NOT NULL,
+    environment text DEFAULT 'production'::text NOT NULL,
+    platform text,
+    locale text,
+    enabled boolean DEFAULT true NOT NULL,
+    registered_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    invalidated_at timestamp with time zone,
+    invalid_reason text,
+    CONSTRAINT devices_environment_known CHECK ((environment = ANY (ARRAY['production'::text, 'sandbox'::text]))),
+    CONSTRAINT devices_invalid_has_reason CHECK (((invalidated_at IS NULL) = (invalid_reason IS NULL))),
+    CONSTRAINT devices_platform_known CHECK ((platform = ANY (ARRAY['ios'::text, 'android'::text]))),
+    CONSTRAINT devices_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text, 'expo'::text])))
+);
+
+COMMENT ON TABLE push.devices IS 'one push token of one user; a token belongs to one user of an app at a time';
+
+COMMENT ON COLUMN push.devices.id IS 'number of the device';
+
+COMMENT ON COLUMN push.devices.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.devices.app IS 'app the token belongs to';
+
+COMMENT ON COLUMN push.devices.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.devices.token IS 'the token: 64 to 200 hex digits (apns), FCM registration token, Expo push token';
+
+COMMENT ON COLUMN push.devices.voip IS 'apns only: true for a PushKit token, false for an ordinary alert token';
+
+COMMENT ON COLUMN push.devices.environment IS 'apns only: production or sandbox';
+
+COMMENT ON COLUMN push.devices.platform IS 'ios, android or unknown (null)';
+
+COMMENT ON COLUMN push.devices.locale IS 'language of visible texts, for example pt-BR';
+
+COMMENT ON COLUMN push.devices.enabled IS 'false: the user wants no notifications here';
+
+COMMENT ON COLUMN push.devices.registered_at IS 'when the phone last gave this token; an older invalidation does not count';
+
+COMMENT ON COLUMN push.devices.invalidated_at IS 'since when the provider calls the token dead; null: it is alive';
+
+COMMENT ON COLUMN push.devices.invalid_reason IS 'what the provider said';
+
+ALTER TABLE push.devices ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.devices_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE push.ends_unchecked (
+    outbox_id bigint NOT NULL,
+    ended_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE push.ends_unchecked IS 'one call that a transaction ended, or deleted, which saw the database as it had been before (REPEATABLE READ, SERIALIZABLE): its deliveries are looked at once more, by push.check_ends';
+
+COMMENT ON COLUMN push.ends_unchecked.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.ends_unchecked.ended_at IS 'when it was ended or deleted';
+
+CREATE TABLE push.escalations (
+    outbox_id bigint NOT NULL,
+    n integer NOT NULL,
+    user_id text NOT NULL
+);
+
+COMMENT ON TABLE push.escalations IS 'one invite that was made because no phone of the user had said that it rings';
+
+COMMENT ON COLUMN push.escalations.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.escalations.n IS 'number of the invite within its call';
+
+COMMENT ON COLUMN push.escalations.user_id IS 'the backend''s id of the user';
+
+CREATE TABLE push.escalations_due (
+    outbox_id bigint NOT NULL,
+    due_at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE push.escalations_due IS 'one call of an app that escalates, until its time has come; taken by push.escalate';
+
+COMMENT ON COLUMN push.escalations_due.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.escalations_due.due_at IS 'when users of whom no phone was heard are tried on the next channel';
+
+CREATE VIEW push.failures AS
+ SELECT l.app,
+    l.provider,
+        CASE f.kind
+            WHEN 0 THEN 'invite'::text
+            WHEN 1 THEN 'cancel'::text
+            WHEN 2 THEN 'missed_call'::text
+            ELSE 'notification'::text
+        END AS kind,
+        CASE f.outcome
+            WHEN 1 THEN 'delivered_late'::text
+            WHEN 3 THEN 'expired'::text
+            ELSE 'dead'::text
+        END AS outcome,
+    COALESCE(f.reason, 'Late'::text) AS reason,
+    f.count,
+    f.last_at,
+    x.call_id AS example_call_id,
+    x.device AS example_device
+   FROM ((push.lane l
+     CROSS JOIN LATERAL ( SELECT h.kind,
+            h.outcome,
+            h.reason,
+            count(*) AS count,
+            max(h.finished_at) AS last_at
+           FROM push.history h
+          WHERE ((h.lane = l.id) AND (h.finished_at > (now() - '01:00:00'::interval)) AND (h.outcome <> 0) AND (h.outcome = ANY (ARRAY[1, 3, 4])))
+          GROUP BY h.kind, h.outcome, h.reason) f)
+     CROSS JOIN LATERAL ( SELECT h.call_id,
+            h.device
+           FROM push.history h
+          WHERE ((h.lane = l.id) AND (h.finished_at = f.last_at) AND (h.outcome <> 0) AND (h.outcome = f.outcome) AND (h.kind = f.kind) AND (NOT (h.reason IS DISTINCT FROM f.reason)))
+         LIMIT 1) x);
+
+COMMENT ON VIEW push.failures IS 'what was not delivered, or late, in the last hour, by reason, with the last of each as an example';
+
+COMMENT ON COLUMN push.failures.app IS 'name of the app';
+
+COMMENT ON COLUMN push.failures.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.failures.kind IS 'invite, cancel, missed_call or notification';
+
+COMMENT ON COLUMN push.failures.outcome IS 'delivered_late, expired (never sent in time) or dead (failed)';
+
+COMMENT ON COLUMN push.failures.reason IS 'why, in the provider''s word or ours';
+
+COMMENT ON COLUMN push.failures.count IS 'how many';
+
+COMMENT ON COLUMN push.failures.last_at IS 'when the last of them was settled';
+
+COMMENT ON COLUMN push.failures.example_call_id IS 'call of the last; push.timeline tells its story';
+
+COMMENT ON COLUMN push.failures.example_device IS 'device of the last, its token masked';
+
+CREATE UNLOGGED TABLE push.fallback_turn (
+    outbox_id bigint NOT NULL
+);
+
+COMMENT ON TABLE push.fallback_turn IS 'decisions about a call''s next channel are taken in turn: each inserts the call here, which waits for the other''s commit, and deletes it at once. Nobody ever sees a row';
+
+COMMENT ON COLUMN push.fallback_turn.outbox_id IS 'the call: push.outbox.id';
+
+CREATE TABLE push.gateways (
+    id integer NOT NULL,
+    name text NOT NULL,
+    version text NOT NULL,
+    alive boolean DEFAULT true NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    heartbeat_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone,
+    ended_reason text,
+    claims_from integer DEFAULT 0 NOT NULL,
+    free_due_at timestamp with time zone,
+    CONSTRAINT gateways_ended CHECK (((alive = (ended_at IS NULL)) AND (alive = (ended_reason IS NULL)))),
+    CONSTRAINT gateways_ended_reason_known CHECK ((ended_reason = ANY (ARRAY['retired'::text, 'silent'::text]))),
+    CONSTRAINT gateways_free_ended CHECK (((free_due_at IS NULL) OR (NOT alive)))
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE push.gateways IS 'one life of one gateway process; its id is the fence, so it is never used again';
+
+COMMENT ON COLUMN push.gateways.id IS 'identity of this life: the owner of what it claims';
+
+COMMENT ON COLUMN push.gateways.name IS 'host or pod name, for people';
+
+COMMENT ON COLUMN push.gateways.version IS 'version of the program';
+
+COMMENT ON COLUMN push.gateways.alive IS 'false once retired or found silent: it can claim nothing more';
+
+COMMENT ON COLUMN push.gateways.started_at IS 'when it registered';
+
+COMMENT ON COLUMN push.gateways.heartbeat_at IS 'when it was last heard';
+
+COMMENT ON COLUMN push.gateways.ended_at IS 'when it ended or was declared dead';
+
+COMMENT ON COLUMN push.gateways.ended_reason IS 'retired (clean shutdown) or silent (missed its heartbeats)';
+
+COMMENT ON COLUMN push.gateways.claims_from IS 'claims with a lower number are barred: they take nothing any more (push.forget)';
+
+COMMENT ON COLUMN push.gateways.free_due_at IS 'of one that has ended: when deliveries that are claimed in its name are looked for again; null: none is left';
+
+ALTER TABLE push.gateways ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.gateways_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE VIEW push.health AS
+ SELECT h.item,
+    h.value,
+    h.state,
+    h.hint
+   FROM push.check_health() h(item, value, state, hint);
+
+COMMENT ON VIEW push.health IS 'one concern a row: how it is, whether that is ok, warn or bad, and what to do';
+
+COMMENT ON COLUMN push.health.item IS 'what was looked at';
+
+COMMENT ON COLUMN push.health.value IS 'what was found';
+
+COMMENT ON COLUMN push.health.state IS 'ok, warn (soon) or bad (now)';
+
+COMMENT ON COLUMN push.health.hint IS 'what it means and what to do';
+
+CREATE TABLE push.history_default (
+    finished_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    outbox_id bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    sent_at timestamp with time zone,
+    answered_at timestamp with time zone,
+    n integer NOT NULL,
+    attempts integer NOT NULL,
+    owner integer,
+    lane smallint NOT NULL,
+    kind smallint NOT NULL,
+    outcome smallint NOT NULL,
+    status smallint,
+    user_id text NOT NULL,
+    call_id text,
+    device text NOT NULL,
+    reason text,
+    provider_message_id text,
+    failures jsonb,
+    fallback_of integer,
+    receipt_reason text,
+    CONSTRAINT history_codes_known CHECK ((((kind >= 0) AND (kind <= 3)) AND ((outcome >= 0) AND (outcome <= 4)))),
+    CONSTRAINT history_failure_has_reason CHECK (((outcome <= 1) OR (reason IS NOT NULL))),
+    CONSTRAINT history_failures_form CHECK ((jsonb_typeof(failures) = 'array'::text))
+)
+WITH (autovacuum_analyze_threshold='100000');
+ALTER TABLE ONLY push.history_default ALTER COLUMN user_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history_default ALTER COLUMN call_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history_default ALTER COLUMN device SET STATISTICS 0;
+ALTER TABLE ONLY push.history_default ALTER COLUMN provider_message_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history_default ALTER COLUMN failures SET STATISTICS 0;
+
+COMMENT ON TABLE push.history_default IS 'airbag: catches finished pushes for which no day''s partition exists';
+
+CREATE TABLE push.job (
+    name text NOT NULL,
+    every interval NOT NULL,
+    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    taken_at timestamp with time zone,
+    gateway integer,
+    CONSTRAINT job_every_positive CHECK ((every > '00:00:00'::interval))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE push.job IS 'one piece of housekeeping; any gateway takes what is due (push.take_job) and runs a bite of it (push.run_job)';
+
+COMMENT ON COLUMN push.job.name IS 'what is done: housekeeping.sql';
+
+COMMENT ON COLUMN push.job.every IS 'how long after it was taken it is due again';
+
+COMMENT ON COLUMN push.job.due_at IS 'when it is due; moved on when it is taken, so an error delays it and nothing else';
+
+COMMENT ON COLUMN push.job.taken_at IS 'when it was last taken';
+
+COMMENT ON COLUMN push.job.gateway IS 'push.gateways.id of the gateway that took it';
+
+CREATE VIEW push.keys AS
+ SELECT k.id,
+    k.app,
+    k.name,
+    k.scopes,
+    k.created_at,
+    k.expires_at,
+    k.revoked_at
+   FROM push.api_keys k;
+
+COMMENT ON VIEW push.keys IS 'push.api_keys without the hashes';
+
+COMMENT ON COLUMN push.keys.id IS 'number of the key, and its part after pgk_';
+
+COMMENT ON COLUMN push.keys.app IS 'the only app it opens';
+
+COMMENT ON COLUMN push.keys.name IS 'who has it';
+
+COMMENT ON COLUMN push.keys.scopes IS 'what it may do: enqueue, device, read';
+
+COMMENT ON COLUMN push.keys.created_at IS 'when it was made';
+
+COMMENT ON COLUMN push.keys.expires_at IS 'from when on it is refused; null: never';
+
+COMMENT ON COLUMN push.keys.revoked_at IS 'since when it is refused; null: it is not';
+
+ALTER TABLE push.lane ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.lane_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE push.lane_status (
+    lane smallint NOT NULL,
+    gateway integer NOT NULL,
+    window_size integer NOT NULL,
+    capacity integer NOT NULL,
+    in_flight integer NOT NULL,
+    rate_per_second integer NOT NULL,
+    circuit text NOT NULL,
+    throttled_until timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT lane_status_circuit_known CHECK ((circuit = ANY (ARRAY['closed'::text, 'half_open'::text, 'open'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE push.lane_status IS 'one lane as one replica sees it, written every second. People read push.lanes';
+
+COMMENT ON COLUMN push.lane_status.lane IS 'push.lane.id';
+
+COMMENT ON COLUMN push.lane_status.gateway IS 'push.gateways.id of the replica';
+
+COMMENT ON COLUMN push.lane_status.window_size IS 'how many requests the replica lets be in flight now';
+
+COMMENT ON COLUMN push.lane_status.capacity IS 'how many its connections could carry';
+
+COMMENT ON COLUMN push.lane_status.in_flight IS 'how many are';
+
+COMMENT ON COLUMN push.lane_status.rate_per_second IS 'requests it sent in the last second';
+
+COMMENT ON COLUMN push.lane_status.circuit IS 'closed (all is well), half_open (trying again) or open (nothing is sent)';
+
+COMMENT ON COLUMN push.lane_status.throttled_until IS 'until when the provider wants to be left alone';
+
+COMMENT ON COLUMN push.lane_status.updated_at IS 'when the replica last said so';
+
+CREATE VIEW push.lanes AS
+ SELECT l.id,
+    l.app,
+    l.provider,
+    l.paused,
+    l.note,
+    s.window_size,
+    s.capacity,
+    s.in_flight,
+    s.circuit,
+    s.throttled_until,
+    s.rate_per_second,
+    COALESCE(d.ready, (0)::bigint) AS ready,
+    COALESCE(d.waiting, (0)::bigint) AS waiting,
+    COALESCE(d.claimed, (0)::bigint) AS claimed,
+    (now() - d.oldest) AS oldest_age,
+    l.invalidation_held_at,
+    l.invalidation_note,
+    l.updated_at
+   FROM ((push.lane l
+     LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l.id)))
+     LEFT JOIN ( SELECT d_1.lane,
+            (sum(d_1.count) FILTER (WHERE (d_1.state = 0)))::bigint AS ready,
+            (sum(d_1.count) FILTER (WHERE (d_1.state = 2)))::bigint AS waiting,
+            (sum(d_1.count) FILTER (WHERE (d_1.state = 1)))::bigint AS claimed,
+            min(d_1.oldest) AS oldest
+           FROM push.count_owed() d_1(lane, kind, state, owner, count, oldest, first_deadline)
+          GROUP BY d_1.lane) d ON ((d.lane = l.id)));
+
+COMMENT ON VIEW push.lanes IS 'one app and provider: what it may send, what it has sent, what is owed. To stop it: push.pause_lane, to go on: push.resume_lane';
+
+COMMENT ON COLUMN push.lanes.id IS 'small number of the lane';
+
+COMMENT ON COLUMN push.lanes.app IS 'name of the app';
+
+COMMENT ON COLUMN push.lanes.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.lanes.paused IS 'true: nothing is claimed from this lane';
+
+COMMENT ON COLUMN push.lanes.note IS 'why it is paused, or whatever is worth remembering';
+
+COMMENT ON COLUMN push.lanes.window_size IS 'how many requests may be in flight now, in all living replicas; null: none serves the lane';
+
+COMMENT ON COLUMN push.lanes.capacity IS 'how many their connections could carry';
+
+COMMENT ON COLUMN push.lanes.in_flight IS 'how many are in flight';
+
+COMMENT ON COLUMN push.lanes.circuit IS 'closed (all is well), half_open (trying again) or open (nothing is sent), the worst of the replicas''';
+
+COMMENT ON COLUMN push.lanes.throttled_until IS 'until when the provider wants to be left alone; null: it does not';
+
+COMMENT ON COLUMN push.lanes.rate_per_second IS 'requests sent in the last second';
+
+COMMENT ON COLUMN push.lanes.ready IS 'deliveries that could be sent now; of more than 30,000 divided by the number of lanes an estimate, rounded to three digits';
+
+COMMENT ON COLUMN push.lanes.waiting IS 'deliveries that wait for their next try';
+
+COMMENT ON COLUMN push.lanes.claimed IS 'deliveries that a replica holds';
+
+COMMENT ON COLUMN push.lanes.oldest_age IS 'how long the oldest of these is owed';
+
+COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since when dead tokens are quarantined rather than invalidated; push.resume_invalidation ends it';
+
+COMMENT ON COLUMN push.lanes.invalidation_note IS 'why invalidation is on hold';
+
+COMMENT ON COLUMN push.lanes.updated_at IS 'when the pause, the note or the hold last changed';
+
+CREATE UNLOGGED TABLE push.life (
+    is_present boolean DEFAULT true NOT NULL,
+    began_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    opened_at timestamp with time zone,
+    CONSTRAINT life_at_most_one CHECK (is_present)
+);
+
+COMMENT ON TABLE push.life IS 'at most one row: the time since which no commit can have been lost. Nothing is claimed before it is opened (gateways.sql)';
+
+COMMENT ON COLUMN push.life.is_present IS 'always true: makes the row the only one';
+
+COMMENT ON COLUMN push.life.began_at IS 'when a gateway first found the table empty';
+
+COMMENT ON COLUMN push.life.opened_at IS 'when every living gateway had reclaimed what it holds and what it remembers as settled; null: claims return nothing';
+
+CREATE TABLE push.origin (
+    made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    written_at timestamp with time zone GENERATED ALWAYS AS (push.written_at()) STORED
+);
+
+COMMENT ON TABLE push.origin IS 'when this database was made. A row that was written later than it was made was restored from a dump, and with it all that was owed then (restore.sql)';
+
+COMMENT ON COLUMN push.origin.made_at IS 'when the row was first made, as a dump has it';
+
+COMMENT ON COLUMN push.origin.written_at IS 'when the row was written into this database, be it by a restore';
+
+ALTER TABLE push.outbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.outbox_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 32
+);
+
+CREATE TABLE push.provider_tokens (
+    provider text NOT NULL,
+    name text NOT NULL,
+    token text NOT NULL,
+    minted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT provider_tokens_order CHECK ((minted_at < expires_at)),
+    CONSTRAINT provider_tokens_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text])))
+);
+
+COMMENT ON TABLE push.provider_tokens IS 'one signed APNs JWT or FCM access token, shared by all replicas; secret';
+
+COMMENT ON COLUMN push.provider_tokens.provider IS 'apns or fcm';
+
+COMMENT ON COLUMN push.provider_tokens.name IS 'whose: team, key id and a fingerprint of the key (apns), service account (fcm)';
+
+COMMENT ON COLUMN push.provider_tokens.token IS 'the token; secret';
+
+COMMENT ON COLUMN push.provider_tokens.minted_at IS 'when it was signed or fetched';
+
+COMMENT ON COLUMN push.provider_tokens.expires_at IS 'when it is to be renewed, before it stops being good';
+
+CREATE TABLE push.prune_cursor (
+    is_present boolean DEFAULT true NOT NULL,
+    after_id bigint DEFAULT 0 NOT NULL,
+    until timestamp with time zone,
+    ended_at timestamp with time zone,
+    CONSTRAINT prune_cursor_one CHECK (is_present)
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE push.prune_cursor IS 'one row: how far push.prune has come. Whoever prunes has it locked';
+
+COMMENT ON COLUMN push.prune_cursor.is_present IS 'always true: makes the row the only one';
+
+COMMENT ON COLUMN push.prune_cursor.after_id IS 'push.outbox.id after which the next bite begins; 0: a pass begins';
+
+COMMENT ON COLUMN push.prune_cursor.until IS 'what the last pass removed was enqueued before this';
+
+COMMENT ON COLUMN push.prune_cursor.ended_at IS 'when the last pass came to the end';
+
+CREATE TABLE push.quarantined_tokens (
+    app text NOT NULL,
+    provider text NOT NULL,
+    token text NOT NULL,
+    user_id text,
+    since timestamp with time zone NOT NULL,
+    reason text NOT NULL,
+    quarantined_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT quarantined_tokens_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text, 'expo'::text])))
+);
+
+COMMENT ON TABLE push.quarantined_tokens IS 'one token that its provider called dead while the lane''s invalidation is on hold; it is used as if alive, until push.resume_invalidation decides';
+
+COMMENT ON COLUMN push.quarantined_tokens.app IS 'app the token belongs to';
+
+COMMENT ON COLUMN push.quarantined_tokens.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.quarantined_tokens.token IS 'the token';
+
+COMMENT ON COLUMN push.quarantined_tokens.user_id IS 'whose token it is, as far as known';
+
+COMMENT ON COLUMN push.quarantined_tokens.since IS 'since when the provider calls it dead, or when it said so';
+
+COMMENT ON COLUMN push.quarantined_tokens.reason IS 'what the provider said';
+
+COMMENT ON COLUMN push.quarantined_tokens.quarantined_at IS 'when it came here';
+
+CREATE VIEW push.quarantined_devices AS
+ SELECT q.app,
+    q.provider,
+    q.user_id,
+    (("left"(q.token, 4) || '…'::text) || "right"(q.token, 4)) AS device,
+    q.reason,
+    q.since,
+    q.quarantined_at
+   FROM push.quarantined_tokens q;
+
+COMMENT ON VIEW push.quarantined_devices IS 'push.quarantined_tokens with the tokens masked';
+
+COMMENT ON COLUMN push.quarantined_devices.app IS 'app the token belongs to';
+
+COMMENT ON COLUMN push.quarantined_devices.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.quarantined_devices.user_id IS 'whose token it is, as far as known';
+
+COMMENT ON COLUMN push.quarantined_devices.device IS 'the token, masked';
+
+COMMENT ON COLUMN push.quarantined_devices.reason IS 'what the provider said';
+
+COMMENT ON COLUMN push.quarantined_devices.since IS 'since when the provider calls it dead';
+
+COMMENT ON COLUMN push.quarantined_devices.quarantined_at IS 'when it came here';
+
+CREATE TABLE push.receipt_batch (
+    id bigint NOT NULL,
+    sent_at timestamp with time zone NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    give_up_at timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    claimed boolean DEFAULT false NOT NULL,
+    app text NOT NULL,
+    ticket text[] NOT NULL,
+    outbox_id bigint[] NOT NULL,
+    n integer[] NOT NULL,
+    user_id text[] NOT NULL,
+    token text[] NOT NULL,
+    CONSTRAINT receipt_batch_lengths CHECK (((cardinality(ticket) > 0) AND (cardinality(outbox_id) = cardinality(ticket)) AND (cardinality(n) = cardinality(ticket)) AND (cardinality(user_id) = cardinality(ticket)) AND (cardinality(token) = cardinality(ticket)))),
+    CONSTRAINT receipt_batch_order CHECK (((sent_at <= due_at) AND (due_at <= give_up_at)))
+)
+WITH (autovacuum_analyze_threshold='10000');
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN ticket SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN ticket SET STORAGE EXTERNAL;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN outbox_id SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN outbox_id SET STORAGE EXTERNAL;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN n SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN n SET STORAGE EXTERNAL;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN user_id SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN user_id SET STORAGE EXTERNAL;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN token SET STATISTICS 0;
+ALTER TABLE ONLY push.receipt_batch ALTER COLUMN token SET STORAGE EXTERNAL;
+
+COMMENT ON TABLE push.receipt_batch IS 'Expo tickets whose receipts are still to be looked up: those that one settlement noted for one lane, or what is left of them';
+
+COMMENT ON COLUMN push.receipt_batch.id IS 'number of the batch';
+
+COMMENT ON COLUMN push.receipt_batch.sent_at IS 'when the first of the pushes was sent; a token counts as dead only if not registered since';
+
+COMMENT ON COLUMN push.receipt_batch.due_at IS 'when to look next: about 15 minutes after sending. While claimed: the end of the lease';
+
+COMMENT ON COLUMN push.receipt_batch.give_up_at IS 'when Expo has dropped the receipts: 24 hours after sending';
+
+COMMENT ON COLUMN push.receipt_batch.attempts IS 'look-ups made';
+
+COMMENT ON COLUMN push.receipt_batch.claimed IS 'a replica looks these up, or did and died';
+
+COMMENT ON COLUMN push.receipt_batch.app IS 'app whose access token reads the receipts';
+
+COMMENT ON COLUMN push.receipt_batch.ticket IS 'the tickets'' ids; the other arrays have the same order';
+
+COMMENT ON COLUMN push.receipt_batch.outbox_id IS 'the calls: push.outbox.id';
+
+COMMENT ON COLUMN push.receipt_batch.n IS 'numbers of the pushes within their calls';
+
+COMMENT ON COLUMN push.receipt_batch.user_id IS 'the backend''s ids of the users';
+
+COMMENT ON COLUMN push.receipt_batch.token IS 'the tokens, to be invalidated when a receipt says so';
+
+ALTER TABLE push.receipt_batch ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.receipt_batch_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE UNLOGGED TABLE push.reclaimed (
+    gateway integer NOT NULL,
+    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    confirmed_at timestamp with time zone
+);
+
+COMMENT ON TABLE push.reclaimed IS 'one gateway that was asked, in this life of the server, to reclaim what it holds';
+
+COMMENT ON COLUMN push.reclaimed.gateway IS 'push.gateways.id';
+
+COMMENT ON COLUMN push.reclaimed.asked_at IS 'when push.beat first told it to';
+
+COMMENT ON COLUMN push.reclaimed.confirmed_at IS 'when it had done so, or was new and had nothing; null: not yet';
+
+CREATE VIEW push.registered_devices AS
+ SELECT d.user_id,
+    d.app,
+    d.provider,
+    (("left"(d.token, 4) || '…'::text) || "right"(d.token, 4)) AS device,
+    d.voip,
+    d.environment,
+    d.platform,
+    d.locale,
+    d.enabled,
+    d.registered_at,
+    d.invalidated_at,
+    d.invalid_reason
+   FROM push.devices d;
+
+COMMENT ON VIEW push.registered_devices IS 'push.devices with the tokens masked';
+
+COMMENT ON COLUMN push.registered_devices.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.registered_devices.app IS 'app the token belongs to';
+
+COMMENT ON COLUMN push.registered_devices.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.registered_devices.device IS 'the token, masked';
+
+COMMENT ON COLUMN push.registered_devices.voip IS 'apns only: true for a PushKit token';
+
+COMMENT ON COLUMN push.registered_devices.environment IS 'apns only: production or sandbox';
+
+COMMENT ON COLUMN push.registered_devices.platform IS 'ios, android or unknown (null)';
+
+COMMENT ON COLUMN push.registered_devices.locale IS 'language of visible texts';
+
+COMMENT ON COLUMN push.registered_devices.enabled IS 'false: the user wants no notifications here';
+
+COMMENT ON COLUMN push.registered_devices.registered_at IS 'when the phone last gave this token';
+
+COMMENT ON COLUMN push.registered_devices.invalidated_at IS 'since when it is dead; null: it is alive';
+
+COMMENT ON COLUMN push.registered_devices.invalid_reason IS 'what the provider said';
+
+CREATE VIEW push.replicas AS
+ SELECT g.id,
+    g.name,
+    g.version,
+    g.alive,
+    g.started_at,
+    g.heartbeat_at,
+        CASE
+            WHEN g.alive THEN (now() - g.heartbeat_at)
+            ELSE NULL::interval
+        END AS silence,
+    COALESCE(d.claimed, (0)::bigint) AS claimed,
+    g.ended_at,
+    g.ended_reason
+   FROM (push.gateways g
+     LEFT JOIN ( SELECT d_1.owner,
+            (sum(d_1.count))::bigint AS claimed
+           FROM push.count_owed() d_1(lane, kind, state, owner, count, oldest, first_deadline)
+          WHERE (d_1.state = 1)
+          GROUP BY d_1.owner) d ON ((d.owner = g.id)));
+
+COMMENT ON VIEW push.replicas IS 'one life of one gateway process: those that run, and those that ended lately';
+
+COMMENT ON COLUMN push.replicas.id IS 'number of this life, as in push.deliveries.gateway';
+
+COMMENT ON COLUMN push.replicas.name IS 'host or pod';
+
+COMMENT ON COLUMN push.replicas.version IS 'version of the program';
+
+COMMENT ON COLUMN push.replicas.alive IS 'whether it runs, as far as known';
+
+COMMENT ON COLUMN push.replicas.started_at IS 'when it registered';
+
+COMMENT ON COLUMN push.replicas.heartbeat_at IS 'when it was last heard';
+
+COMMENT ON COLUMN push.replicas.silence IS 'how long it has been silent; after 3 s it is declared dead';
+
+COMMENT ON COLUMN push.replicas.claimed IS 'deliveries it holds; of one that ended they are taken over at once';
+
+COMMENT ON COLUMN push.replicas.ended_at IS 'when it ended or was declared dead';
+
+COMMENT ON COLUMN push.replicas.ended_reason IS 'retired (clean shutdown) or silent (declared dead)';
+
+CREATE TABLE push.ring_reports (
+    outbox_id bigint NOT NULL,
+    user_id text NOT NULL,
+    rang_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE push.ring_reports IS 'one user whose phone has said that a call rings; the first report counts';
+
+COMMENT ON COLUMN push.ring_reports.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.ring_reports.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.ring_reports.rang_at IS 'when the first report came';
+
+CREATE VIEW push.stuck AS
+ SELECT d.outbox_id,
+    d.n,
+    l.app,
+    ( SELECT o.call_id
+           FROM push.outbox o
+          WHERE (o.id = d.outbox_id)) AS call_id,
+    l.provider,
+        CASE d.kind
+            WHEN 0 THEN 'invite'::text
+            WHEN 1 THEN 'cancel'::text
+            WHEN 2 THEN 'missed_call'::text
+            ELSE 'notification'::text
+        END AS kind,
+    d.user_id,
+        CASE d.state
+            WHEN 0 THEN 'ready'::text
+            WHEN 1 THEN 'claimed'::text
+            ELSE 'waiting'::text
+        END AS state,
+        CASE
+            WHEN (d.deadline_at < (now() - '00:00:05'::interval)) THEN 'past its deadline, and not expired'::text
+            WHEN (d.state = 0) THEN 'ready, and not claimed'::text
+            WHEN (d.state = 1) THEN 'claimed, and not settled'::text
+            ELSE 'due, and still waiting'::text
+        END AS why,
+    (now() - GREATEST(d.created_at, d.due_at)) AS age,
+    (d.deadline_at - now()) AS "left",
+    d.last_reason,
+    d.owner AS gateway
+   FROM (( SELECT r.outbox_id,
+            r.created_at,
+            r.due_at,
+            r.deadline_at,
+            r.n,
+            r.lease,
+            r.attempt,
+            r.owner,
+            r.state,
+            r.crashes,
+            r.lane,
+            r.ready_lane,
+            r.kind,
+            r.environment,
+            r.platform,
+            r.user_id,
+            r.token,
+            r.locale,
+            r.last_reason,
+            r.failures,
+            r.fallback_of
+           FROM ((push.lane l_1
+             LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
+             CROSS JOIN LATERAL ( SELECT d_1.outbox_id,
+                    d_1.created_at,
+                    d_1.due_at,
+                    d_1.deadline_at,
+                    d_1.n,
+                    d_1.lease,
+                    d_1.attempt,
+                    d_1.owner,
+                    d_1.state,
+                    d_1.crashes,
+                    d_1.lane,
+                    d_1.ready_lane,
+                    d_1.kind,
+                    d_1.environment,
+                    d_1.platform,
+                    d_1.user_id,
+                    d_1.token,
+                    d_1.locale,
+                    d_1.last_reason,
+                    d_1.failures,
+                    d_1.fallback_of
+                   FROM ( SELECT d_2.outbox_id,
+                            d_2.created_at,
+                            d_2.due_at,
+                            d_2.deadline_at,
+                            d_2.n,
+                            d_2.lease,
+                            d_2.attempt,
+                            d_2.owner,
+                            d_2.state,
+                            d_2.crashes,
+                            d_2.lane,
+                            d_2.ready_lane,
+                            d_2.kind,
+                            d_2.environment,
+                            d_2.platform,
+                            d_2.user_id,
+                            d_2.token,
+                            d_2.locale,
+                            d_2.last_reason,
+                            d_2.failures,
+                            d_2.fallback_of
+                           FROM push.delivery d_2
+                          WHERE (d_2.ready_lane = l_1.id)
+                          ORDER BY d_2.deadline_at
+                         LIMIT 2000) d_1
+                  WHERE ((d_1.state = 0) AND ((d_1.deadline_at < (now() - '00:00:05'::interval)) OR ((NOT l_1.paused) AND (s.circuit IS DISTINCT FROM 'open'::text) AND (GREATEST(d_1.created_at, d_1.due_at) < (now() - '00:00:05'::interval)))))
+                  ORDER BY d_1.deadline_at
+                 LIMIT 200) r)
+        UNION ALL
+        ( SELECT c.outbox_id,
+            c.created_at,
+            c.due_at,
+            c.deadline_at,
+            c.n,
+            c.lease,
+            c.attempt,
+            c.owner,
+            c.state,
+            c.crashes,
+            c.lane,
+            c.ready_lane,
+            c.kind,
+            c.environment,
+            c.platform,
+            c.user_id,
+            c.token,
+            c.locale,
+            c.last_reason,
+            c.failures,
+            c.fallback_of
+           FROM ( SELECT d_1.outbox_id,
+                    d_1.created_at,
+                    d_1.due_at,
+                    d_1.deadline_at,
+                    d_1.n,
+                    d_1.lease,
+                    d_1.attempt,
+                    d_1.owner,
+                    d_1.state,
+                    d_1.crashes,
+                    d_1.lane,
+                    d_1.ready_lane,
+                    d_1.kind,
+                    d_1.environment,
+                    d_1.platform,
+                    d_1.user_id,
+                    d_1.token,
+                    d_1.locale,
+                    d_1.last_reason,
+                    d_1.failures,
+                    d_1.fallback_of
+                   FROM (push.lane l_1
+                     CROSS JOIN LATERAL ( SELECT d_2.outbox_id,
+                            d_2.created_at,
+                            d_2.due_at,
+                            d_2.deadline_at,
+                            d_2.n,
+                            d_2.lease,
+                            d_2.attempt,
+                            d_2.owner,
+                            d_2.state,
+                            d_2.crashes,
+                            d_2.lane,
+                            d_2.ready_lane,
+                            d_2.kind,
+                            d_2.environment,
+                            d_2.platform,
+                            d_2.user_id,
+                            d_2.token,
+                            d_2.locale,
+                            d_2.last_reason,
+                            d_2.failures,
+                            d_2.fallback_of
+                           FROM push.delivery d_2
+                          WHERE (d_2.ready_lane = l_1.id)
+                          ORDER BY d_2.deadline_at
+                         LIMIT 2000) d_1)
+                  WHERE (d_1.state = 1)
+                UNION ALL
+                ( SELECT d_1.outbox_id,
+                    d_1.created_at,
+                    d_1.due_at,
+                    d_1.deadline_at,
+                    d_1.n,
+                    d_1.lease,
+                    d_1.attempt,
+                    d_1.owner,
+                    d_1.state,
+                    d_1.crashes,
+                    d_1.lane,
+                    d_1.ready_lane,
+                    d_1.kind,
+                    d_1.environment,
+                    d_1.platform,
+                    d_1.user_id,
+                    d_1.token,
+                    d_1.locale,
+                    d_1.last_reason,
+                    d_1.failures,
+                    d_1.fallback_of
+                   FROM push.delivery d_1
+                  WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)) AND (d_1.crashes < 2))
+                  ORDER BY d_1.due_at
+                 LIMIT 1000)
+                UNION ALL
+                ( SELECT d_1.outbox_id,
+                    d_1.created_at,
+                    d_1.due_at,
+                    d_1.deadline_at,
+                    d_1.n,
+                    d_1.lease,
+                    d_1.attempt,
+                    d_1.owner,
+                    d_1.state,
+                    d_1.crashes,
+                    d_1.lane,
+                    d_1.ready_lane,
+                    d_1.kind,
+                    d_1.environment,
+                    d_1.platform,
+                    d_1.user_id,
+                    d_1.token,
+                    d_1.locale,
+                    d_1.last_reason,
+                    d_1.failures,
+                    d_1.fallback_of
+                   FROM push.delivery d_1
+                  WHERE (d_1.crashes >= 2)
+                 LIMIT 1000)) c
+          WHERE ((c.deadline_at < (now() - '00:00:05'::interval)) OR (GREATEST(c.created_at, c.due_at) < (now() -
+                CASE c.state
+                    WHEN 1 THEN '00:00:30'::interval
+                    ELSE '00:00:05'::interval
+                END)))
+          ORDER BY c.deadline_at
+         LIMIT 1000)) d
+     JOIN push.lane l ON ((l.id = d.lane)));
+
+COMMENT ON VIEW push.stuck IS 'deliveries that something should have happened to: ready for more than 5 s while the lane is neither paused nor its circuit open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. The most urgent 200 ready ones of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines; push.summary counts all that is owed';
+
+COMMENT ON COLUMN push.stuck.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.stuck.n IS 'number of the push within its call';
+
+COMMENT ON COLUMN push.stuck.app IS 'name of the app';
+
+COMMENT ON COLUMN push.stuck.call_id IS 'payload.callId of the call';
+
+COMMENT ON COLUMN push.stuck.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.stuck.kind IS 'invite, cancel, missed_call or notification';
+
+COMMENT ON COLUMN push.stuck.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.stuck.state IS 'ready, claimed or waiting';
+
+COMMENT ON COLUMN push.stuck.why IS 'what should have happened';
+
+COMMENT ON COLUMN push.stuck.age IS 'since it was enqueued, or since it was due';
+
+COMMENT ON COLUMN push.stuck."left" IS 'time until its deadline; negative: past it';
+
+COMMENT ON COLUMN push.stuck.last_reason IS 'why the last try did not end it';
+
+COMMENT ON COLUMN push.stuck.gateway IS 'push.replicas.id of the replica that has it';
+
+CREATE VIEW push.summary AS
+ SELECT l.app,
+    l.provider,
+        CASE d.kind
+            WHEN 0 THEN 'invite'::text
+            WHEN 1 THEN 'cancel'::text
+            WHEN 2 THEN 'missed_call'::text
+            ELSE 'notification'::text
+        END AS kind,
+        CASE d.state
+            WHEN 0 THEN 'ready'::text
+            WHEN 1 THEN 'claimed'::text
+            ELSE 'waiting'::text
+        END AS state,
+    d.count,
+    (now() - d.oldest) AS oldest_age,
+    (d.first_deadline - now()) AS least_left
+   FROM (( SELECT d_1.lane,
+            d_1.kind,
+            d_1.state,
+            (sum(d_1.count))::bigint AS count,
+            min(d_1.oldest) AS oldest,
+            min(d_1.first_deadline) AS first_deadline
+           FROM push.count_owed() d_1(lane, kind, state, owner, count, oldest, first_deadline)
+          GROUP BY d_1.lane, d_1.kind, d_1.state) d
+     LEFT JOIN push.lane l ON ((l.id = d.lane)));
+
+COMMENT ON VIEW push.summary IS 'what is owed, by app, provider, kind and state; nothing is owed: no rows. Counts of more than 30,000 divided by the number of lanes are estimates, rounded to three digits (push.count_owed)';
+
+COMMENT ON COLUMN push.summary.app IS 'name of the app';
+
+COMMENT ON COLUMN push.summary.provider IS 'apns, fcm or expo';
+
+COMMENT ON COLUMN push.summary.kind IS 'invite, cancel, missed_call or notification';
+
+COMMENT ON COLUMN push.summary.state IS 'ready, claimed (a replica has it) or waiting (for its next try)';
+
+COMMENT ON COLUMN push.summary.count IS 'how many deliveries';
+
+COMMENT ON COLUMN push.summary.oldest_age IS 'how long the oldest of them is owed';
+
+COMMENT ON COLUMN push.summary.least_left IS 'time until the first of them expires; negative: it should be gone';
+
+CREATE TABLE push.tally (
+    id bigint NOT NULL,
+    what text NOT NULL,
+    lane smallint,
+    app text,
+    kind smallint,
+    outcome smallint,
+    reason text,
+    untried boolean DEFAULT false NOT NULL,
+    count integer DEFAULT 1 NOT NULL,
+    seconds double precision,
+    CONSTRAINT tally_count_positive CHECK ((count > 0)),
+    CONSTRAINT tally_what_known CHECK ((what = ANY (ARRAY['ended'::text, 'enqueued'::text, 'missed'::text, 'rang'::text, 'invalidated'::text, 'quarantined'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='50000', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON TABLE push.tally IS 'what one statement did that no gateway saw: only inserted into, and taken by a gateway (push.take_tally)';
+
+COMMENT ON COLUMN push.tally.id IS 'number of the note; the oldest are taken first';
+
+COMMENT ON COLUMN push.tally.what IS 'ended (deliveries, by push.void_unsent or push.expire), enqueued (calls), missed (missed calls announced), rang (a phone said so), invalidated or quarantined (tokens)';
+
+COMMENT ON COLUMN push.tally.lane IS 'push.lane.id, for deliveries and tokens';
+
+COMMENT ON COLUMN push.tally.app IS 'name of the app, where there is no lane';
+
+COMMENT ON COLUMN push.tally.kind IS 'of deliveries: as push.history.kind';
+
+COMMENT ON COLUMN push.tally.outcome IS 'of deliveries: as push.history.outcome';
+
+COMMENT ON COLUMN push.tally.reason IS 'of deliveries: as push.history.reason; of missed calls: deadline or ended';
+
+COMMENT ON COLUMN push.tally.untried IS 'of deliveries: no try of them was ever made';
+
+COMMENT ON COLUMN push.tally.count IS 'how many';
+
+COMMENT ON COLUMN push.tally.seconds IS 'rang: from the enqueueing of the call to the report';
+
+ALTER TABLE push.tally ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.tally_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE push.token_invalidations ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.token_invalidations_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE ONLY push.history ATTACH PARTITION push.history_default DEFAULT;
+
+ALTER TABLE ONLY push.api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.apps
+    ADD CONSTRAINT apps_pkey PRIMARY KEY (app);
+
+ALTER TABLE ONLY push.audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.call_key
+    ADD CONSTRAINT call_key_pkey PRIMARY KEY (call_id, app);
+
+ALTER TABLE ONLY push.delivery
+    ADD CONSTRAINT delivery_pkey PRIMARY KEY (outbox_id, n);
+
+ALTER TABLE ONLY push.devices
+    ADD CONSTRAINT devices_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.escalations_due
+    ADD CONSTRAINT escalations_due_pkey PRIMARY KEY (outbox_id);
+
+ALTER TABLE ONLY push.escalations
+    ADD CONSTRAINT escalations_pkey PRIMARY KEY (outbox_id, n);
+
+ALTER TABLE ONLY push.fallback_turn
+    ADD CONSTRAINT fallback_turn_pkey PRIMARY KEY (outbox_id);
+
+ALTER TABLE ONLY push.gateways
+    ADD CONSTRAINT gateways_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.job
+    ADD CONSTRAINT job_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY push.lane
+    ADD CONSTRAINT lane_app_provider UNIQUE (app, provider);
+
+ALTER TABLE ONLY push.lane
+    ADD CONSTRAINT lane_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.lane_status
+    ADD CONSTRAINT lane_status_pkey PRIMARY KEY (lane, gateway);
+
+ALTER TABLE ONLY push.life
+    ADD CONSTRAINT life_pkey PRIMARY KEY (is_present);
+
+ALTER TABLE ONLY push.outbox
+    ADD CONSTRAINT outbox_call UNIQUE (call_id, app);
+
+ALTER TABLE ONLY push.outbox
+    ADD CONSTRAINT outbox_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.provider_tokens
+    ADD CONSTRAINT provider_tokens_pkey PRIMARY KEY (provider, name);
+
+ALTER TABLE ONLY push.prune_cursor
+    ADD CONSTRAINT prune_cursor_pkey PRIMARY KEY (is_present);
+
+ALTER TABLE ONLY push.receipt_batch
+    ADD CONSTRAINT receipt_batch_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.reclaimed
+    ADD CONSTRAINT reclaimed_pkey PRIMARY KEY (gateway);
+
+ALTER TABLE ONLY push.ring_reports
+    ADD CONSTRAINT ring_reports_pkey PRIMARY KEY (outbox_id, user_id);
+
+ALTER TABLE ONLY push.tally
+    ADD CONSTRAINT tally_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.token_invalidations
+    ADD CONSTRAINT token_invalidations_pkey PRIMARY KEY (id);
+
+CREATE INDEX apps_escalating ON push.apps USING btree (app) WHERE (escalate_after_seconds IS NOT NULL);
+
+CREATE INDEX audit_at ON push.audit USING btree (at);
+
+CREATE INDEX delivery_ready ON push.delivery USING btree (ready_lane, deadline_at) WHERE (ready_lane IS NOT NULL);
+
+CREATE INDEX delivery_suspect ON push.delivery USING btree (lane, deadline_at) WHERE (crashes >= 2);
+
+CREATE INDEX delivery_waiting ON push.delivery USING btree (due_at) WHERE (ready_lane IS NULL);
+
+CREATE INDEX devices_of_user ON push.devices USING btree (user_id, app) WHERE (enabled AND (invalidated_at IS NULL));
+
+CREATE UNIQUE INDEX devices_token ON push.devices USING btree (sha256((token)::bytea), app, provider);
+
+CREATE INDEX escalations_due_at ON push.escalations_due USING btree (due_at);
+
+CREATE INDEX history_call ON ONLY push.history USING btree (outbox_id);
+
+CREATE INDEX history_finished ON ONLY push.history USING brin (finished_at) WITH (pages_per_range='32', autosummarize='on');
+
+CREATE INDEX history_default_finished_at_idx ON push.history_default USING brin (finished_at) WITH (pages_per_range='32', autosummarize='on');
+
+CREATE INDEX history_failed ON ONLY push.history USING btree (lane, finished_at) WHERE (outcome <> 0);
+
+CREATE INDEX history_default_lane_finished_at_idx ON push.history_default USING btree (lane, finished_at) WHERE (outcome <> 0);
+
+CREATE INDEX history_default_outbox_id_idx ON push.history_default USING btree (outbox_id);
+
+CREATE INDEX lane_paused ON push.lane USING btree (id) WHERE paused;
+
+CREATE INDEX outbox_ringing ON push.outbox USING btree (deadline_at) WHERE (state = 'ringing'::text);
+
+CREATE UNIQUE INDEX quarantined_tokens_token ON push.quarantined_tokens USING btree (sha256((token)::bytea), app, provider);
+
+CREATE INDEX receipt_batch_asked ON push.receipt_batch USING btree (app, claimed) WHERE (attempts > 0);
+
+CREATE INDEX receipt_batch_due ON push.receipt_batch USING btree (app, due_at);
+
+CREATE INDEX token_invalidations_feed ON push.token_invalidations USING btree (invalidated_at);
+
+CREATE INDEX token_invalidations_lookup ON push.token_invalidations USING hash (token);
+
+CREATE UNIQUE INDEX token_invalidations_token ON push.token_invalidations USING btree (sha256((token)::bytea), app, provider);
+
+ALTER INDEX push.history_finished ATTACH PARTITION push.history_default_finished_at_idx;
+
+ALTER INDEX push.history_failed ATTACH PARTITION push.history_default_lane_finished_at_idx;
+
+ALTER INDEX push.history_call ATTACH PARTITION push.history_default_outbox_id_idx;
+
+CREATE TRIGGER change_lane INSTEAD OF UPDATE ON push.lanes FOR EACH ROW EXECUTE FUNCTION push.change_lane();
+
+CREATE TRIGGER check_call BEFORE UPDATE ON push.outbox FOR EACH ROW EXECUTE FUNCTION push.check_call();
+
+CREATE TRIGGER check_device BEFORE INSERT OR UPDATE OF user_id, app, provider, token, environment, platform, locale ON push.devices FOR EACH ROW EXECUTE FUNCTION push.check_device();
+
+CREATE TRIGGER check_traces AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.check_traces();
+
+CREATE TRIGGER drop_all_calls AFTER TRUNCATE ON push.outbox FOR EACH STATEMENT EXECUTE FUNCTION push.drop_all_calls();
+
+CREATE TRIGGER drop_calls AFTER DELETE ON push.outbox REFERENCING OLD TABLE AS gone_calls FOR EACH STATEMENT EXECUTE FUNCTION push.drop_calls();
+
+CREATE TRIGGER end_calls AFTER UPDATE ON push.outbox REFERENCING OLD TABLE AS old_calls NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.end_calls();
+
+CREATE TRIGGER fan_out AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.fan_out();
+
+CREATE TRIGGER fill_call BEFORE INSERT ON push.outbox FOR EACH ROW EXECUTE FUNCTION push.fill_call();
+
+CREATE TRIGGER keep_closed BEFORE INSERT OR UPDATE OF opened_at ON push.life FOR EACH ROW WHEN ((new.opened_at IS NOT NULL)) EXECUTE FUNCTION push.keep_closed();
+
+CREATE TRIGGER plan_escalation AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.plan_escalation();
+
+CREATE TRIGGER put_away_restored AFTER INSERT OR UPDATE ON push.gateways FOR EACH STATEMENT EXECUTE FUNCTION push.put_away_restored();
+
+CREATE TRIGGER revive_tokens_of_changed AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.revive_tokens();
+
+CREATE TRIGGER revive_tokens_of_new AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.revive_tokens();
+
+CREATE TRIGGER tally_calls AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.tally_calls();
+
+CREATE TRIGGER tally_rings AFTER INSERT ON push.ring_reports REFERENCING NEW TABLE AS new_reports FOR EACH STATEMENT EXECUTE FUNCTION push.tally_rings();
+
+CREATE TRIGGER tally_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.tally_tokens('quarantined');
+
+CREATE TRIGGER tally_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.tally_tokens('invalidated');
+
+CREATE TRIGGER touch_lane BEFORE UPDATE ON push.lane FOR EACH ROW EXECUTE FUNCTION push.touch_lane();
+

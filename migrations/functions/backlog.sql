@@ -1,0 +1,91 @@
+-- How much is owed, told in about the same time whether it is little or a backlog of millions.
+--
+-- push.delivery is not counted: reading all of it takes half a second a million, and after a backlog it is as large as the
+-- backlog was. Up to a bound the indexes are walked, lane by lane, in the order of deadlines; that is exact. Where there is
+-- more, a few hundred pages of the table, drawn at random, say about how much; that is right to within a tenth or so for what
+-- is most of it, and is rounded to three digits, so that one sees it is no count.
+
+create or replace function push.count_owed(p_most int default 30000, p_past boolean default true)
+returns table (
+  lane smallint, kind smallint, state smallint, owner int, count bigint, oldest timestamptz, first_deadline timestamptz
+)
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  c_pages   constant float := 300;
+  -- Three ranges of deadlines: past, those of rings, the rest, as push.claim has them: a ring is not hidden by a backlog of
+  -- messages. Waiting ones are a range of their own, of all lanes.
+  v_past    timestamptz := now() - interval '5 s';
+  v_near    timestamptz := now() + interval '10 minutes';
+  v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
+  v_percent float := least(100, 100 * c_pages * current_setting('block_size')::int
+    / greatest(pg_relation_size('push.delivery'), 1));
+begin
+  return query
+  with looked_at as materialized (
+    select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
+    from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
+    cross join push.lane l
+    cross join lateral (
+      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
+      order by d.deadline_at
+      limit v_each
+    ) d
+    where r.range > 0 or p_past
+    union all
+    (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane is null and d.due_at > case when p_past then '-infinity' else v_past end and d.crashes < 2
+      order by d.due_at
+      limit p_most)
+    union all
+    (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.crashes >= 2
+      limit p_most)
+  ), counted as materialized (
+    select c.lane, c.range, c.kind, c.state, c.owner, count(*) as count, min(c.created_at) as oldest,
+      min(c.deadline_at) as first_deadline
+    from looked_at c
+    group by c.lane, c.range, c.kind, c.state, c.owner
+  ), cut as materialized (
+    -- Lanes and ranges with more. Of those that wait it is all lanes.
+    select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
+    union all
+    select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
+  ), drawn as materialized (
+    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent as count, min(d.created_at) as oldest,
+      min(d.deadline_at) as first_deadline
+    from (select from cut limit 1) is_any
+    cross join lateral (
+      select d.lane, d.kind, d.state, d.owner, d.created_at, d.deadline_at,
+        case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
+          when d.deadline_at <= v_near then 1 else 2 end as range
+      from push.delivery d tablesample system (v_percent)
+      -- What is claimed has the earliest deadlines, as a rule: counting found it.
+      where d.state <> 1
+    ) d
+    group by d.lane, d.range, d.kind, d.state, d.owner
+  ), both_ways as (
+    select c.lane, c.kind, c.state, c.owner, c.count, c.oldest, c.first_deadline, 0 as drawn
+    from counted c
+    union all
+    select d.lane, d.kind, d.state, d.owner, d.count - coalesce(c.count, 0), d.oldest, d.first_deadline, 1
+    from drawn d
+    join cut on cut.lane = d.lane and cut.range = d.range
+    left join counted c on c.lane = d.lane and c.range = d.range and c.kind = d.kind and c.state = d.state
+      and c.owner is not distinct from d.owner
+    where d.count > coalesce(c.count, 0)
+  )
+  select b.lane, b.kind, b.state, b.owner,
+    case max(b.drawn) when 0 then sum(b.count) else round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) end::bigint,
+    min(b.oldest), min(b.first_deadline)
+  from both_ways b
+  group by b.lane, b.kind, b.state, b.owner;
+end
+$$;
+comment on function push.count_owed is
+  'what is owed, by lane, kind, state and owner: how many, the oldest, the first deadline. Exact for up to p_most deliveries, '
+  'in equal parts of the lanes (at least 20 each) and as many again of those with more than ten minutes; above that an '
+  'estimate, rounded to three digits. p_past: also what is past its deadline by five seconds';

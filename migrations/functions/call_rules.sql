@@ -1,0 +1,524 @@
+-- The rules of a call: how it ends, whom that is told, what a missed call leaves behind.
+--
+-- push.outbox.state is the truth. It changes once, from ringing to answered, ended or missed; a statement trigger does
+-- the rest for all calls of the statement, inside the caller's transaction. The functions here only update that column.
+--
+-- The race with the gateways is settled as follows. Ending a call deletes its ready and waiting invites: that waits for
+-- a claim in flight, and the next statement's fresh snapshot then sees what was claimed. A claimed invite that is given
+-- back meanwhile (parked, released, reaped) must not become ready unseen: it does only under a share lock on its call,
+-- which an end in progress denies; otherwise it waits, and push.promote asks again. So push.claim needs to ask nothing.
+-- Who locks what in which order is in claims.sql.
+--
+-- A backend may end a call in a transaction that sees the database as it was before (REPEATABLE READ, SERIALIZABLE). It does
+-- not see what was claimed, given back, sent or added since. So it does what it can, notes the call in push.ends_unchecked,
+-- and once it has committed push.check_ends does what it could not.
+
+-- Unsent invites ------------------------------------------------------------------------------------------------------
+
+-- Also for calls of which only some have ended: the others are left alone. Whoever has given invites back holds locks on
+-- them, and two that void the same call must not wait for each other: so they pass by what is locked. Its holder is about to
+-- void it, too, or it waits, and push.promote comes by.
+create or replace function push.void_unsent(p_outbox_id bigint[], p_wait boolean default true) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_ended  bigint[];
+  v_gone   bigint[];
+  v_mine   tid[];
+  v_voided bigint;
+begin
+  select array_agg(c.id order by c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state is null)
+    into v_ended, v_gone
+    from (select distinct unnest(p_outbox_id) as id) c
+    left join lateral (select o.state from push.outbox o where o.id = c.id offset 0) o on true;
+  if v_gone is not null then
+    perform push.drop_deliveries(v_gone, p_wait);
+  end if;
+  if v_ended is null then
+    return 0;
+  end if;
+  if not p_wait then
+    v_mine := array(
+      select d.tid from unnest(v_ended) c(id) cross join lateral (
+        select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2)
+        for update skip locked
+      ) d);
+    if v_mine = '{}' then
+      return 0;
+    end if;
+  end if;
+  with unsent as materialized (
+    select d.tid, o.call_id, o.call_state
+    from unnest(v_ended) c(id)
+    cross join lateral (
+      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
+    ) o
+    cross join lateral (
+      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+    ) d
+    where p_wait or d.tid = any (v_mine)
+  ), gone as (
+    delete from push.delivery d
+    using unsent u
+    where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
+    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
+    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, case when g.is_late then 3 else 2 end,
+      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+      g.attempt = 0, count(*)
+    from gone g
+    group by 2, 3, 4, 5, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
+    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+    g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_voided = row_count;
+  return v_voided;
+end
+$$;
+comment on function push.void_unsent is
+  'ends the ready and waiting invites of those of the given calls that no longer ring, as void (CallAnswered, '
+  'CallEnded, CallMissed), or as expired when missed, and drops what is owed of those that were deleted; returns how '
+  'many ended. p_wait: for what others have locked, rather than leaving it to them';
+
+-- Cancels -------------------------------------------------------------------------------------------------------------
+
+-- "lateral (… offset 0)" pins a lookup by index for each outer row, and leaves hash joins to what is small. History
+-- holds masked tokens only: a token is found again among the call's recipients and the user's devices by its mask.
+create or replace function push.cancel_invites(p_outbox_id bigint[], p_again boolean default false) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since   timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_outbox_id));
+  v_until   timestamptz := clock_timestamp() + interval '1 minute';
+  v_cancels bigint;
+begin
+  with call as materialized (
+    select o.*
+    from unnest(p_outbox_id) c(id) cross join lateral (
+      select o.id, o.app, o.recipients, o.answered_by from push.outbox o
+      where o.id = c.id and o.state in ('answered', 'ended')
+      offset 0
+    ) o
+  ), claimed as materialized (
+    -- Ready and waiting ones are gone, but for one that was given back this very moment.
+    select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale
+    from call c cross join lateral (
+      select * from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+    ) d
+  ), finished as materialized (
+    -- Of those that a gateway settled, the last try counts only if it left; of the others, every try may have.
+    select distinct c.id, c.app, h.lane, h.user_id, h.device, l.provider
+    from call c cross join lateral (
+      select * from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0
+        and (h.sent_at is not null or h.attempts > case when h.owner is null then 0 else 1 end)
+        and (h.outcome <> 4 or h.status is null)
+      offset 0
+    ) h
+    join push.lane l on l.id = h.lane
+    where l.provider <> 'apns'
+  ), inline as materialized (
+    select c.id, t.provider, e ->> 'userId' as user_id, t.token,
+      case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      e ->> 'locale' as locale
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    cross join lateral (values ('fcm', e ->> 'fcmToken'), ('expo', e ->> 'pushToken')) t(provider, token)
+    where t.token <> ''
+  ), target as (
+    select c.* from claimed c
+    union all
+    select f.id, f.lane, i.token, f.user_id, i.environment, i.platform, i.locale
+    from finished f
+    join inline i on i.id = f.id and i.user_id = f.user_id and i.provider = f.provider
+      and left(i.token, 4) || '…' || right(i.token, 4) = f.device
+    union all
+    select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+      case d.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+    from finished f cross join lateral (
+      select * from push.devices d
+      where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
+        and d.provider = f.provider and left(d.token, 4) || '…' || right(d.token, 4) = f.device
+      offset 0
+    ) d
+  ), told as materialized (
+    select d.* from call c cross join lateral (
+      select d.outbox_id, d.lane, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
+      from push.delivery d where d.outbox_id = c.id and d.kind = 1
+      union all
+      select h.outbox_id, h.lane, h.device, h.n from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 1
+      offset 0
+    ) d
+    where p_again
+  )
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+    user_id, token, locale)
+  select t.id,
+    coalesce((select max(x.n) from told x where x.outbox_id = t.id), 9999)
+      + row_number() over (partition by t.id order by t.lane, t.token),
+    1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.lane, t.environment, t.platform,
+    t.user_id, t.token, t.locale
+  from (
+    select distinct on (t.id, t.lane, t.token) t.*
+    from target t
+    join call c on c.id = t.id
+    join push.lane l on l.id = t.lane
+    -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one.
+    where l.provider <> 'apns' and t.user_id is distinct from c.answered_by
+      and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane
+        and x.device = left(t.token, 4) || '…' || right(t.token, 4))
+    order by t.id, t.lane, t.token
+  ) t;
+  get diagnostics v_cancels = row_count;
+  if v_cancels > 0 then
+    perform push.commit_durably();
+  end if;
+  return v_cancels;
+end
+$$;
+comment on function push.cancel_invites is
+  'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who '
+  'answered; returns how many. p_again: it was done before, and those who were told are left alone';
+
+-- Missed calls --------------------------------------------------------------------------------------------------------
+
+-- Nobody missed a voided call.
+create or replace function push.announce_missed(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  -- From the end of the call, not from when this came to it: after an outage nobody hears of the calls of last week.
+  c_life      constant interval := '4 hours';
+  v_now       timestamptz := clock_timestamp();
+  v_announced bigint;
+begin
+  with due as materialized (
+    select m.*, m.until <= v_now as is_late,
+      19999 + row_number() over (partition by m.id order by m.user_id) as n
+    from (
+      select m.*, coalesce(l.id, push.register_lane(m.app, m.provider)) as lane
+      from (
+        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
+        from (
+          select o.id, o.call_id, o.app, o.recipients, least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
+            case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+            jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+          from unnest(p_outbox_id) c(id) cross join lateral (
+            select * from push.outbox o
+            where o.id = c.id and not o.voided
+              and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
+            offset 0
+          ) o
+          cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+          where e.entry -> 'notificationEnabled' is distinct from 'false'
+        ) r
+        cross join lateral (
+          select t.rank, t.provider, t.token,
+            case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+            case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
+              else 0 end::smallint as platform,
+            r.entry ->> 'locale' as locale, null::timestamptz as registered_at
+          from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
+            (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
+          -- "not exists" may become a join, with all dead tokens or all devices.
+          where r.inline and t.token <> ''
+            and (select true from push.token_invalidations x
+              where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
+            -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+            and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+              and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
+                and x.app = r.app and x.provider = 'apns' and x.voip) is null)
+          union all
+          select d.* from (
+            select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
+              case d.environment when 'sandbox' then 1 else 0 end::smallint,
+              case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+                when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
+              d.locale, d.registered_at
+            from push.devices d
+            where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
+              and (d.provider <> 'apns' or not d.voip)
+            offset 0
+          ) d
+        ) v
+        order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
+      ) m
+      left join push.lane l on l.app = m.app and l.provider = m.provider
+      offset 0
+    ) m
+  ), made as (
+    insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+      user_id, token, locale)
+    select d.id, d.n, 2, v_now, v_now, d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale
+    from due d
+    where not d.is_late
+    returning outbox_id
+  ), late as (
+    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
+      reason)
+    select d.id, v_now, d.until, d.n, 0, d.lane, 2, 3, d.user_id, d.call_id, left(d.token, 4) || '…' || right(d.token, 4),
+      'DeadlinePassed'
+    from due d
+    where d.is_late
+  ), tallied_late as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', d.lane, 2, 3, 'DeadlinePassed', true, count(*) from due d where d.is_late group by d.lane
+  ), tallied as (
+    insert into push.tally (what, app, reason, count)
+    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
+    from made d cross join lateral (select o.app, o.state from push.outbox o where o.id = d.outbox_id offset 0) o
+    group by 2, 3
+    returning count
+  )
+  select coalesce(sum(t.count), 0) into v_announced from tallied t;
+  if v_announced > 0 then
+    perform push.commit_durably();
+  end if;
+  return v_announced;
+end
+$$;
+comment on function push.announce_missed is
+  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user, over APNs '
+  'alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
+  'at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
+
+create or replace function push.miss(p_max int default 1000) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_missed bigint;
+begin
+  -- Calls of the time before a restore are not announced.
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  with late as materialized (
+    select o.id
+    from push.outbox o
+    where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
+    order by o.deadline_at
+    limit p_max
+    for no key update skip locked
+  )
+  update push.outbox o set state = 'missed' where o.id = any (array(select late.id from late));
+  get diagnostics v_missed = row_count;
+  return v_missed;
+end
+$$;
+comment on function push.miss is
+  'up to p_max calls that still ring after their deadline become missed; returns how many';
+
+-- The end of a call ---------------------------------------------------------------------------------------------------
+
+create or replace function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
+declare
+  v_fault text := case
+    when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
+        is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
+        or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
+      then ': only state, answered_by and end_reason can be changed; enqueue another call'
+    when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
+      then '.state: must be answered, ended or missed'
+    when old.state <> 'ringing' and new.state <> old.state
+      then format('.state: is %s already and cannot become %s', old.state, new.state)
+    when length(new.end_reason) not between 1 and 64 then '.end_reason: must have 1 to 64 characters'
+    when length(new.answered_by) not between 1 and 256 then '.answered_by: must have 1 to 256 characters'
+  end;
+begin
+  if v_fault is not null then
+    raise exception using
+      errcode = 'invalid_parameter_value', message = format('push.outbox%s (call %s)', v_fault, old.call_id),
+      schema = 'push', table = 'outbox', column = coalesce(substring(v_fault from '^\.([a-z_]+)'), '');
+  end if;
+  if new.state = old.state then
+    new.ended_at := old.ended_at;
+    new.end_reason := old.end_reason;
+    new.answered_by := old.answered_by;
+    new.voided := old.voided;
+  else
+    new.ended_at := clock_timestamp();
+    new.end_reason := coalesce(new.end_reason, new.state);
+  end if;
+  return new;
+end
+$$;
+comment on function push.check_call is
+  'lets a call end once and refuses any other change, with an error that names the column and prints no token';
+
+create or replace trigger check_call before update on push.outbox for each row execute function push.check_call();
+
+create or replace function push.tell_void(p_outbox_id bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  if cardinality(p_outbox_id) > 100 then
+    perform pg_notify('push_control', 'void *');
+  else
+    perform pg_notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
+  end if;
+end
+$$;
+comment on function push.tell_void is
+  'tells gateways that calls have ended, or exist no more: NOTIFY push_control with "void" and push.outbox.id, or '
+  '"void *" (any call may have ended) when there are more than 100';
+
+-- Past the deadline they drop what they hold in memory by themselves.
+create or replace function push.tell_held(p_outbox_id bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+begin
+  perform push.tell_void(array(
+    select c.id
+    from unnest(p_outbox_id) c(id)
+    where exists (select from push.delivery d
+      where d.outbox_id = c.id and d.kind = 0 and d.deadline_at > clock_timestamp())
+    order by c.id
+    limit 101));
+end
+$$;
+comment on function push.tell_held is
+  'tells gateways (push.tell_void) of those of these calls, which have ended, of which one holds invites';
+
+create or replace function push.end_calls() returns trigger
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  -- A call ends once: it is one that did not ring before, or it is of this statement.
+  v_calls   bigint[] := array(
+    select n.id from new_calls n where n.state <> 'ringing'
+    except
+    select o.id from old_calls o where o.state <> 'ringing'
+    order by 1);
+  v_made    bigint;
+begin
+  if v_calls = '{}' then
+    return null;
+  end if;
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
+    begin
+      perform push.void_unsent(v_calls);
+      v_made := push.cancel_invites(v_calls);
+    exception when serialization_failure then
+      -- What a gateway has done since. The backend's transaction need not fail for it.
+      v_made := 0;
+    end;
+    perform push.tell_void(v_calls[:101]);
+  else
+    perform push.void_unsent(v_calls);
+    v_made := push.cancel_invites(v_calls);
+    perform push.tell_held(v_calls);
+  end if;
+  v_made := v_made + push.announce_missed(v_calls);
+  if v_made > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return null;
+end
+$$;
+comment on function push.end_calls is
+  'what follows from calls ending: unsent invites are void, devices that may ring are told, so are users who missed '
+  'the call, and gateways that hold invites of it';
+
+create or replace function push.check_ends(p_max int default 500) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_calls bigint[];
+  v_taken bigint;
+begin
+  with taken as (
+    delete from push.ends_unchecked e
+    where e.ctid = any (array(select x.ctid from push.ends_unchecked x limit p_max for update skip locked))
+    returning e.outbox_id
+  )
+  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*) into v_calls, v_taken from taken t;
+  if v_taken > 0 then
+    -- Of calls that were deleted it drops all that is owed.
+    perform push.void_unsent(v_calls);
+    perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
+      where (select true from push.outbox o where o.id = c.id) is null));
+    if push.cancel_invites(v_calls, true) > 0 then
+      perform push.ring_doorbell();
+    end if;
+    perform push.tell_held(v_calls);
+  end if;
+  return v_taken;
+end
+$$;
+comment on function push.check_ends is
+  'looks once more at up to p_max calls that were ended or deleted by transactions which may not have seen all their '
+  'deliveries: invites that are left are void, and devices that may ring are told; returns how many calls';
+
+-- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".
+create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
+  for each statement execute function push.end_calls();
+
+create or replace function push.find_call(p_call_id text, p_app text) returns bigint
+language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_ids  bigint[];
+  v_apps text;
+begin
+  select array_agg(o.id), string_agg(o.app, ', ' order by o.app) into v_ids, v_apps
+    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app);
+  if v_ids is null then
+    raise exception using errcode = 'no_data_found',
+      message = format('call_id: there is no call %s%s', coalesce(left(p_call_id, 128), 'without call_id'),
+        ' in app ' || left(p_app, 64)),
+      hint = 'It must have been enqueued, in this transaction or in one that is committed.';
+  elsif cardinality(v_ids) > 1 then
+    raise exception using errcode = 'cardinality_violation',
+      message = format('app: call %s exists in several apps (%s); say in which', p_call_id, v_apps);
+  end if;
+  return v_ids[1];
+end
+$$;
+comment on function push.find_call is
+  'number of a call; an error if there is none, or, without an app, several';
+
+create or replace function push.answer_call(call_id text, user_id text default null, app text default null) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(call_id, app);
+begin
+  update push.outbox o set state = 'answered', answered_by = answer_call.user_id
+    where o.id = v_id and o.ended_at is null;
+  return found;
+end
+$$;
+comment on function push.answer_call is
+  'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: '
+  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id. '
+  'False: it had ended before';
+
+create or replace function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(call_id, app);
+begin
+  update push.outbox o set state = 'ended', end_reason = coalesce(end_call.reason, 'ended')
+    where o.id = v_id and o.ended_at is null;
+  return found;
+end
+$$;
+comment on function push.end_call is
+  'the call is over, unanswered: nothing more is sent, devices that may ring are told, and users get a missed call '
+  'unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed '
+  'only if several apps have a call of this id. False: it had ended before';

@@ -1,0 +1,115 @@
+-- Devices: how backends register and drop them, and what people read of them, with the tokens masked.
+
+-- Registering ---------------------------------------------------------------------------------------------------------
+
+create or replace function push.check_device() returns trigger language plpgsql as $$
+declare
+  v_fault text;
+begin
+  new.environment := case new.environment when 'development' then 'sandbox'
+    else coalesce(new.environment, 'production') end;
+  v_fault := case
+    when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
+    when not coalesce(push.is_app(new.app), false)
+      then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
+    when new.provider is null or new.provider not in ('apns', 'fcm', 'expo') then 'provider: must be apns, fcm or expo'
+    when not coalesce(case new.provider when 'apns' then push.is_apns_token(new.token)
+        when 'fcm' then push.is_fcm_token(new.token) else push.is_expo_token(new.token) end, false)
+      then format('token: must have the form of a token of provider %s', new.provider)
+    when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
+    when new.platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
+    when length(new.locale) > 64 then 'locale: must have at most 64 characters'
+  end;
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = 'push.devices.' || v_fault,
+      schema = 'push', table = 'devices', column = substring(v_fault from '^[a-z_]+');
+  end if;
+  return new;
+end
+$$;
+comment on function push.check_device is
+  'refuses a malformed device with an error that names the column and prints no token';
+
+create or replace trigger check_device before insert or update of user_id, app, provider, token, environment, platform, locale
+  on push.devices for each row execute function push.check_device();
+
+create or replace function push.register_device(
+  user_id text, app text, provider text, token text, environment text default 'production',
+  platform text default null, locale text default null, voip boolean default true
+) returns void
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+  insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
+    values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
+      register_device.environment, register_device.platform, register_device.locale,
+      coalesce(register_device.voip, true))
+    on conflict (sha256(token::bytea), app, provider) do update set
+      user_id = excluded.user_id, environment = excluded.environment, voip = excluded.voip,
+      platform = coalesce(excluded.platform, d.platform), locale = coalesce(excluded.locale, d.locale),
+      -- The switch is the user's: it does not pass to another with the phone.
+      enabled = d.enabled or d.user_id <> excluded.user_id,
+      registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null;
+end
+$$;
+comment on function push.register_device is
+  'the phone gave this token, now: it is the user''s, and alive; to be called at every login. user_id: the backend''s id; '
+  'app; provider: apns, fcm or expo; token; environment: of an APNs token, production or sandbox; platform: ios, '
+  'android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
+
+create or replace function push.drop_device(app text, provider text, token text) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  delete from push.devices d
+    where sha256(d.token::bytea) = sha256(drop_device.token::bytea) and d.app = drop_device.app
+      and d.provider = drop_device.provider;
+  return found;
+end
+$$;
+comment on function push.drop_device is
+  'the user logged out of this device, nothing more is sent to its token. app, provider, token: as registered. False: '
+  'it was not registered';
+
+-- Tokens, masked ------------------------------------------------------------------------------------------------------
+
+create or replace view push.registered_devices as
+select d.user_id, d.app, d.provider, left(d.token, 4) || '…' || right(d.token, 4) as device, d.voip, d.environment,
+  d.platform, d.locale, d.enabled, d.registered_at, d.invalidated_at, d.invalid_reason
+from push.devices d;
+comment on view push.registered_devices is 'push.devices with the tokens masked';
+comment on column push.registered_devices.user_id is 'the backend''s id of the user';
+comment on column push.registered_devices.app is 'app the token belongs to';
+comment on column push.registered_devices.provider is 'apns, fcm or expo';
+comment on column push.registered_devices.device is 'the token, masked';
+comment on column push.registered_devices.voip is 'apns only: true for a PushKit token';
+comment on column push.registered_devices.environment is 'apns only: production or sandbox';
+comment on column push.registered_devices.platform is 'ios, android or unknown (null)';
+comment on column push.registered_devices.locale is 'language of visible texts';
+comment on column push.registered_devices.enabled is 'false: the user wants no notifications here';
+comment on column push.registered_devices.registered_at is 'when the phone last gave this token';
+comment on column push.registered_devices.invalidated_at is 'since when it is dead; null: it is alive';
+comment on column push.registered_devices.invalid_reason is 'what the provider said';
+
+create or replace view push.dead_devices as
+select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
+from push.token_invalidations x;
+comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
+comment on column push.dead_devices.app is 'app the token belonged to';
+comment on column push.dead_devices.provider is 'apns, fcm or expo';
+comment on column push.dead_devices.user_id is 'whose token it was, as far as known';
+comment on column push.dead_devices.device is 'the token, masked';
+comment on column push.dead_devices.reason is 'what the provider said';
+comment on column push.dead_devices.invalidated_at is 'since when it is dead';
+
+create or replace view push.quarantined_devices as
+select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
+  q.quarantined_at
+from push.quarantined_tokens q;
+comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';
+comment on column push.quarantined_devices.app is 'app the token belongs to';
+comment on column push.quarantined_devices.provider is 'apns, fcm or expo';
+comment on column push.quarantined_devices.user_id is 'whose token it is, as far as known';
+comment on column push.quarantined_devices.device is 'the token, masked';
+comment on column push.quarantined_devices.reason is 'what the provider said';
+comment on column push.quarantined_devices.since is 'since when the provider calls it dead';
+comment on column push.quarantined_devices.quarantined_at is 'when it came here';

@@ -1,0 +1,306 @@
+-- Enqueueing: from one row of push.outbox to one delivery a device, inside the backend's own transaction.
+--
+-- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises: an error there, or a
+-- failing constraint, would make COPY print the line with its tokens. (A deadlock, a timeout or a cancelled statement
+-- while it waits for another transaction with the same call still does, up to its first hundred characters.) A statement trigger then looks at all new calls
+-- at once: it refuses what is wrong, naming the field and printing no value, and inserts the deliveries. One INSERT, an
+-- array of rows and a COPY all take this path.
+--
+-- The kinds of push.outbox are two calls, incoming_call and video_call, which ring, and four notifications: message,
+-- group_message, group_invite and missed_call. A notification rings nowhere: it is born ended, so that nothing that
+-- belongs to a call (answer, end, cancel, missed call, fallback) touches it, and its deliveries have kind 3. They go to
+-- every device of the user, over the best channel that may carry an alert: never to a VoIP token. No text of a message
+-- travels through a push service: a payload that seems to hold one is refused.
+
+-- Filling in ----------------------------------------------------------------------------------------------------------
+
+-- Two transactions may enqueue the same call at once. Whoever comes second waits in the INSERT below until the first has
+-- ended, and then has a duplicate, or, after a rollback, the key.
+create or replace function push.take_call_key(p_call_id text, p_app text) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  insert into push.call_key (call_id, app) values (p_call_id, p_app) on conflict do nothing;
+  if found then
+    return true;
+  elsif exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app) then
+    return false;
+  end if;
+  -- A key without a call: the call is being deleted, or was deleted or skipped where triggers did not see it. Then the
+  -- key is good for one more call, which the update sees to.
+  update push.call_key k set app = k.app where k.call_id = p_call_id and k.app = p_app;
+  return found and not exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app);
+end
+$$;
+comment on function push.take_call_key is
+  'reserves the key of a call for this transaction, waiting for others that have it; false: the call exists. p_call_id, '
+  'p_app: push.outbox.call_id and app';
+
+-- Plans are pinned to indexes: one made while the tables are small would scan them for the rest of the session. No call
+-- is born ended, a notification is; a chat's needs no callId. A bad traceparent becomes an empty one, for
+-- push.check_traces to refuse.
+create or replace function push.fill_call() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
+  new.app := left(coalesce(new.app, 'default'), 65);
+  new.kind := coalesce(new.kind, 'incoming_call');
+  new.payload := coalesce(new.payload, 'null');
+  new.recipients := coalesce(new.recipients, 'null');
+  new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
+    case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
+  if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
+    -- As push.take_call_key, whose call would cost as much again.
+    insert into push.call_key (call_id, app) values (new.call_id, new.app) on conflict do nothing;
+    if not found and not push.take_call_key(new.call_id, new.app) then
+      return null;
+    end if;
+  else
+    begin
+      if not push.take_call_key(new.call_id, new.app) then
+        return null;
+      end if;
+    exception when serialization_failure then
+      -- Another transaction enqueued it after this one's snapshot was taken.
+      return null;
+    end;
+  end if;
+  -- Only a restore of data, into a schema that is there, says both: that call is of the past, and stays as it was.
+  -- The statement triggers know it by its time.
+  if new.deadline_at is not null and new.created_at < statement_timestamp() then
+    return new;
+  end if;
+  if not push.is_traceparent(new.traceparent) then
+    new.traceparent := '';
+  end if;
+  new.created_at := greatest(clock_timestamp(), statement_timestamp());
+  new.answered_by := null;
+  if push.is_call(new.kind) then
+    if new.ring_seconds is null then
+      new.ring_seconds := coalesce((select a.ring_seconds from push.apps a where a.app = new.app), 60);
+    end if;
+    new.state := 'ringing';
+    new.ended_at := null;
+    new.end_reason := null;
+  else
+    new.ring_seconds := coalesce(new.ring_seconds, 14400);
+    new.state := 'ended';
+    new.ended_at := new.created_at;
+    new.end_reason := 'notification';
+  end if;
+  new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
+  return new;
+end
+$$;
+comment on function push.fill_call is
+  'fills in what the backend leaves out; skips a call that exists; leaves a call alone that is restored from a dump';
+
+create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
+
+-- Refusing and fanning out --------------------------------------------------------------------------------------------
+
+create or replace function push.check_traces() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  perform push.refuse(c.call_id, 'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 '
+    'and 2 of them, neither id all zeros; leave it out if there is none')
+  from new_calls c where c.traceparent = '';
+  return null;
+end
+$$;
+comment on function push.check_traces is 'refuses calls whose traceparent is none';
+
+-- Its name puts it before fan_out.
+create or replace trigger check_traces after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.check_traces();
+
+create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean)
+returns table (rank int, token text, environment smallint, platform smallint, locale text)
+language sql stable as $$
+  select best.rank, best.token,
+    case best.environment when 'sandbox' then 1 else 0 end::smallint,
+    case best.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
+    best.locale
+  from (
+    select usable.*,
+      min(usable.rank) over (partition by usable.platform) as best_rank,
+      bool_or(usable.platform is not null) over () as some_known
+    from (
+      select d.token, d.environment, d.locale, d.registered_at,
+        case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank,
+        coalesce(d.platform, case d.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      from push.devices d
+      where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
+        -- A call rings through a VoIP token, anything else is shown through an alert token; never the other way round.
+        and (d.provider <> 'apns' or d.voip = p_is_call)
+    ) usable
+  ) best
+  -- An Expo token of unknown platform may be of a phone that is already reached better.
+  where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
+  order by best.registered_at desc
+  limit 10
+$$;
+comment on function push.reachable_devices is
+  'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten '
+  'newest; rank: 1 apns, 2 fcm, 3 expo';
+
+-- An entry whose best token is dead uses its next.
+create or replace function push.fan_out() returns trigger
+language plpgsql security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set work_mem = '64MB' set jit = off
+as $$
+begin
+  -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
+  -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
+  insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
+    user_id, token, locale)
+  select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
+    d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
+    d.platform, d.user_id, d.token, d.locale
+  from (
+    -- The same token twice in a call is one delivery.
+    select distinct on (t.id, t.lane, t.token) t.*
+    from (
+      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
+        v.environment, v.platform, v.locale,
+        case when e.size_faults[v.rank] is null
+          then coalesce(l.id,
+            push.register_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end))
+          else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
+      from (
+        select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
+          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+          e.apns_token, e.fcm_token, e.expo_token,
+          -- The best channel whose token is not known to be dead; each is looked up only when it is its turn, and by
+          -- its index: "not exists" may become a hash of all dead tokens.
+          case
+            when e.apns_token is not null
+              and (select true from push.token_invalidations x
+                where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
+              -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+              and (e.is_call
+                or not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
+                  and (select true from push.devices x
+                    where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
+                      and x.provider = 'apns' and x.voip) is null)
+              then 1
+            when e.fcm_token is not null and (select true from push.token_invalidations x
+              where x.token = e.fcm_token and x.app = e.app and x.provider = 'fcm') is null then 2
+            when e.expo_token is not null and (select true from push.token_invalidations x
+              where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
+          end as rank,
+          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+        from (
+          select t.*, case when t.is_call then t.voip_token else t.alert_token end as apns_token,
+            push.recipient_fault(t.entry, t.voip_token, t.alert_token, t.fcm_token, t.expo_token) as fault
+          from (
+            select c.*, r.entry, r.ordinal,
+              nullif(r.entry ->> 'voipPushToken', '') as voip_token,
+              nullif(r.entry ->> 'apnsToken', '') as alert_token,
+              nullif(r.entry ->> 'fcmToken', '') as fcm_token,
+              nullif(r.entry ->> 'pushToken', '') as expo_token
+            from (
+              select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
+                -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
+                case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
+              from (
+                select n.*, octet_length(n.payload::text) as bytes, push.is_call(n.kind) as is_call,
+                  push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
+                from new_calls n where n.created_at >= statement_timestamp() offset 0
+              ) c
+              where case
+                when c.fault is not null then push.refuse(c.call_id, c.fault)
+                when c.bytes > 16384
+                  then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
+                else true end
+              offset 0
+            ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+            offset 0
+          ) t offset 0
+        ) e
+        where case
+          when e.fault is not null then push.refuse(e.call_id, format('recipients[%s]%s', e.ordinal - 1, e.fault))
+          else e.entry -> 'notificationEnabled' is distinct from 'false' end
+        offset 0
+      ) e
+      -- An entry that brings tokens is one device; one that only names a user stands for the user's registered devices.
+      cross join lateral (
+        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
+          case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+          case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
+            else 0 end::smallint as platform,
+          e.entry ->> 'locale' as locale
+        where e.inline and e.rank is not null
+        union all
+        select d.rank, d.token, d.environment, d.platform, d.locale
+        from push.reachable_devices(e.app, e.user_id, e.is_call) d
+        where not e.inline
+      ) v
+      left join push.lane l
+        on l.app = e.app and l.provider = case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end
+    ) t
+    order by t.id, t.lane, t.token, t.ordinal
+  ) d;
+  if found then
+    perform push.ring_doorbell();
+  end if;
+  return null;
+end
+$$;
+comment on function push.fan_out is
+  'refuses bad calls and notifications, and makes one delivery a device of the good ones';
+
+create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.fan_out();
+
+-- By one function -----------------------------------------------------------------------------------------------------
+
+create or replace function push.enqueue_call(
+  payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
+  kind text default 'incoming_call', traceparent text default null
+) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+  insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
+    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
+      enqueue_call.ring_seconds, enqueue_call.traceparent)
+    returning id, outbox.call_id into outbox_id, call_id;
+  duplicate := not found;
+  if duplicate then
+    select o.id, o.call_id into outbox_id, call_id from push.outbox o
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
+        and o.app = coalesce(enqueue_call.app, 'default');
+    if not found then
+      raise exception using errcode = 'serialization_failure',
+        message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
+          left(push.given_call_id(enqueue_call.kind, enqueue_call.payload), 128)),
+        hint = 'Roll back and try again.';
+    end if;
+  end if;
+  deliveries := (select count(*) from push.delivery d
+    where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
+  if duplicate then
+    deliveries := deliveries + (select count(*) from push.history h
+      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
+  end if;
+  -- As a rule nobody is skipped, and that is quickly seen.
+  skipped := 0;
+  if duplicate or exists (
+    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      from jsonb_array_elements(enqueue_call.recipients) e
+    except
+    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
+  ) then
+    skipped := (select count(*) from push.skipped_recipients(outbox_id));
+  end if;
+  return next;
+end
+$$;
+comment on function push.enqueue_call is
+  'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: '
+  'as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a '
+  'notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns '
+  'outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed '
+  'already, then nothing was done; skipped: how many users have no device (push.timeline says why); call_id: '
+  'payload.callId, or the one made for a notification without';

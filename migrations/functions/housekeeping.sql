@@ -1,0 +1,180 @@
+-- Housekeeping, by whichever gateway takes it (jobs.sql); harmless when two do it.
+
+-- What waits, and what is too late ------------------------------------------------------------------------------------
+
+create or replace function push.promote(p_max int default 2000) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_picked   bigint;
+  v_promoted bigint;
+  v_unsure   bigint[];
+  v_waiting  tid[];
+begin
+  with pick as materialized (
+    select d.ctid as tid, d.outbox_id, d.kind
+    from push.delivery d
+    where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
+      and d.state = 2
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  ), asked as materialized (
+    -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
+    select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
+      select true from push.outbox o where o.id = p.outbox_id and o.ended_at is null for share skip locked
+    ), false) as rings
+    from pick p
+  ), ready as (
+    update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
+    where d.ctid = any (array(select tid from asked where rings)) returning 1
+  )
+  select (select count(*) from asked), (select count(*) from ready),
+      array(select distinct outbox_id from asked where not rings), array(select tid from asked where not rings)
+    into v_picked, v_promoted, v_unsure, v_waiting;
+  perform push.void_unsent(v_unsure, false);
+  -- Those whose call is being ended must not fill every bite for as long as that takes.
+  if v_picked = p_max and v_waiting <> '{}' then
+    update push.delivery d set due_at = least(clock_timestamp() + interval '250 ms', d.deadline_at)
+      where d.ctid = any (v_waiting);
+  end if;
+  if v_promoted > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_promoted;
+end
+$$;
+comment on function push.promote is
+  'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls void; '
+  'returns how many became ready';
+
+create or replace function push.expire(
+  p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_before timestamptz := statement_timestamp() + p_slack;
+  v_expired bigint;
+begin
+  with ready as materialized (
+    select late.tid
+    from push.lane l cross join lateral (
+      select d.ctid as tid
+      from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+      order by d.deadline_at
+      limit p_max
+      for no key update skip locked
+    ) late
+  ), suspect as materialized (
+    select late.tid
+    from push.lane l cross join lateral (
+      select d.ctid as tid
+      from push.delivery d
+      where d.crashes >= 2 and d.lane = l.id and d.deadline_at > p_since and d.deadline_at <= v_before and d.state = 0
+      order by d.deadline_at
+      limit p_max
+      for no key update skip locked
+    ) late
+  ), waiting as materialized (
+    select d.ctid as tid
+    from push.delivery d
+    where d.ready_lane is null and d.due_at > p_since and d.due_at <= v_before and d.deadline_at <= v_before
+      and d.state = 2
+    order by d.due_at
+    limit p_max
+    for no key update skip locked
+  ), gone as (
+    delete from push.delivery d
+    where d.ctid = any (array(
+      select tid from ready union all select tid from suspect union all select tid from waiting limit p_max))
+    returning d.*
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
+    from gone g
+    group by 2, 3, 4, 5, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+    device, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
+    (select o.call_id from push.outbox o where o.id = g.outbox_id),
+    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_expired = row_count;
+  return v_expired;
+end
+$$;
+comment on function push.expire is
+  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired; '
+  'returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a '
+  'transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it '
+  'without from time to time';
+
+-- History's partitions ------------------------------------------------------------------------------------------------
+
+-- Making and dropping are two functions, hence two transactions: a drop that loses a race for a lock must not undo
+-- tomorrow's partition. Days are UTC days, whatever the session's time zone. A new day has the statistics of
+-- push.history (0001_schema.sql).
+create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
+language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
+declare
+  v_day  date;
+  v_name text;
+  v_made int := 0;
+begin
+  -- One replica at a time: the other is doing the same.
+  perform from push.job j where j.name = 'ensure_partitions' for update skip locked;
+  if not found and exists (select from push.job j where j.name = 'ensure_partitions') then
+    return 0;
+  end if;
+  for v_day in
+    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
+  loop
+    v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
+    continue when to_regclass('push.' || v_name) is not null;
+    begin
+      execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
+        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+      execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
+        'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
+        'set (autovacuum_analyze_threshold = 100000)', v_name);
+      execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
+      v_made := v_made + 1;
+    exception when check_violation then
+      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
+    end;
+  end loop;
+  return v_made;
+end
+$$;
+comment on function push.ensure_partitions is
+  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
+
+create or replace function push.drop_partitions(p_keep_days int default 14) returns int
+language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '200ms' as $$
+declare
+  v_name text := (
+    select c.relname
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+      and right(c.relname, 8) < to_char(current_date - greatest(p_keep_days, 1), 'YYYYMMDD')
+    order by c.relname
+    limit 1);
+begin
+  if v_name is null then
+    return 0;
+  end if;
+  execute format('drop table if exists push.%I', v_name);
+  return 1;
+end
+$$;
+comment on function push.drop_partitions is
+  'drops the oldest partition of push.history that is too old; call it until it returns 0. p_keep_days: how many days are kept';
+
+-- The first days' partitions; later ones are made by a gateway (jobs.sql), and one that exists is left alone.
+select push.ensure_partitions();

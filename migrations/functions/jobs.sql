@@ -1,0 +1,60 @@
+-- Who does the housekeeping: any gateway. It takes the job that is due first, which moves its due time on, and then runs a
+-- bite of it in a transaction of its own: an error, or a gateway that stops in between, delays one job by its interval. Two
+-- may run the same job at once, if a bite takes longer than its interval: every one of them passes by what is locked.
+
+create or replace function push.take_job(p_gateway int) returns text
+language plpgsql volatile security definer set search_path = push, pg_temp
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_name text;
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return null;
+  end if;
+  update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
+    where j.name = (select x.name from push.job x where x.due_at <= clock_timestamp()
+      order by x.due_at limit 1 for update skip locked)
+    returning j.name into v_name;
+  return v_name;
+end
+$$;
+comment on function push.take_job is
+  'the job that is due first, for push.run_job, or for push.take_tally if it is tally; null: none is, or the gateway was '
+  'declared dead. p_gateway: what push.register_gateway returned';
+
+create or replace function push.run_job(p_name text) returns boolean
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_more boolean;
+begin
+  case p_name
+    when 'promote' then v_more := push.promote(2000) >= 2000;
+    when 'miss' then v_more := push.miss(1000) >= 1000;
+    when 'check_ends' then v_more := push.check_ends(500) >= 500;
+    -- What expired lately: cheap, also while vacuum is held back. expire_all finds the rest.
+    when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
+    when 'expire_all' then v_more := push.expire(5000) >= 5000;
+    when 'escalate' then
+      perform push.escalate(500);
+      v_more := exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
+    when 'prune' then
+      perform push.prune();
+      v_more := exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'ensure_partitions' then
+      perform push.ensure_partitions();
+      v_more := false;
+    when 'drop_partitions' then v_more := push.drop_partitions() > 0;
+    -- The caller adds it to its counters.
+    when 'tally' then return false;
+  end case;
+  if v_more then
+    update push.job j set due_at = clock_timestamp() where j.name = p_name;
+  end if;
+  return v_more;
+end
+$$;
+comment on function push.run_job is
+  'runs a bite of a job. p_name: what push.take_job returned. True: there is more to do, and it is due again at once';

@@ -1,0 +1,209 @@
+-- Lanes, one for each app and provider: how they are made, the bell that wakes their gateways, how they are doing, and
+-- how ops pause them and let them go on.
+
+-- Lanes and the bell --------------------------------------------------------------------------------------------------
+
+create or replace function push.register_lane(p_app text, p_provider text) returns smallint
+language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_lane smallint;
+begin
+  loop
+    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
+    exit when found;
+    insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
+  end loop;
+  return v_lane;
+end
+$$;
+comment on function push.register_lane is
+  'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+
+create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
+declare
+  v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
+begin
+  -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
+  -- a fixed key one long transaction would silence all others.
+  if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
+    perform pg_notify('push_outbox', '');
+  end if;
+end
+$$;
+comment on function push.ring_doorbell is 'wakes the gateways at commit; a hint, they poll as well';
+
+create or replace function push.touch_lane() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  new.updated_at := clock_timestamp();
+  if old.paused and not new.paused then
+    perform push.ring_doorbell();
+  end if;
+  return new;
+end
+$$;
+comment on function push.touch_lane is 'keeps updated_at, and wakes the gateways when a lane is resumed';
+
+create or replace trigger touch_lane before update on push.lane for each row execute function push.touch_lane();
+
+-- How they are doing --------------------------------------------------------------------------------------------------
+
+create or replace function push.report_lanes(
+  p_gateway int, p_lane smallint[], p_window int[], p_capacity int[], p_in_flight int[], p_circuit text[],
+  p_throttled_ms int[], p_rate int[]
+) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
+    return;
+  end if;
+  insert into push.lane_status as s (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit,
+    throttled_until)
+  select r.lane, p_gateway, coalesce(r.window_size, 0), coalesce(r.capacity, 0), coalesce(r.in_flight, 0),
+    coalesce(r.rate, 0), r.circuit, clock_timestamp() + nullif(greatest(r.throttled_ms, 0), 0) * interval '1 ms'
+  from unnest(p_lane, p_window, p_capacity, p_in_flight, p_circuit, p_throttled_ms, p_rate)
+    r(lane, window_size, capacity, in_flight, circuit, throttled_ms, rate)
+  on conflict (lane, gateway) do update set window_size = excluded.window_size, capacity = excluded.capacity,
+    in_flight = excluded.in_flight, rate_per_second = excluded.rate_per_second, circuit = excluded.circuit,
+    throttled_until = excluded.throttled_until, updated_at = clock_timestamp();
+end
+$$;
+comment on function push.report_lanes is
+  'a replica says how its lanes are; to be called every second. p_gateway: what push.register_gateway returned; arrays, '
+  'by lane: p_lane: push.lanes.id; p_window and p_capacity: requests it lets, and could let, be in flight; p_in_flight; '
+  'p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: '
+  'requests in the last second';
+
+create or replace function push.lane_conditions() returns table (
+  lane smallint, window_size int, capacity int, in_flight int, circuit text, throttled_until timestamptz,
+  rate_per_second int
+)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select s.lane, sum(s.window_size)::int, sum(s.capacity)::int, sum(s.in_flight)::int,
+    case when bool_or(s.circuit = 'open') then 'open' when bool_or(s.circuit = 'half_open') then 'half_open'
+      else 'closed' end,
+    max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
+  from push.lane_status s join push.gateways g on g.id = s.gateway
+  where g.alive
+  group by s.lane
+$$;
+comment on function push.lane_conditions is
+  'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
+
+create or replace view push.lanes as
+select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,
+  s.rate_per_second, coalesce(d.ready, 0) as ready, coalesce(d.waiting, 0) as waiting, coalesce(d.claimed, 0) as claimed,
+  now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at
+from push.lane l
+left join push.lane_conditions() s on s.lane = l.id
+left join (
+  select d.lane, (sum(d.count) filter (where d.state = 0))::bigint as ready,
+    (sum(d.count) filter (where d.state = 2))::bigint as waiting,
+    (sum(d.count) filter (where d.state = 1))::bigint as claimed, min(d.oldest) as oldest
+  from push.count_owed() d
+  group by d.lane
+) d on d.lane = l.id;
+comment on view push.lanes is
+  'one app and provider: what it may send, what it has sent, what is owed. To stop it: push.pause_lane, to go on: '
+  'push.resume_lane';
+comment on column push.lanes.id is 'small number of the lane';
+comment on column push.lanes.app is 'name of the app';
+comment on column push.lanes.provider is 'apns, fcm or expo';
+comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
+comment on column push.lanes.note is 'why it is paused, or whatever is worth remembering';
+comment on column push.lanes.window_size is
+  'how many requests may be in flight now, in all living replicas; null: none serves the lane';
+comment on column push.lanes.capacity is 'how many their connections could carry';
+comment on column push.lanes.in_flight is 'how many are in flight';
+comment on column push.lanes.circuit is
+  'closed (all is well), half_open (trying again) or open (nothing is sent), the worst of the replicas''';
+comment on column push.lanes.throttled_until is 'until when the provider wants to be left alone; null: it does not';
+comment on column push.lanes.rate_per_second is 'requests sent in the last second';
+comment on column push.lanes.ready is
+  'deliveries that could be sent now; of more than 30,000 divided by the number of lanes an estimate, rounded to three digits';
+comment on column push.lanes.waiting is 'deliveries that wait for their next try';
+comment on column push.lanes.claimed is 'deliveries that a replica holds';
+comment on column push.lanes.oldest_age is 'how long the oldest of these is owed';
+comment on column push.lanes.invalidation_held_at is
+  'since when dead tokens are quarantined rather than invalidated; push.resume_invalidation ends it';
+comment on column push.lanes.invalidation_note is 'why invalidation is on hold';
+comment on column push.lanes.updated_at is 'when the pause, the note or the hold last changed';
+
+-- Pausing -------------------------------------------------------------------------------------------------------------
+
+-- A reason that outlives a note is written down in push.audit.
+create or replace function push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text)
+returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
+  v_lane   push.lane;
+begin
+  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found',
+      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
+      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+  end if;
+  changed := v_lane.paused <> p_paused;
+  if changed or v_lane.note is distinct from p_note then
+    update push.lane l set paused = p_paused, note = p_note where l.id = v_lane.id;
+  end if;
+  message := v_target || case
+    when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
+    when p_paused then ' was paused already'
+    when changed then ' sends again'
+    else ' was not paused; nothing to do' end || coalesce('. Note: ' || p_note, '');
+  perform push.note_audit(p_action, v_target, jsonb_build_object('changed', changed, 'note', p_note));
+  return next;
+end
+$$;
+comment on function push.switch_lane is
+  'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+
+create or replace function push.pause_lane(app text, provider text, note text default null)
+returns table (changed boolean, message text)
+language sql volatile security definer set search_path = push, pg_temp as $$
+  select s.changed, s.message from push.switch_lane('pause_lane', app, provider, true, coalesce(note,
+    (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
+$$;
+comment on function push.pause_lane is
+  'nothing more is claimed from this lane until push.resume_lane; what a replica holds is still sent. app, provider: '
+  'which lane; note: why. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+create or replace function push.resume_lane(app text, provider text, note text default null)
+returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+    select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
+  if resume_lane.note is not null then
+    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
+      where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+  end if;
+end
+$$;
+comment on function push.resume_lane is
+  'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in '
+  'push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+create or replace function push.change_lane() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  if (new.app, new.provider, new.id) is distinct from (old.app, old.provider, old.id)
+    or (new.invalidation_held_at, new.invalidation_note) is distinct from
+      (old.invalidation_held_at, old.invalidation_note) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'push.lanes: only paused and note can be changed',
+      hint = 'push.resume_invalidation ends a hold of invalidation.';
+  end if;
+  perform from push.switch_lane(case when new.paused then 'pause_lane' else 'resume_lane' end, old.app, old.provider,
+    new.paused, new.note);
+  return new;
+end
+$$;
+comment on function push.change_lane is 'an update of paused or note in push.lanes is as good as push.pause_lane';
+
+create or replace trigger change_lane instead of update on push.lanes for each row execute function push.change_lane();

@@ -1,0 +1,409 @@
+-- What ops read and do: what is owed, what is late, what failed, how healthy it all is, and the interventions, which
+-- are written down.
+
+-- What is owed, what is late, what failed -----------------------------------------------------------------------------
+
+create or replace function push.oldest_ringing() returns interval
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  return (
+    select max(now() - head.created_at)
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      -- The earliest deadlines are the next to leave; an invite rings ten minutes at most.
+      select d.kind, d.created_at from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
+      order by d.deadline_at
+      limit 100
+    ) head
+    where not l.paused and s.circuit is distinct from 'open' and head.kind = 0);
+end
+$$;
+comment on function push.oldest_ringing is
+  'how long the oldest of the invites that are next to leave has been ready, lanes that are paused or whose circuit is '
+  'open aside; null: none is. Reads 100 rows a lane, however many are owed';
+
+create or replace view push.summary as
+select l.app, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  d.count, now() - d.oldest as oldest_age, d.first_deadline - now() as least_left
+from (
+  select d.lane, d.kind, d.state, sum(d.count)::bigint as count, min(d.oldest) as oldest,
+    min(d.first_deadline) as first_deadline
+  from push.count_owed() d
+  group by d.lane, d.kind, d.state
+) d
+left join push.lane l on l.id = d.lane;
+comment on view push.summary is
+  'what is owed, by app, provider, kind and state; nothing is owed: no rows. Counts of more than 30,000 divided by the number '
+  'of lanes are estimates, rounded to three digits (push.count_owed)';
+comment on column push.summary.app is 'name of the app';
+comment on column push.summary.provider is 'apns, fcm or expo';
+comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
+comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next try)';
+comment on column push.summary.count is 'how many deliveries';
+comment on column push.summary.oldest_age is 'how long the oldest of them is owed';
+comment on column push.summary.least_left is 'time until the first of them expires; negative: it should be gone';
+
+-- Of a backlog of 500,000 nobody reads all, and looking up their calls would take seconds: so the most urgent, the
+-- ready ones by their index. The call is looked up for what is shown, so it is no join.
+create or replace view push.stuck as
+select d.outbox_id, d.n, l.app, (select o.call_id from push.outbox o where o.id = d.outbox_id) as call_id, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  d.user_id,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  case when d.deadline_at < now() - interval '5 s' then 'past its deadline, and not expired'
+    when d.state = 0 then 'ready, and not claimed'
+    when d.state = 1 then 'claimed, and not settled'
+    else 'due, and still waiting' end as why,
+  now() - greatest(d.created_at, d.due_at) as age, d.deadline_at - now() as "left", d.last_reason, d.owner as gateway
+from (
+  select r.*
+  from push.lane l
+  left join push.lane_conditions() s on s.lane = l.id
+  cross join lateral (
+    select d.*
+    from (
+      select d.* from push.delivery d where d.ready_lane = l.id order by d.deadline_at limit 2000
+    ) d
+    where d.state = 0
+      and (d.deadline_at < now() - interval '5 s' or not l.paused and s.circuit is distinct from 'open'
+        and greatest(d.created_at, d.due_at) < now() - interval '5 s')
+    order by d.deadline_at
+    limit 200
+  ) r
+  union all
+  (select c.*
+    from (
+      select d.*
+      from push.lane l cross join lateral (
+        select d.* from push.delivery d where d.ready_lane = l.id order by d.deadline_at limit 2000
+      ) d
+      where d.state = 1
+      union all
+      (select d.* from push.delivery d
+        where d.ready_lane is null and d.due_at < now() - interval '5 s' and d.crashes < 2
+        order by d.due_at
+        limit 1000)
+      union all
+      (select d.* from push.delivery d where d.crashes >= 2 limit 1000)
+    ) c
+    where c.deadline_at < now() - interval '5 s'
+      or greatest(c.created_at, c.due_at) < now() - case c.state when 1 then interval '30 s' else interval '5 s' end
+    order by c.deadline_at
+    limit 1000)
+) d
+join push.lane l on l.id = d.lane;
+comment on view push.stuck is
+  'deliveries that something should have happened to: ready for more than 5 s while the lane is neither paused nor its '
+  'circuit open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. The most urgent '
+  '200 ready ones of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines; push.summary counts '
+  'all that is owed';
+comment on column push.stuck.outbox_id is 'the call: push.outbox.id';
+comment on column push.stuck.n is 'number of the push within its call';
+comment on column push.stuck.app is 'name of the app';
+comment on column push.stuck.call_id is 'payload.callId of the call';
+comment on column push.stuck.provider is 'apns, fcm or expo';
+comment on column push.stuck.kind is 'invite, cancel, missed_call or notification';
+comment on column push.stuck.user_id is 'the backend''s id of the user';
+comment on column push.stuck.state is 'ready, claimed or waiting';
+comment on column push.stuck.why is 'what should have happened';
+comment on column push.stuck.age is 'since it was enqueued, or since it was due';
+comment on column push.stuck."left" is 'time until its deadline; negative: past it';
+comment on column push.stuck.last_reason is 'why the last try did not end it';
+comment on column push.stuck.gateway is 'push.replicas.id of the replica that has it';
+
+-- The example is looked up once a row shown; sorting all failures of an hour for it took a second.
+create or replace view push.failures as
+select l.app, l.provider,
+  case f.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  case f.outcome when 1 then 'delivered_late' when 3 then 'expired' else 'dead' end as outcome,
+  coalesce(f.reason, 'Late') as reason, f.count, f.last_at, x.call_id as example_call_id, x.device as example_device
+from push.lane l
+cross join lateral (
+  select h.kind, h.outcome, h.reason, count(*) as count, max(h.finished_at) as last_at
+  from push.history h
+  where h.lane = l.id and h.finished_at > now() - interval '1 hour' and h.outcome <> 0 and h.outcome in (1, 3, 4)
+  group by h.kind, h.outcome, h.reason
+) f
+cross join lateral (
+  select h.call_id, h.device from push.history h
+  where h.lane = l.id and h.finished_at = f.last_at and h.outcome <> 0 and h.outcome = f.outcome and h.kind = f.kind
+    and h.reason is not distinct from f.reason
+  limit 1
+) x;
+comment on view push.failures is
+  'what was not delivered, or late, in the last hour, by reason, with the last of each as an example';
+comment on column push.failures.app is 'name of the app';
+comment on column push.failures.provider is 'apns, fcm or expo';
+comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
+comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
+comment on column push.failures.reason is 'why, in the provider''s word or ours';
+comment on column push.failures.count is 'how many';
+comment on column push.failures.last_at is 'when the last of them was settled';
+comment on column push.failures.example_call_id is 'call of the last; push.timeline tells its story';
+comment on column push.failures.example_device is 'device of the last, its token masked';
+
+-- Replicas and health -------------------------------------------------------------------------------------------------
+
+create or replace view push.replicas as
+select g.id, g.name, g.version, g.alive, g.started_at, g.heartbeat_at,
+  case when g.alive then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed, g.ended_at,
+  g.ended_reason
+from push.gateways g
+left join (
+  select d.owner, sum(d.count)::bigint as claimed from push.count_owed() d where d.state = 1 group by d.owner
+) d on d.owner = g.id;
+comment on view push.replicas is 'one life of one gateway process: those that run, and those that ended lately';
+comment on column push.replicas.id is 'number of this life, as in push.deliveries.gateway';
+comment on column push.replicas.name is 'host or pod';
+comment on column push.replicas.version is 'version of the program';
+comment on column push.replicas.alive is 'whether it runs, as far as known';
+comment on column push.replicas.started_at is 'when it registered';
+comment on column push.replicas.heartbeat_at is 'when it was last heard';
+comment on column push.replicas.silence is 'how long it has been silent; after 3 s it is declared dead';
+comment on column push.replicas.claimed is 'deliveries it holds; of one that ended they are taken over at once';
+comment on column push.replicas.ended_at is 'when it ended or was declared dead';
+comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (declared dead)';
+
+create or replace function push.check_health() returns table (item text, value text, state text, hint text)
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_oldest   interval;
+  v_pid      int;
+  v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
+begin
+  -- How bad a number is: up to the first limit it is ok, up to the second a warning.
+  return query
+    select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
+      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
+        else 'bad' end,
+      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
+    from pg_stat_all_tables t
+    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
+    order by t.relname;
+
+  select now() - a.xact_start, a.pid into v_oldest, v_pid
+    from pg_stat_activity a
+    where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+    order by a.xact_start
+    limit 1;
+  return query select 'oldest transaction',
+    case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
+      || case when v_sees_all then '' else ', of this role only' end,
+    case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
+    case when v_sees_all then 'End it with: select pg_terminate_backend(pid).'
+      else format('To see those of other roles: grant pg_read_all_stats to %I.', current_user) end;
+  return query
+    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
+      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
+    from (select count(*) from pg_prepared_xacts) p;
+  return query
+    select 'notify queue', round(100 * q.usage::numeric, 1) || ' %',
+      case when q.usage < 0.1 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    from (select pg_notification_queue_usage() as usage) q;
+  return query
+    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
+      'Nothing is sent without one: push.replicas says how the last ones ended.'
+    from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
+  return query
+    select 'claims',
+      case when l.opened_at is not null then 'open' when l.began_at is null then 'wait for a replica'
+        else format('closed for %s, waiting for replica %s', date_trunc('second', greatest(now() - l.began_at, '0')),
+          (select string_agg(g.id::text, ', ' order by g.id) from push.gateways g where g.alive
+            and not exists (select from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null))) end,
+      case when l.opened_at is not null or l.began_at is null then 'ok'
+        when l.began_at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
+    from (select 1) one left join push.life l on true;
+  return query
+    -- Due since then, but not before a gateway was there to do it.
+    select 'housekeeping',
+      case when g.since is null then 'waits for a replica'
+        when j.late is null then 'in time' else format('%s overdue since %s', j.name, date_trunc('second', j.late)) end,
+      case when j.late is null then 'ok' else 'bad' end,
+      'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+    from (select min(g.started_at) as since from push.gateways g where g.alive) g
+    left join lateral (
+      select j.name, now() - greatest(j.due_at, g.since) as late
+      from push.job j
+      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+      order by 2 desc
+      limit 1
+    ) j on g.since is not null;
+  return query
+    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
+      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
+      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
+    from (select push.oldest_ringing() as age) o;
+  return query
+    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
+        else 'bad' end,
+      'select push.ensure_partitions(); a replica does so every hour.'
+    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
+  return query
+    select 'history without a partition', case when h.some then 'some' else 'none' end,
+      case when h.some then 'bad' else 'ok' end,
+      'Rows of push.history_default keep their day''s partition from being made: move them away.'
+    from (select exists (select from push.history_default) as some) h;
+  return query
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
+  return query
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+      'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
+    from (select count(*) from push.quarantined_tokens) q;
+  return query
+    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
+      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
+      'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
+    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
+end
+$$;
+comment on function push.check_health is 'what could make calls ring late tomorrow; for push.health';
+
+create or replace view push.health as select h.item, h.value, h.state, h.hint from push.check_health() h;
+comment on view push.health is 'one concern a row: how it is, whether that is ok, warn or bad, and what to do';
+comment on column push.health.item is 'what was looked at';
+comment on column push.health.value is 'what was found';
+comment on column push.health.state is 'ok, warn (soon) or bad (now)';
+comment on column push.health.hint is 'what it means and what to do';
+
+-- Interventions -------------------------------------------------------------------------------------------------------
+
+create or replace function push.note_audit(p_action text, p_target text, p_detail jsonb default null) returns void
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.audit (action, target, detail) values (p_action, p_target, p_detail);
+end
+$$;
+comment on function push.note_audit is 'writes down an intervention, in the transaction that makes it';
+
+create or replace function push.void_call(call_id text, reason text default 'voided', app text default null)
+returns table (voided int, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+  v_call push.outbox;
+  v_id   bigint := push.find_call(void_call.call_id, void_call.app);
+  v_done boolean;
+begin
+  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
+  update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
+    where o.id = v_id and o.ended_at is null;
+  v_done := found;
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  if v_done then
+    message := format('call %s was ended (%s): %s invites were taken back unsent, %s phones that may ring are told, '
+      'nobody gets a missed call', v_call.call_id, v_call.end_reason, voided,
+      (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 1));
+  else
+    voided := 0;
+    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
+  end if;
+  perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
+    jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
+  return next;
+end
+$$;
+comment on function push.void_call is
+  'ends a ringing call as if it had never been: unsent invites are void, phones that may ring are told to stop, and '
+  'nobody is told of a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only '
+  'if several apps have a call of this id. Returns how many invites were taken back unsent, and a sentence about it; '
+  'running it twice is harmless';
+
+create or replace function push.requeue(call_id text, app text default null) returns table (requeued int, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+  v_id    bigint := push.find_call(requeue.call_id, requeue.app);
+  v_call  push.outbox;
+  v_woken int;
+  v_made  int := 0;
+begin
+  -- The call's row first: whoever ends the call waits for deliveries whose settlement may wait for its turn.
+  select o.* into v_call from push.outbox o where o.id = v_id for share;
+  perform push.take_turns(array[v_id]);
+  requeued := 0;
+  if v_call.ended_at is not null or v_call.deadline_at <= clock_timestamp() then
+    message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
+      case when v_call.ended_at is null then 'its ring window is over' else v_call.state end);
+  else
+    -- With "state = 2" it may walk the index of all that waits, and that is most when this is needed.
+    update push.delivery d
+      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp()
+      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
+        and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
+    get diagnostics v_woken = row_count;
+    with past as materialized (
+      -- What came of each device last.
+      select distinct on (h.lane, h.device) h.n, h.lane, h.user_id, h.device, h.outcome, l.provider
+      from push.history h join push.lane l on l.id = h.lane
+      where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
+      order by h.lane, h.device, h.n desc
+    ), token as (
+      -- History knows tokens by their mask only.
+      select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
+      from past p cross join lateral (
+        select k.token,
+          case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+          case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
+            else 0 end::smallint as platform,
+          e ->> 'locale' as locale
+        from jsonb_array_elements(v_call.recipients) e
+        cross join lateral (select case p.provider when 'apns' then e ->> 'voipPushToken' when 'fcm' then e ->> 'fcmToken'
+          else e ->> 'pushToken' end as token) k
+        where jsonb_typeof(e) = 'object' and e ->> 'userId' = p.user_id
+          and e -> 'notificationEnabled' is distinct from 'false'
+        union all
+        select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
+            when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+        from push.devices d
+        where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
+          and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
+      ) t
+      where p.outcome in (3, 4) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
+        and (select true from push.token_invalidations x
+          where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
+        and (select true from push.delivery d
+          where d.outbox_id = v_id and d.kind = 0 and d.lane = p.lane and d.token = t.token limit 1) is null
+    ), used as (
+      select max(u.n) as n from (
+        select p.n from past p union all select d.n from push.delivery d where d.outbox_id = v_id and d.n < 10000) u
+    )
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+      user_id, token, locale)
+    select v_id, u.n + row_number() over (order by t.lane, t.token), clock_timestamp(), clock_timestamp(),
+      v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale
+    from (select distinct on (t.lane, t.token) t.* from token t order by t.lane, t.token) t cross join used u;
+    get diagnostics v_made = row_count;
+    requeued := v_woken + v_made;
+    if requeued > 0 then
+      perform push.ring_doorbell();
+    end if;
+    message := format('call %s: %s', v_call.call_id, case requeued
+      when 0 then 'nothing to requeue: no invite of a living token has failed or is waiting'
+      else format('%s invites are ready again: %s had failed, %s were waiting', requeued, v_made, v_woken) end);
+  end if;
+  perform push.note_audit('requeue', v_call.app || '/' || v_call.call_id, jsonb_build_object('requeued', requeued));
+  return next;
+end
+$$;
+comment on function push.requeue is
+  'tries a call again that still rings: a new invite for each device whose last one failed (dead or expired) and whose '
+  'token is not known to be dead, and waiting invites are ready now. call_id: payload.callId; app: needed only if '
+  'several apps have a call of this id. Returns how many became ready, and a sentence about it; running it twice is '
+  'harmless: what is owed or was delivered is left alone';

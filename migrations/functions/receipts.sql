@@ -1,0 +1,213 @@
+-- Expo's receipts: which are to be looked up, and what they said.
+--
+-- Tickets are kept in batches, push.receipt_batch, as they were settled. What is looked up is claimed, a batch or a part of
+-- one; what was said takes tickets out of their batch; what is to be asked again becomes a batch of its own. Batches that
+-- are being looked up are few, and an index of theirs finds them: tickets have none.
+
+create or replace function push.claim_receipts(p_app text, p_max int, p_lease_ms int)
+returns table (ticket text, outbox_id bigint, n int, token text, sent_at timestamptz)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_room  int := p_max;
+  v_batch push.receipt_batch;
+begin
+  for v_batch in
+    select r.* from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at > statement_timestamp()
+    order by r.due_at
+    limit p_max
+    for no key update skip locked
+  loop
+    exit when v_room <= 0;
+    if cardinality(v_batch.ticket) > v_room then
+      insert into push.receipt_batch (sent_at, due_at, give_up_at, attempts, claimed, app, ticket, outbox_id, n, user_id, token)
+        values (v_batch.sent_at, v_batch.due_at, v_batch.give_up_at, v_batch.attempts, v_batch.claimed, v_batch.app,
+          v_batch.ticket[v_room + 1:], v_batch.outbox_id[v_room + 1:], v_batch.n[v_room + 1:],
+          v_batch.user_id[v_room + 1:], v_batch.token[v_room + 1:]);
+      v_batch.ticket := v_batch.ticket[:v_room];
+      v_batch.outbox_id := v_batch.outbox_id[:v_room];
+      v_batch.n := v_batch.n[:v_room];
+      v_batch.user_id := v_batch.user_id[:v_room];
+      v_batch.token := v_batch.token[:v_room];
+      update push.receipt_batch r
+        set ticket = v_batch.ticket, outbox_id = v_batch.outbox_id, n = v_batch.n, user_id = v_batch.user_id,
+          token = v_batch.token
+        where r.id = v_batch.id;
+    end if;
+    -- The lease is the due time: whoever takes them dies, and they are due again.
+    update push.receipt_batch r
+      set attempts = r.attempts + 1, claimed = true,
+        due_at = least(clock_timestamp() + p_lease_ms * interval '1 ms', r.give_up_at)
+      where r.id = v_batch.id;
+    v_room := v_room - cardinality(v_batch.ticket);
+    return query
+      select t.ticket, t.outbox_id, t.n, t.token, v_batch.sent_at
+      from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.token) t(ticket, outbox_id, n, token);
+  end loop;
+end
+$$;
+comment on function push.claim_receipts is
+  'takes tickets whose receipts are due, for a while; then they are due again. p_app: whose; p_max: how many at most; '
+  'p_lease_ms: for how many milliseconds';
+
+-- A batch is locked once it is known to hold one of the tickets. Those under look-up are tried first; only tickets that none
+-- of these holds, because the answer came after the lease, are looked for in what was asked for earlier.
+create or replace function push.take_receipts(p_app text, p_ticket text[])
+returns table (
+  batch bigint, ticket text, outbox_id bigint, n int, user_id text, token text, sent_at timestamptz,
+  give_up_at timestamptz, attempts int
+)
+language plpgsql volatile set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = on set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_missing bigint := cardinality(p_ticket);
+  v_claimed boolean;
+  v_id      bigint;
+  v_batch   push.receipt_batch;
+begin
+  foreach v_claimed in array '{t,f}'::boolean[] loop
+    exit when v_missing <= 0;
+    for v_id in
+      select b.id from (
+        select r.id from push.receipt_batch r
+        where r.app = p_app and r.claimed = v_claimed and r.attempts > 0 and r.ticket && p_ticket
+        offset 0
+      ) b
+      order by b.id
+    loop
+      select r.* into v_batch from push.receipt_batch r where r.id = v_id for update;
+      continue when not found;
+      return query
+        select v_id, t.ticket, t.outbox_id, t.n, t.user_id, t.token, v_batch.sent_at, v_batch.give_up_at, v_batch.attempts
+        from unnest(v_batch.ticket, v_batch.outbox_id, v_batch.n, v_batch.user_id, v_batch.token)
+          t(ticket, outbox_id, n, user_id, token)
+        where t.ticket in (select unnest(p_ticket));
+      select v_missing - count(*) into v_missing from unnest(v_batch.ticket) t where t in (select unnest(p_ticket));
+      perform push.keep_receipts(v_id, array(
+        select i from unnest(v_batch.ticket) with ordinality t(ticket, i)
+        where t.ticket not in (select unnest(p_ticket)) order by i));
+    end loop;
+  end loop;
+end
+$$;
+comment on function push.take_receipts is
+  'takes tickets out of the batches they are in, and returns them. p_app: whose; p_ticket: which. For push.settle_receipts and '
+  'push.postpone_receipts';
+
+create or replace function push.keep_receipts(p_batch bigint, p_kept bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if p_kept = '{}' then
+    delete from push.receipt_batch r where r.id = p_batch;
+  else
+    update push.receipt_batch r
+      set ticket = array(select r.ticket[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        outbox_id = array(select r.outbox_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        n = array(select r.n[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        user_id = array(select r.user_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
+        token = array(select r.token[k] from unnest(p_kept) with ordinality u(k, i) order by i)
+      where r.id = p_batch;
+  end if;
+end
+$$;
+comment on function push.keep_receipts is
+  'leaves only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; none: the batch goes';
+
+create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_settled bigint := 0;
+  v_gone    record;
+  v_reason  text;
+  -- A variable, so that older partitions are not looked at. The margin is for a gateway's clock.
+  v_since   timestamptz;
+begin
+  for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
+    v_settled := v_settled + 1;
+    v_reason := p_reason[array_position(p_ticket, v_gone.ticket)];
+    continue when v_reason is null;
+    v_since := v_gone.sent_at - interval '1 hour';
+    update push.history h set receipt_reason = v_reason
+      where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
+        and h.finished_at >= v_since;
+  end loop;
+  return v_settled;
+end
+$$;
+comment on function push.settle_receipts is
+  'ends the look-up of tickets; returns how many there were. p_app: whose; arrays, by ticket: p_ticket; p_reason: what '
+  'the receipt said, kept in push.history, or null: delivered';
+
+create or replace function push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms int) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_postponed bigint;
+begin
+  with taken as materialized (
+    select t.* from push.take_receipts(p_app, p_ticket) t
+  ), later as (
+    insert into push.receipt_batch (sent_at, due_at, give_up_at, attempts, app, ticket, outbox_id, n, user_id, token)
+    select t.sent_at, least(clock_timestamp() + p_delay_ms * interval '1 ms', t.give_up_at), t.give_up_at, t.attempts,
+      p_app, array_agg(t.ticket), array_agg(t.outbox_id), array_agg(t.n), array_agg(t.user_id), array_agg(t.token)
+    from taken t
+    group by t.batch, t.sent_at, t.give_up_at, t.attempts
+  )
+  select count(*) into v_postponed from taken;
+  return v_postponed;
+end
+$$;
+comment on function push.postpone_receipts is
+  'these tickets are due again later, never later than they are given up; returns how many there were. p_app: whose; '
+  'p_ticket: which; p_delay_ms: in how many milliseconds';
+
+create or replace function push.give_up_receipts(p_app text) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_lost bigint;
+begin
+  -- due_at is never later than give_up_at: it is what the index knows.
+  with gone as (
+    delete from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at <= statement_timestamp()
+    returning cardinality(r.ticket) as count
+  )
+  select coalesce(sum(g.count), 0) into v_lost from gone g;
+  return v_lost;
+end
+$$;
+comment on function push.give_up_receipts is
+  'forgets tickets whose receipts Expo no longer has; returns how many nobody will ever know of. p_app: whose';
+
+create or replace function push.erase_receipts(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$
+declare
+  v_erased bigint := 0;
+  v_batch  push.receipt_batch;
+  v_kept   bigint[];
+begin
+  for v_batch in select r.* from push.receipt_batch r where r.outbox_id && p_outbox_id order by r.id for update loop
+    v_kept := array(
+      select i from unnest(v_batch.outbox_id) with ordinality t(id, i) where t.id not in (select unnest(p_outbox_id)) order by i);
+    v_erased := v_erased + cardinality(v_batch.ticket) - cardinality(v_kept);
+    perform push.keep_receipts(v_batch.id, v_kept);
+  end loop;
+  return v_erased;
+end
+$$;
+comment on function push.erase_receipts is
+  'forgets the tickets of these calls, with the tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches: for '
+  'whoever removes calls by hand';

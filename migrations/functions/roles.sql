@@ -1,0 +1,114 @@
+-- Who may do what. This file is applied last, and whenever another one is: what the others have made is nobody's until
+-- it is granted here.
+
+-- Roles ---------------------------------------------------------------------------------------------------------------
+
+-- Roles belong to the whole cluster: another database's migration may make them at the same moment, and whoever
+-- migrates may not be allowed to. Then an administrator makes them, and calls push.grant_roles again.
+create or replace function push.grant_roles() returns text
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  c_roles constant jsonb := jsonb_build_object(
+    'push_enqueuer', 'backends: enqueue, answer and end calls, register devices (schema push)',
+    'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
+    'push_gateway', 'the push-gateway service (schema push)');
+  -- Of a call, neither its payload nor its recipients, who are tokens.
+  c_call_columns constant text :=
+    'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
+    'traceparent';
+  c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
+    'push.call, push.report_ringing, push.timeline';
+  v_role    text;
+  v_missing text[] := '{}';
+begin
+  for v_role in select jsonb_object_keys(c_roles) loop
+    if to_regrole(v_role) is null then
+      begin
+        execute format('create role %I nologin', v_role);
+        execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
+      exception
+        when duplicate_object or unique_violation then null;
+        when insufficient_privilege then v_missing := v_missing || v_role;
+      end;
+    end if;
+    continue when v_role = any (v_missing);
+    execute format('grant usage on schema push to %I', v_role);
+    case v_role
+      when 'push_enqueuer' then
+        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
+          'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
+        execute format('grant execute on function %s to %I', c_calls, v_role);
+      when 'push_ops' then
+        execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
+        execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
+          'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job to %I', v_role);
+        execute format('grant update (paused, note) on push.lanes to %I', v_role);
+        execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
+          'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+          'push.lane_conditions, push.count_owed to %I', v_role);
+      when 'push_gateway' then
+        execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
+          'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
+          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.take_job, push.run_job, '
+          'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
+          'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+          'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
+          'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
+          'push.take_tally, push.settled, push.observe to %I', c_calls, v_role);
+        -- Made by push-gateway migrate; a schema that psql applied is without.
+        if to_regclass('push.schema_migration') is not null then
+          execute format('grant select on push.schema_migration to %I', v_role);
+        end if;
+        if to_regclass('push.schema_functions') is not null then
+          execute format('grant select on push.schema_functions to %I', v_role);
+        end if;
+    end case;
+  end loop;
+  if v_missing <> '{}' then
+    raise notice 'roles are missing: %; % may not create roles', array_to_string(v_missing, ', '), current_user
+      using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
+    return 'missing: ' || array_to_string(v_missing, ', ');
+  end if;
+  return 'push_enqueuer, push_ops and push_gateway have their rights';
+end
+$$;
+comment on function push.grant_roles is
+  'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their '
+  'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+
+-- The dashboard -------------------------------------------------------------------------------------------------------
+
+-- The service shows what operators see, and pauses lanes for those who have its ops key.
+create or replace function push.grant_dashboard() returns text
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  if to_regrole('push_ops') is null or to_regrole('push_gateway') is null then
+    return 'missing: push_ops or push_gateway';
+  end if;
+  grant execute on function push.minutes, push.overview, push.calls, push.resume_lane, push.epoch_ms, push.length_ms
+    to push_ops;
+  if not pg_has_role('push_gateway', 'push_ops', 'member') then
+    begin
+      grant push_ops to push_gateway;
+    exception
+      -- Another database's migration does the same.
+      when unique_violation then null;
+      when insufficient_privilege then
+        raise notice '% may not grant push_ops to push_gateway: the dashboard stays empty', current_user
+          using hint = 'As an administrator: grant push_ops to push_gateway;';
+        return 'missing: grant push_ops to push_gateway';
+    end;
+  end if;
+  return 'push_gateway has what the dashboard needs';
+end
+$$;
+comment on function push.grant_dashboard is
+  'gives push_ops what the dashboard reads and does, and push_gateway the rights of push_ops; says what it did; running '
+  'it twice is harmless. For whoever owns the schema, after push.grant_roles';
+
+-- Functions are everybody's when they are made.
+revoke execute on all functions in schema push from public;
+select push.grant_roles();
+select push.grant_dashboard();

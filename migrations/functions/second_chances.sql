@@ -1,0 +1,284 @@
+-- Second chances: the next channel when one fails, and when no phone of a user has said that it rings.
+
+-- A call's next channel -----------------------------------------------------------------------------------------------
+
+-- Runs in the transaction that settled the failed invites, which are gone from push.delivery by now. It may also be
+-- asked for invites that were delivered, but of which no phone was heard, with their tokens masked. A batch is joined
+-- with itself by hashes, for nested loops cost its square: so the settings of push.settle, which forbid hashes, are not
+-- those of this function.
+--
+-- Two replicas may settle the last two tokens of one channel at the same moment. Each would still see the other's as
+-- owed, and neither would go on to the next channel. So decisions about one call are taken in turn (push.take_turns), and
+-- each with a snapshot taken after it had its turn. No cycle of waits comes of it: the turns of several calls are taken in
+-- one order; who has one waits for nothing else (the call's row is locked with "skip locked", no lane is made, no row is
+-- inserted that another could insert, for n is chosen in turn too); and ending a call never asks for one. Whoever waits for
+-- one holds deliveries it has deleted, which nobody who has a turn waits for.
+--
+-- The race with the end of a call has the outcome that call_rules.sql describes for a claimed invite given back: the
+-- new invite is ready only under a share lock on its call. If that is denied, an end is in progress: the invite waits,
+-- and push.promote makes it ready if the end was rolled back, and void if it was not.
+create or replace function push.take_turns(p_outbox_id bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  -- Whoever inserts the same key waits until this transaction ends, and then finds nothing.
+  insert into push.fallback_turn (outbox_id) select distinct c.id from unnest(p_outbox_id) c(id) order by 1;
+  delete from push.fallback_turn t where t.outbox_id = any (p_outbox_id);
+end
+$$;
+comment on function push.take_turns is
+  'waits until no other transaction decides about these calls'' next channel; others wait until this one ends. p_outbox_id: '
+  'push.outbox.id';
+
+create or replace function push.fall_back(p_failed push.delivery[], p_unheard boolean default false)
+returns table (outbox_id bigint, user_id text, n int)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off set enable_mergejoin = off
+set enable_hashjoin = on set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_calls bigint[] := array(select distinct f.outbox_id from unnest(p_failed) f);
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since timestamptz;
+  v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  perform push.take_turns(v_calls);
+  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
+  return query
+  with call as materialized (
+    select o.*,
+      coalesce((select true from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked), false)
+        as rings
+    from unnest(v_calls) c(id) cross join lateral (
+      select o.id, o.app, o.recipients, o.deadline_at,
+        case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
+      from push.outbox o
+      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
+      offset 0
+    ) o
+  ), failed as materialized (
+    select f.outbox_id, f.n, f.lane, f.platform, f.user_id, f.token, c.app,
+      case l.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank
+    from unnest(p_failed) f
+    join call c on c.id = f.outbox_id
+    join push.lane l on l.id = f.lane
+    where l.provider <> 'expo'
+  ), owed as materialized (
+    select d.* from call c cross join lateral (
+      select d.outbox_id, d.n, d.lane, d.platform, d.user_id, d.token from push.delivery d
+      where d.outbox_id = c.id and d.n < 10000
+      offset 0
+    ) d
+  ), past as materialized (
+    select h.* from call c cross join lateral (
+      select h.outbox_id, h.n, h.lane, h.user_id, h.device, h.outcome from push.history h
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.n < 10000
+      offset 0
+    ) h
+  ), used as materialized (
+    select u.outbox_id, max(u.n) as n
+    from (select o.outbox_id, o.n from owed o union all select h.outbox_id, h.n from past h) u
+    group by u.outbox_id
+  ), entry as materialized (
+    select c.id, e ->> 'userId' as user_id, nullif(e ->> 'voipPushToken', '') as voip_token,
+      nullif(e ->> 'fcmToken', '') as fcm_token, nullif(e ->> 'pushToken', '') as expo_token,
+      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      e ->> 'locale' as locale
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}'
+      and e -> 'notificationEnabled' is distinct from 'false'
+  ), inline as materialized (
+    -- Those that an entry of recipients brought.
+    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale
+    from failed f
+    join entry e on e.id = f.outbox_id and e.user_id = f.user_id
+    cross join lateral (select case f.rank when 1 then e.voip_token else e.fcm_token end as token) t
+    where f.token = t.token or p_unheard and f.token = left(t.token, 4) || '…' || right(t.token, 4)
+  ), next as (
+    -- An entry that brought the token: the next token of the same entry.
+    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale
+    from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
+    where t.rank > i.rank and t.token is not null
+      -- "not exists" may become a hash of all dead tokens.
+      and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
+        and x.provider = case t.rank when 2 then 'fcm' else 'expo' end) is null
+    union all
+    -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
+    select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
+      d.platform, d.locale
+    from failed f cross join lateral (
+      select d.* from (
+        select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
+          case coalesce(d.platform, case d.provider when 'fcm' then 'android' end)
+            when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform
+        from push.devices d
+        where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
+          and d.provider <> 'apns'
+        offset 0
+      ) d
+      where d.rank > f.rank and d.platform in (0, f.platform)
+      order by d.registered_at desc
+      limit 10
+    ) d
+    where not exists (select from inline i where i.outbox_id = f.outbox_id and i.n = f.n)
+      and not exists (select from owed o
+        where not p_unheard
+          and o.outbox_id = f.outbox_id and o.user_id = f.user_id and o.lane = f.lane and o.platform = f.platform)
+      and not exists (select from past h
+        where not p_unheard
+          and h.outbox_id = f.outbox_id and h.user_id = f.user_id and h.lane = f.lane and h.outcome <= 1
+          -- History does not know the platform. Only FCM serves two.
+          and (f.rank = 1 or (select true from push.devices x
+            where x.user_id = f.user_id and x.app = f.app and x.enabled and x.invalidated_at is null
+              and x.provider = 'fcm' and case coalesce(x.platform, 'android') when 'ios' then 1 else 2 end = f.platform
+              and left(x.token, 4) || '…' || right(x.token, 4) = h.device
+            limit 1) is not null))
+  ), best as (
+    select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
+    from next v
+    join call c on c.id = v.outbox_id
+    -- Without a lane no gateway serves the channel.
+    join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
+    where c.size_faults[v.rank] is null
+      and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
+      and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
+        and h.device = left(v.token, 4) || '…' || right(v.token, 4))
+  ), chosen as (
+    select b.*, c.deadline_at, c.rings,
+      u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
+    from (
+      -- Several tokens of one channel that failed together have one next channel.
+      select distinct on (b.outbox_id, b.lane, b.token) b.* from best b where b.preference = b.preferred
+      order by b.outbox_id, b.lane, b.token, b.n desc
+    ) b
+    join call c on c.id = b.outbox_id
+    join used u on u.outbox_id = b.outbox_id
+  )
+  insert into push.delivery as made (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, state, platform,
+    user_id, token, locale, fallback_of)
+  select x.outbox_id, x.next_n, clock_timestamp(), clock_timestamp(), x.deadline_at, x.lane,
+    case when x.rings then x.lane end, case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.n
+  from chosen x
+  where x.next_n < 10000
+  returning made.outbox_id, made.user_id, made.n;
+  if found then
+    perform push.ring_doorbell();
+    perform push.commit_durably();
+  end if;
+end
+$$;
+comment on function push.fall_back is
+  'for invites that failed for good: an invite over the user''s next channel while the call still rings, never to an '
+  'APNs token, to no token twice in a call; returns what it made. For push.settle. p_unheard: they did not fail, no '
+  'phone said that it rings (for push.escalate); their tokens may be masked';
+
+-- The phone says that it rings ----------------------------------------------------------------------------------------
+
+create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(call_id, app);
+begin
+  if not exists (select from push.outbox o where o.id = v_id
+    and (o.recipients @> jsonb_build_array(report_ringing.user_id)
+      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', report_ringing.user_id)))) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('user_id: call %s does not ring this user', left(call_id, 128)),
+      hint = 'It must be the id that the recipients of the call gave.',
+      schema = 'push', table = 'ring_reports', column = 'user_id';
+  end if;
+  insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
+    on conflict on constraint ring_reports_pkey do nothing;
+  return found;
+end
+$$;
+comment on function push.report_ringing is
+  'a phone of this user says that the call rings. call_id: payload.callId; user_id: as in the call''s recipients; app: '
+  'needed only if several apps have a call of this id. False: it had said so before';
+
+-- Escalation ----------------------------------------------------------------------------------------------------------
+
+create or replace function push.plan_escalation() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  -- As a rule no app escalates, and that is quickly seen.
+  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
+    insert into push.escalations_due (outbox_id, due_at)
+    select c.id, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    from new_calls c
+    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
+  end if;
+  return null;
+end
+$$;
+comment on function push.plan_escalation is 'notes when a call of an app that escalates is to be looked at';
+
+create or replace trigger plan_escalation after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.plan_escalation();
+
+create or replace function push.escalate(p_max int default 500) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_calls   bigint[];
+  v_unheard push.delivery[];
+  v_made    bigint := 0;
+  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  v_since   timestamptz;
+  v_until   timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  -- Calls of the time before a restore ring no more.
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  with pick as materialized (
+    select e.ctid as tid from push.escalations_due e
+    where e.due_at <= statement_timestamp()
+    order by e.due_at
+    limit p_max
+    for update skip locked
+  ), taken as (
+    delete from push.escalations_due e where e.ctid = any (array(select p.tid from pick p)) returning e.outbox_id
+  )
+  select array_agg(t.outbox_id) into v_calls from taken t;
+  if v_calls is null then
+    return 0;
+  end if;
+  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
+  -- Invites of users of whom no phone was heard, be they owed or finished; those that failed had their fallback.
+  v_unheard := array(
+    select jsonb_populate_record(null::push.delivery, jsonb_build_object('outbox_id', c.id, 'n', i.n, 'lane', i.lane,
+      'user_id', i.user_id, 'token', i.token, 'platform', i.platform))
+    from unnest(v_calls) c(id)
+    cross join lateral (
+      select o.app from push.outbox o
+      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
+      offset 0
+    ) o
+    cross join lateral (
+      select d.n, d.lane, d.user_id, d.token, d.platform from push.delivery d where d.outbox_id = c.id and d.kind = 0
+      union all
+      -- History does not know the platform. Only FCM serves two.
+      select h.n, h.lane, h.user_id, h.device, case l.provider when 'apns' then 1 else coalesce((
+          select case x.platform when 'ios' then 1 else 2 end from push.devices x
+          where x.user_id = h.user_id and x.app = o.app and x.enabled and x.invalidated_at is null
+            and x.provider = 'fcm' and left(x.token, 4) || '…' || right(x.token, 4) = h.device
+          limit 1), 2) end::smallint
+      from push.history h cross join lateral (select l.provider from push.lane l where l.id = h.lane offset 0) l
+      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0 and h.outcome <= 1
+    ) i
+    where (select true from push.ring_reports r where r.outbox_id = c.id and r.user_id = i.user_id) is null);
+  if v_unheard <> '{}' then
+    insert into push.escalations (outbox_id, n, user_id)
+    select f.outbox_id, f.n, f.user_id from push.fall_back(v_unheard, true) f;
+    get diagnostics v_made = row_count;
+  end if;
+  return v_made;
+end
+$$;
+comment on function push.escalate is
+  'for up to p_max calls that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
+  'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many';

@@ -1,0 +1,258 @@
+-- What people read: codes as words, tokens masked, a call's story in one list and its state at a glance.
+
+-- Deliveries and their history ----------------------------------------------------------------------------------------
+
+create or replace view push.deliveries as
+select d.outbox_id, l.app, o.call_id, l.provider,
+  case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  d.user_id,
+  case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
+  d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
+  case d.environment when 0 then 'production' else 'sandbox' end as environment,
+  case d.platform when 1 then 'ios' when 2 then 'android' end as platform,
+  d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
+from push.delivery d
+left join push.lane l on l.id = d.lane
+left join push.outbox o on o.id = d.outbox_id;
+comment on view push.deliveries is 'one push still owed to one device';
+comment on column push.deliveries.outbox_id is 'the call: push.outbox.id';
+comment on column push.deliveries.app is 'name of the app';
+comment on column push.deliveries.call_id is 'payload.callId of the call';
+comment on column push.deliveries.provider is 'apns, fcm or expo';
+comment on column push.deliveries.kind is 'invite, cancel, missed_call or notification';
+comment on column push.deliveries.user_id is 'the backend''s id of the user';
+comment on column push.deliveries.state is 'ready, claimed (a gateway has it) or waiting (until due_at)';
+comment on column push.deliveries.attempt is 'tries so far, the current one included';
+comment on column push.deliveries.due_at is 'a waiting delivery becomes ready at this time';
+comment on column push.deliveries.deadline_at is 'nothing is sent after this';
+comment on column push.deliveries.last_reason is 'why the last try did not end it';
+comment on column push.deliveries.created_at is 'when the call was enqueued';
+comment on column push.deliveries.n is 'number of the push within its call';
+comment on column push.deliveries.gateway is 'push.gateways.id of the gateway that has it';
+comment on column push.deliveries.lease is 'number of the claim that took it last, as the gateway counts';
+comment on column push.deliveries.environment is 'production or sandbox';
+comment on column push.deliveries.platform is 'ios, android or unknown (null)';
+comment on column push.deliveries.locale is 'language of visible texts';
+comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
+comment on column push.deliveries.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}';
+comment on column push.deliveries.fallback_of is 'n of the invite that failed, instead of which this is sent';
+
+-- The call's id is that of push.outbox, which has an index on it: a call's history is found at once.
+create or replace view push.delivery_history as
+select h.outbox_id, l.app, o.call_id, l.provider,
+  case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
+  h.user_id,
+  case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
+    else 'dead' end as outcome,
+  h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
+  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, h.device, h.failures, h.fallback_of,
+  h.receipt_reason, substr(o.traceparent, 4, 32) as trace_id
+from push.history h
+left join push.lane l on l.id = h.lane
+left join push.outbox o on o.id = h.outbox_id;
+comment on view push.delivery_history is 'one finished push';
+comment on column push.delivery_history.outbox_id is 'the call: push.outbox.id';
+comment on column push.delivery_history.app is 'name of the app';
+comment on column push.delivery_history.call_id is 'payload.callId of the call';
+comment on column push.delivery_history.provider is 'apns, fcm or expo';
+comment on column push.delivery_history.kind is 'invite, cancel, missed_call or notification';
+comment on column push.delivery_history.user_id is 'the backend''s id of the user';
+comment on column push.delivery_history.outcome is
+  'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
+  'or dead (failed)';
+comment on column push.delivery_history.reason is 'why it was not delivered, in the provider''s word or ours';
+comment on column push.delivery_history.attempts is 'tries made';
+comment on column push.delivery_history.created_at is 'when the call was enqueued';
+comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
+comment on column push.delivery_history.finished_at is 'when it was settled; give a range of it to read few partitions';
+comment on column push.delivery_history.provider_message_id is 'apns-id, FCM message name or Expo ticket';
+comment on column push.delivery_history.status is 'HTTP status of the last answer';
+comment on column push.delivery_history.answered_at is 'when the provider''s last answer came';
+comment on column push.delivery_history.deadline_at is 'what the deadline was';
+comment on column push.delivery_history.n is 'number of the push within its call';
+comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
+comment on column push.delivery_history.device is 'the token, masked';
+comment on column push.delivery_history.failures is
+  'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
+comment on column push.delivery_history.fallback_of is 'n of the invite that failed, instead of which this was sent';
+comment on column push.delivery_history.receipt_reason is 'what Expo''s receipt said later';
+comment on column push.delivery_history.trace_id is 'the trace that the call belongs to, from push.outbox.traceparent';
+
+-- Whom a call skipped -------------------------------------------------------------------------------------------------
+
+-- Nothing is stored of whom a call skipped: that would be a row for every user without a phone. It can be told later
+-- from what the backend wrote, what was made of it, and what is known of the tokens by then. Once the history of the
+-- call's day is dropped it cannot, and nobody is called skipped.
+create or replace function push.skipped_recipients(p_outbox_id bigint) returns table (user_id text, reason text)
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
+  v_since timestamptz := v_call.created_at;
+  v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  if v_call.id is null
+    or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
+    return;
+  end if;
+  return query
+    with reached as materialized (
+      select d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device
+      from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
+      union
+      select h.user_id, h.device
+      from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
+    ), entry as materialized (
+      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
+        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e
+      from jsonb_array_elements(v_call.recipients) e
+    ), missing as materialized (
+      select e.* from entry e where not exists (select from reached r where r.user_id = e.user_id)
+    ), token as materialized (
+      -- Every token that could have been used, and what is known against it.
+      select m.user_id, left(t.token, 4) || '…' || right(t.token, 4) as device, m.is_off,
+        (select true from push.token_invalidations x
+          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead
+      from missing m cross join lateral (values
+        ('apns', case when push.is_call(v_call.kind) then m.e ->> 'voipPushToken' else m.e ->> 'apnsToken' end),
+        ('fcm', m.e ->> 'fcmToken'), ('expo', m.e ->> 'pushToken')) t(provider, token)
+      where jsonb_typeof(m.e) = 'object' and t.token <> ''
+      union all
+      select m.user_id, left(d.token, 4) || '…' || right(d.token, 4), m.is_off or not d.enabled,
+        d.invalidated_at is not null
+      from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
+      where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
+        and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
+    )
+    select m.user_id, case
+        when bool_and(m.is_off) then 'NotificationsDisabled'
+        when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
+        when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
+        else 'NoDevice' end
+    from missing m
+    -- A token that two users share is one delivery, under the name of the first.
+    where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
+    group by m.user_id
+    order by m.user_id;
+end
+$$;
+comment on function push.skipped_recipients is
+  'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled '
+  'or NoDevice. p_outbox_id: push.outbox.id';
+
+-- The story of a call -------------------------------------------------------------------------------------------------
+
+create or replace function push.timeline(call_id text, app text default null)
+returns table (
+  at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
+  device text, trace_id text
+)
+language sql stable security definer set search_path = push, pg_temp as $$
+  with call as (
+    select o.id, o.kind, o.created_at, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
+    where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
+  ), owed as (
+    select d.* from call c join push.deliveries d on d.outbox_id = c.id
+  ), done as (
+    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
+  ), event as (
+    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
+      null::int as attempt, null::int as status, null as reason, null as device
+    from call c
+    union all
+    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null
+    from call c cross join lateral push.skipped_recipients(c.id) s
+    union all
+    -- Another channel took over from one that failed, or from one of which no phone was heard.
+    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
+      f.kind, f.user_id, null, case when e.n is null then h.status end,
+      case when e.n is null then h.reason else 'NotRinging' end, f.device
+    from (
+      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
+      union all
+      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
+    ) f
+    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
+    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
+    where f.fallback_of is not null
+    union all
+    -- A ready or claimed delivery has no time of its own: it is shown where it began.
+    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
+      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
+    from owed d
+    union all
+    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
+      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device
+    from (
+      select outbox_id, n, provider, kind, user_id, device, failures from owed
+      union all
+      select outbox_id, n, provider, kind, user_id, device, failures from done
+    ) t
+    cross join lateral jsonb_array_elements(t.failures) f
+    union all
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
+    from done h where h.sent_at is not null
+    union all
+    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
+      h.user_id, h.attempts, h.status, h.reason, h.device
+    from done h
+    union all
+    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null
+    from call c join push.ring_reports r on r.outbox_id = c.id
+  )
+  select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
+    e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id
+  from event e join call c on c.id = e.id
+  order by e.at, e.step, e.n, e.user_id
+$$;
+comment on function push.timeline is
+  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds '
+  'since it was enqueued; event: enqueued, skipped (no delivery was made for this user), fallback (the channel before '
+  'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
+  'sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the '
+  'call''s, from push.outbox.traceparent';
+
+create or replace function push.iso_time(p_time timestamptz) returns text language sql stable parallel safe as
+$$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
+comment on function push.iso_time is 'a time as ISO 8601 in UTC, with milliseconds';
+
+create or replace function push.call(call_id text, app text default null) returns jsonb
+language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_call  push.outbox;
+  v_id    bigint := push.find_call(call_id, app);
+  v_since timestamptz;
+begin
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  -- A variable, so that older partitions are not looked at.
+  v_since := v_call.created_at;
+  return jsonb_build_object(
+    'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
+    'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
+    'endedAt', push.iso_time(v_call.ended_at), 'endReason', v_call.end_reason, 'answeredBy', v_call.answered_by,
+    'traceId', substr(v_call.traceparent, 4, 32),
+    'devices', coalesce((
+      select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
+          'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
+          'answeredAt', push.iso_time(d.answered_at), 'device', d.device, 'rangAt', push.iso_time(r.rang_at))
+        order by d.n)
+      from (
+        select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
+          null::timestamptz as answered_at, d.device
+        from push.deliveries d where d.outbox_id = v_id
+        union all
+        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
+          h.answered_at, h.device
+        from push.delivery_history h where h.outbox_id = v_id and h.finished_at >= v_since
+      ) d
+      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
+end
+$$;
+comment on function push.call is
+  'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
+  'endedAt, endReason, answeredBy, traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, '
+  'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
+  'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
+  'this id';

@@ -1,0 +1,130 @@
+-- What SQL does by itself, for the gateways' metrics: a note of each statement that ended, missed or counted something,
+-- which a gateway takes and adds to its counters. And what only the database can see: how much is owed, and how old.
+-- Ends are noted by push.void_unsent, push.expire and push.free_claims, missed calls by push.announce_missed.
+
+-- What notes it -------------------------------------------------------------------------------------------------------
+
+create or replace function push.tally_calls() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.tally (what, app, count)
+  select 'enqueued', c.app, count(*) from new_calls c
+  where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  return null;
+end
+$$;
+comment on function push.tally_calls is 'notes how many calls were enqueued';
+
+create or replace trigger tally_calls after insert on push.outbox referencing new table as new_calls
+  for each statement execute function push.tally_calls();
+
+create or replace function push.tally_rings() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  insert into push.tally (what, app, seconds)
+  select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
+  from new_reports r
+  cross join lateral (select o.app, o.created_at from push.outbox o where o.id = r.outbox_id offset 0) o;
+  return null;
+end
+$$;
+comment on function push.tally_rings is 'notes how long it took until a phone said that it rings';
+
+create or replace trigger tally_rings after insert on push.ring_reports referencing new table as new_reports
+  for each statement execute function push.tally_rings();
+
+create or replace function push.tally_tokens() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  insert into push.tally (what, lane, app, count)
+  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+  from new_tokens t
+  group by t.app, t.provider;
+  return null;
+end
+$$;
+comment on function push.tally_tokens is 'notes how many tokens were invalidated, or quarantined (its argument)';
+
+create or replace trigger tally_tokens after insert on push.token_invalidations referencing new table as new_tokens
+  for each statement execute function push.tally_tokens('invalidated');
+create or replace trigger tally_tokens after insert on push.quarantined_tokens referencing new table as new_tokens
+  for each statement execute function push.tally_tokens('quarantined');
+
+-- Who takes it --------------------------------------------------------------------------------------------------------
+
+create or replace function push.take_tally(p_max int default 20000)
+returns table (
+  what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint,
+  seconds double precision
+)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+    with gone as (
+      delete from push.tally t
+      where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
+      returning t.*
+    )
+    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
+      g.seconds
+    from gone g left join push.lane l on l.id = g.lane
+    group by 1, 2, 3, 4, 5, 6, 7, 9;
+end
+$$;
+comment on function push.take_tally is
+  'removes up to p_max of the oldest notes of push.tally, and returns them added up';
+
+-- What only the database sees -----------------------------------------------------------------------------------------
+
+create or replace function push.observe()
+returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
+language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+  with owed as materialized (
+    select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest
+    from push.count_owed(5000, false) d
+    group by d.lane, d.kind, d.state
+  ), receipts as materialized (
+    -- Counting a batch's tickets reads them: above fifty batches the others are taken to be like the first.
+    select b.app, b.is_overdue, case when b.count <= 50 then t.sum else b.count * t.avg end as count
+    from (
+      -- Asking makes a ticket due again a while later: those that were asked for in vain are not late by their due time.
+      select r.app, r.due_at < now() - interval '1 minute' or r.attempts > 3 as is_overdue, count(*) as count
+      from push.receipt_batch r
+      group by 1, 2
+    ) b
+    cross join lateral (
+      select sum(cardinality(r.n)), avg(cardinality(r.n))
+      from (
+        select r.n from push.receipt_batch r
+        where r.app = b.app and (r.due_at < now() - interval '1 minute' or r.attempts > 3) = b.is_overdue
+        limit 50
+      ) r
+    ) t
+  )
+  select 'pending', l.app, l.provider, d.kind, d.state, d.count::double precision
+    from owed d join push.lane l on l.id = d.lane
+  union all
+  select 'oldest_ready', l.app, l.provider, d.kind, d.state,
+      greatest(0, extract(epoch from clock_timestamp() - d.oldest))
+    from owed d join push.lane l on l.id = d.lane
+    where d.state = 0
+  union all
+  select 'paused', l.app, l.provider, null, null, l.paused::int from push.lane l
+  union all
+  select 'held', l.app, l.provider, null, null, (l.invalidation_held_at is not null)::int from push.lane l
+  union all
+  select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
+  union all
+  select 'receipts_pending', r.app, null, null, null, round(sum(r.count)) from receipts r group by r.app
+  union all
+  select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
+$$;
+comment on function push.observe is
+  'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 '
+  'divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in '
+  'seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
+  'receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches '
+  'estimates)';

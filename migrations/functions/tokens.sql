@@ -1,0 +1,266 @@
+-- Tokens: which are dead, the breaker that keeps them alive when a provider suddenly calls most of them dead, and the
+-- tokens with which gateways show themselves to providers.
+
+-- Dead tokens ---------------------------------------------------------------------------------------------------------
+
+-- A lane on hold has its dead tokens quarantined.
+create or replace function push.invalidate_tokens(
+  p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
+) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_dead bigint;
+begin
+  -- A hold in progress is waited for, and counts.
+  perform from push.lane l where l.id = any (p_lane) order by l.id for share;
+  with said as materialized (
+    -- Of several answers about a token the latest counts; one without a time counts always.
+    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
+      coalesce(r.reason, 'Unknown') as reason, l.is_held
+    from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
+    cross join lateral (
+      select l.app, l.provider, l.invalidation_held_at is not null as is_held from push.lane l where l.id = r.lane
+      offset 0
+    ) l
+    where r.token is not null
+    order by l.app, l.provider, r.token, r.since desc nulls first
+  ), known as materialized (
+    select s.*, d.tid, d.user_id
+    from said s left join lateral (
+      select d.ctid as tid, d.user_id from push.devices d
+      where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
+      offset 0
+    ) d on true
+  ), quarantined as (
+    -- Without a time of the provider's it is dead since now: a token given anew during the hold is another matter.
+    insert into push.quarantined_tokens as q (app, provider, token, user_id, since, reason)
+    select k.app, k.provider, k.token, k.user_id, coalesce(k.since, clock_timestamp()), k.reason
+    from known k
+    where k.is_held
+    on conflict (sha256(token::bytea), app, provider) do update set since = excluded.since, reason = excluded.reason
+      where q.since < excluded.since
+  ), cleared as (
+    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
+    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = k.reason
+    from known k
+    where d.ctid = k.tid and not k.is_held
+      and d.invalidated_at is null and (k.since is null or k.since >= d.registered_at)
+    returning d.app, d.provider, d.token, d.user_id, k.reason
+  )
+  insert into push.token_invalidations (app, provider, token, user_id, reason)
+  select c.app, c.provider, c.token, c.user_id, c.reason from cleared c
+  union all
+  select k.app, k.provider, k.token, null, k.reason from known k where not k.is_held and k.tid is null
+  on conflict do nothing;
+  get diagnostics v_dead = row_count;
+  if v_dead > 0 then
+    perform pg_notify('push_token_invalidations', '');
+  end if;
+  return v_dead;
+end
+$$;
+comment on function push.invalidate_tokens is
+  'the provider called tokens dead: registered devices are cleared unless registered later, tokens of no device are '
+  'noted; returns how many are new in push.token_invalidations, and if any are, NOTIFY push_token_invalidations. Those '
+  'of a lane whose invalidation is on hold are quarantined instead. Arrays, by token: p_lane: push.lanes.id; p_token; '
+  'p_since: since when, or null; p_reason: the provider''s word';
+
+create or replace function push.revive_tokens() returns trigger
+language plpgsql security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+begin
+  delete from push.token_invalidations x
+  where x.ctid = any (array(
+    select dead.tid
+    from changed d cross join lateral (
+      select x.ctid as tid from push.token_invalidations x
+      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      offset 0
+    ) dead
+    where d.invalidated_at is null));
+  return null;
+end
+$$;
+comment on function push.revive_tokens is 'a token that a living device has is not a dead one';
+
+create or replace trigger revive_tokens_of_new after insert on push.devices referencing new table as changed
+  for each statement execute function push.revive_tokens();
+create or replace trigger revive_tokens_of_changed after update on push.devices referencing new table as changed
+  for each statement execute function push.revive_tokens();
+
+-- Mass invalidation ---------------------------------------------------------------------------------------------------
+
+create or replace function push.hold_invalidation(p_lane smallint, p_window interval, p_note text) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_app      text;
+  v_provider text;
+  v_moved    bigint;
+begin
+  -- Waits for invalidations in flight, which share the lane's lock: the next statement sees what they did.
+  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
+    where l.id = p_lane and l.invalidation_held_at is null
+    returning l.app, l.provider into v_app, v_provider;
+  if not found then
+    return 0;
+  end if;
+  with feed as (
+    delete from push.token_invalidations x
+    where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
+    returning x.*
+  ), known as materialized (
+    select d.tid from feed f cross join lateral (
+      select d.ctid as tid from push.devices d
+      where sha256(d.token::bytea) = sha256(f.token::bytea) and d.app = v_app and d.provider = v_provider
+      offset 0
+    ) d
+  ), alive as (
+    update push.devices d set invalidated_at = null, invalid_reason = null
+    where d.ctid = any (array(select k.tid from known k)) and d.invalidated_at is not null
+  )
+  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
+  select f.app, f.provider, f.token, f.user_id, f.invalidated_at, f.reason from feed f
+  on conflict (sha256(token::bytea), app, provider) do nothing;
+  get diagnostics v_moved = row_count;
+  perform push.note_audit('hold_invalidation', v_app || '/' || v_provider,
+    jsonb_build_object('note', p_note, 'window', p_window, 'quarantined', v_moved));
+  return v_moved;
+end
+$$;
+comment on function push.hold_invalidation is
+  'from now on no token of a lane is invalidated, and those that were lately live again: all go to '
+  'push.quarantined_tokens until push.resume_invalidation. p_lane: push.lanes.id; p_window: how lately; p_note: why. '
+  'Returns how many went there now; 0 if it is on hold already';
+
+create or replace function push.resume_invalidation(app text, provider text, apply boolean default false)
+returns table (lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
+  v_held_at  timestamptz;
+  v_token    text[];
+  v_since    timestamptz[];
+  v_reason   text[];
+begin
+  select l.id, l.invalidation_held_at into lane, v_held_at from push.lane l
+    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
+    for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found',
+      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
+      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+  end if;
+  was_held := v_held_at is not null;
+  update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
+  with gone as (
+    delete from push.quarantined_tokens q
+    where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider
+    returning q.token, q.since, q.reason
+  )
+  select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
+    into v_token, v_since, v_reason
+    from gone g;
+  invalidated := 0;
+  if apply and v_token <> '{}' then
+    invalidated := push.invalidate_tokens(array_fill(lane, array[cardinality(v_token)]), v_token, v_since, v_reason);
+  end if;
+  forgotten := cardinality(v_token) - invalidated;
+  message := case
+    when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)
+    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s %s', v_target,
+      case when was_held then format('on hold since %s',
+        to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
+      cardinality(v_token),
+      case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
+      format('%s live on', forgotten)) end;
+  perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
+    'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
+  perform pg_notify('push_control', 'resume ' || lane);
+  return next;
+end
+$$;
+comment on function push.resume_invalidation is
+  'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, '
+  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did; '
+  'running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
+
+-- APNs' other environment ---------------------------------------------------------------------------------------------
+
+create or replace function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[])
+returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_corrected bigint;
+begin
+  with right_one as materialized (
+    select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
+    from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
+    cross join lateral (
+      select l.app from push.lane l where l.id = u.lane and l.provider = 'apns' offset 0
+    ) l
+    cross join lateral (
+      select d.ctid as tid from push.devices d
+      where sha256(d.token::bytea) = sha256(u.token::bytea) and d.app = l.app and d.provider = 'apns'
+      offset 0
+    ) d
+    where u.environment in (0, 1)
+  )
+  update push.devices d set environment = r.environment
+  from right_one r
+  where d.ctid = r.tid and d.environment <> r.environment;
+  get diagnostics v_corrected = row_count;
+  return v_corrected;
+end
+$$;
+comment on function push.correct_environment is
+  'APNs accepted these tokens in this environment: registered devices that say otherwise are corrected; returns how '
+  'many. Arrays, by token: p_lane: push.lanes.id; p_token; p_environment: 0 production, 1 sandbox';
+
+-- Tokens of providers, shared by all replicas -------------------------------------------------------------------------
+
+-- Whoever mints one offers it, and all use the one that was taken. Apple takes no more than one new token in 20 minutes
+-- for a key. A replica that finds none, or an old one, signs its own and offers it; the row's lock decides which of
+-- several is taken, and the others are never shown to the provider.
+create or replace function push.current_provider_token(p_provider text, p_name text)
+returns table (token text, minted_at timestamptz, expires_at timestamptz)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select t.token, t.minted_at, t.expires_at from push.provider_tokens t
+  where t.provider = p_provider and t.name = p_name and t.expires_at > clock_timestamp()
+$$;
+comment on function push.current_provider_token is
+  'the token all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
+
+create or replace function push.offer_provider_token(
+  p_provider text, p_name text, p_token text, p_minted_at timestamptz, p_expires_at timestamptz, p_age_min interval
+) returns table (token text, minted_at timestamptz, expires_at timestamptz)
+language plpgsql security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  insert into push.provider_tokens as t (provider, name, token, minted_at, expires_at)
+  values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
+  on conflict (provider, name) do update
+    set token = excluded.token, minted_at = excluded.minted_at, expires_at = excluded.expires_at
+    -- A token of the future is of a clock that was wrong: it gives way.
+    where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
+      or t.minted_at > excluded.minted_at + interval '5 minutes';
+  return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
+    where t.provider = p_provider and t.name = p_name;
+end
+$$;
+comment on function push.offer_provider_token is
+  'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in '
+  'use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';

@@ -1,0 +1,214 @@
+-- What is wrong with what a backend enqueues. Each *_fault returns null when all is well, else the field's path below
+-- its parent, and the remedy; push.refuse makes an error of it that prints no value.
+--
+-- The checks are plain expressions, so that the planner inlines them: a function call a recipient would cost more than
+-- the check. Lengths are compared, not written as {64,200}: a bounded repetition makes PostgreSQL's matcher 70 times
+-- slower.
+
+-- Names, tokens, kinds ------------------------------------------------------------------------------------------------
+
+create or replace function push.is_app(p_app text) returns boolean language sql immutable parallel safe as
+$$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
+comment on function push.is_app is 'whether a text may be the name of an app';
+
+create or replace function push.is_apns_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
+comment on function push.is_apns_token is
+  'whether a text has the form of an APNs device token: 64 to 200 hex digits, even';
+
+create or replace function push.is_fcm_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
+comment on function push.is_fcm_token is 'whether a text has the form of an FCM registration token';
+
+create or replace function push.is_expo_token(p_token text) returns boolean language sql immutable parallel safe as
+$$ select case
+  when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
+    then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+  else p_token like '________-____-____-____-____________'
+    and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]'
+end $$;
+comment on function push.is_expo_token is 'whether a text has the form of an Expo push token';
+
+create or replace function push.is_traceparent(p_text text) returns boolean language sql immutable parallel safe as
+$$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $$;
+comment on function push.is_traceparent is
+  'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, '
+  'neither id all zeros (w3.org/TR/trace-context)';
+
+create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
+$$ select p_kind in ('incoming_call', 'video_call') $$;
+comment on function push.is_call is 'whether a kind of push.outbox rings';
+
+create or replace function push.is_message(p_kind text) returns boolean language sql immutable parallel safe as
+$$ select p_kind in ('message', 'group_message', 'group_invite') $$;
+comment on function push.is_message is 'whether a kind of push.outbox belongs to a chat';
+
+create or replace function push.given_call_id(p_kind text, p_payload jsonb) returns text language sql immutable parallel safe as $$
+  select case when push.is_message(p_kind) then coalesce(p_payload ->> 'callId', p_payload ->> 'messageId')
+    else p_payload ->> 'callId' end
+$$;
+comment on function push.given_call_id is 'the call_id that a payload brings; null: none';
+
+-- Faults --------------------------------------------------------------------------------------------------------------
+
+-- A function of its own: one that looks into a set is not inlined, and calls need not pay for it.
+create or replace function push.message_text_fault(p_payload jsonb) returns text language sql immutable parallel safe as $$
+  select 'payload.' || m.parent || m.key || ': a message''s text does not travel in a push; leave it out'
+  from (
+    select '' as parent, key from jsonb_object_keys(p_payload) key
+    union all
+    select 'metadata.', key
+    from jsonb_path_query(p_payload -> 'metadata', 'strict $.**') node
+    cross join lateral jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) key
+  ) m
+  where lower(m.key) in ('body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html')
+  order by m.parent, m.key
+  limit 1
+$$;
+comment on function push.message_text_fault is
+  'names a member of a payload, or of anything inside its metadata, that is called like a message''s text; null: none';
+
+create or replace function push.call_fault(
+  p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
+) returns text language sql immutable parallel safe as $$
+  select coalesce(case
+    when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
+    when push.is_call(p_kind) or p_kind = 'missed_call' then case
+      when jsonb_typeof(p_payload -> 'callId') is distinct from 'string'
+          or length(p_payload ->> 'callId') not between 1 and 128
+        then 'payload.callId: must be a string of 1 to 128 characters'
+      when p_call_id <> p_payload ->> 'callId'
+        then 'call_id: must equal payload.callId; leave it out and it is filled in'
+    end
+    when push.is_message(p_kind) then case
+      when jsonb_typeof(p_payload -> 'callId') not in ('string', 'null')
+          or length(p_payload ->> 'callId') not between 1 and 128
+        then 'payload.callId: must be a string of 1 to 128 characters, or left out'
+      when jsonb_typeof(p_payload -> 'messageId') not in ('string', 'null')
+          or length(p_payload ->> 'messageId') not between 1 and 128
+        then 'payload.messageId: must be a string of 1 to 128 characters, or left out'
+      when length(p_call_id) not between 1 and 128
+        then 'call_id: must have 1 to 128 characters; leave it out and it is filled in'
+      when jsonb_typeof(p_payload -> 'chatId') is distinct from 'string'
+          or length(p_payload ->> 'chatId') not between 1 and 256
+        then 'payload.chatId: must be a string of 1 to 256 characters'
+    end
+    else 'kind: must be incoming_call, video_call, message, group_message, group_invite or missed_call'
+  end, case
+    when jsonb_typeof(p_payload -> 'from') is distinct from 'string' then 'payload.from: must be a string'
+    when jsonb_typeof(p_payload -> 'fromName') not in ('string', 'number', 'null')
+      then 'payload.fromName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'apartmentNumber') not in ('string', 'number', 'null')
+      then 'payload.apartmentNumber: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'buildingName') not in ('string', 'number', 'null')
+      then 'payload.buildingName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'channelName') not in ('string', 'number', 'null')
+      then 'payload.channelName: must be a string, or left out'
+    when jsonb_typeof(p_payload -> 'metadata') not in ('object', 'null')
+      then 'payload.metadata: must be an object, or left out'
+    when not push.is_app(p_app)
+      then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
+    when push.is_call(p_kind) and p_ring_seconds not between 1 and 600
+      then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
+    when not push.is_call(p_kind) and p_ring_seconds not between 1 and 2419200
+      then 'ring_seconds: must be 1 to 2419200 seconds, a notification''s time to live; leave it out for four hours'
+    when jsonb_typeof(p_recipients) <> 'array'
+      then 'recipients: must be an array of user ids or objects'
+    when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
+      then 'recipients: must have at most 1000 entries; split the call'
+    when push.is_message(p_kind) then push.message_text_fault(p_payload)
+  end)
+$$;
+comment on function push.call_fault is
+  'what is wrong with a call or notification, its recipients'' entries aside; null: nothing';
+
+create or replace function push.recipient_fault(
+  p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text
+) returns text language sql immutable parallel safe as $$
+  select case
+    when jsonb_typeof(p_entry) = 'string' then
+      case when length(p_entry #>> '{}') not between 1 and 256 then ': must be a user id of 1 to 256 characters' end
+    when jsonb_typeof(p_entry) <> 'object' then ': must be a user id, or an object with a userId'
+    when jsonb_typeof(p_entry -> 'userId') is distinct from 'string'
+        or length(p_entry ->> 'userId') not between 1 and 256
+      then '.userId: must be a string of 1 to 256 characters'
+    when not push.is_apns_token(p_voip_token)
+      then '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'
+    when not push.is_apns_token(p_alert_token)
+      then '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'
+    when not push.is_fcm_token(p_fcm_token)
+      then '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+    when not push.is_expo_token(p_expo_token)
+      then '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+    when p_entry ->> 'platform' not in ('ios', 'android') then '.platform: must be ios or android, or left out'
+    when p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
+      then '.environment: must be production or sandbox, or left out'
+    when jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
+      then '.locale: must be a string of at most 64 characters, or left out'
+    when jsonb_typeof(p_entry -> 'notificationEnabled') not in ('boolean', 'null')
+      then '.notificationEnabled: must be true or false, or left out'
+  end
+$$;
+comment on function push.recipient_fault is
+  'what is wrong with one entry of recipients, given its tokens; null: nothing';
+
+create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
+language plpgsql immutable as $$
+declare
+  -- What a rendered push has beside the payload: type, action, timestamp, expiresAt, seq, isVoip, a default fromName;
+  -- and on Expo, or in an alert, the title, body, sound and channel around the data.
+  c_own_keys  constant int := 256;
+  c_own_quotes constant int := 40;
+  c_alert_envelope constant int := 512;
+  v_text    text := p_payload::text;
+  v_blanks  int;  -- jsonb prints one after every ':' and ',' that separates members; a push has none
+  v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
+  v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
+  v_scalars int;  -- numbers and booleans, which become strings
+  v_members int;
+  v_bytes   int[];
+begin
+  select coalesce(sum(case jsonb_typeof(node)
+      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
+      when 'array' then greatest(jsonb_array_length(node) - 1, 0)
+      else 0 end), 0)
+    into v_blanks
+    from jsonb_path_query(p_payload, 'strict $.**') node;
+  select coalesce(sum(length(value::text) - length(translate(value::text, '"\', '')))
+        filter (where jsonb_typeof(value) in ('object', 'array')), 0),
+      count(*) filter (where jsonb_typeof(value) in ('number', 'boolean'))
+    into v_nested, v_scalars
+    from jsonb_each(p_payload);
+  v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
+  v_bytes := array[
+    v_members + case when p_is_call then 0 else c_alert_envelope end,
+    -- Flat string keys, and `body` with the whole object once more as an escaped string.
+    v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
+    v_members + c_alert_envelope];
+  return array(
+    select case when b.bytes > l.bytes then
+      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first',
+        b.bytes, l.provider, l.bytes) end
+    from unnest(v_bytes) with ordinality b(bytes, rank)
+    join (values (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end,
+        case when p_is_call then 5120 else 4096 end),
+      (2, 'FCM', 4096), (3, 'Expo', 4096)) l(rank, provider, bytes) using (rank)
+    order by rank);
+end
+$$;
+comment on function push.size_faults is
+  'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing; '
+  'p_is_call: a VoIP push, which may be larger than an alert';
+
+create or replace function push.refuse(p_call_id text, p_fault text) returns boolean language plpgsql as $$
+begin
+  raise exception using
+    errcode = 'invalid_parameter_value',
+    message = format('%s (call %s)', p_fault,
+      case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
+    hint = 'Nothing of this statement was enqueued.',
+    schema = 'push', table = 'outbox', column = substring(p_fault from '^[a-z_]+');
+end
+$$;
+comment on function push.refuse is
+  'raises the error for a fault, naming the call; it has a result so that a query may call it';
