@@ -56,7 +56,7 @@ begin
   update push.delivery d set deadline_at = clock_timestamp() + p_left::interval from push.outbox o where o.id = d.outbox_id and o.call_id = p_call;
   if p_end then perform push.end_call(p_call, 'busy'); end if;
   perform pg_temp.settle(p_call, '{0}', p_outcome, null);
-  return (select string_agg(coalesce(state, outcome), ' ') from (select outcome, n from push.delivery_history where call_id = p_call) h full join (select state, n from push.deliveries where call_id = p_call) d using (n));
+  return (select string_agg(coalesce(state, outcome), ' ' order by outcome) from (select outcome, n from push.delivery_history where call_id = p_call) h full join (select state, n from push.deliveries where call_id = p_call) d using (n));
 end $$;
 select test.equal(format('outcome %s, %s left, the call %s', outcome, spare, case when ended then 'over' else 'rings' end), pg_temp.chance(:g1, format('when-%s-%s-%s', outcome, spare, ended), outcome, spare, ended), want)
 from (values (0, '50 s', false, 'delivered'), (1, '50 s', false, 'delivered_late'), (2, '50 s', false, 'void'), (3, '50 s', false, 'expired ready'), (3, '1 s', false, 'expired'),
