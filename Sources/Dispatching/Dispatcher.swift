@@ -112,9 +112,11 @@ public actor Dispatcher {
     isTurnPlanned = false
     machine.logLevel = logger.logLevel
     machine.turn(loop.now)
-    machine.take(&actions)
-    for action in actions { perform(action) }
-    actions.removeAll(keepingCapacity: true)
+    performAll()
+    if machine.hasClaimed {
+      machine.sendClaimed(loop.now)
+      performAll()
+    }
     setAlarm()
     if machine.isDraining, machine.isDrained { stopWaiting() }
   }
@@ -135,6 +137,12 @@ public actor Dispatcher {
 
   // MARK: - Actions
 
+  private func performAll() {
+    machine.take(&actions)
+    for action in actions { perform(action) }
+    actions.removeAll(keepingCapacity: true)
+  }
+
   private func perform(_ action: DispatcherAction) {
     switch action {
     case .send(let lane, let requests): lanes[lane].provider.sendOnLoop(requests)
@@ -143,7 +151,8 @@ public actor Dispatcher {
     case .log(let entry): logger.log(level: entry.level, entry.message, metadata: entry.metadata)
     default:
       let askedAt = loop.now
-      Task {
+      // At once, up to where the statement has left.
+      Task.immediate {
         if let answer = await ask(action, askedAt) { handle(answer) }
       }
     }

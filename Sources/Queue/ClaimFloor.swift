@@ -21,10 +21,12 @@ public struct ClaimFloor: Sendable {
   /// A sweep that failed after this long failed for its length.
   private static let tooLong = Nanoseconds.seconds(1)
   /// Index entries that a sweep may read before it counts as expensive, and so many more for each row it brings, itself included:
-  /// at a quarter of a microsecond each. Three gateways with a thousand deliveries in flight each are within it. What is
-  /// lost beyond it is little: a row below the floor waits for the next sweep, which comes the sooner the less sweeps cost.
-  private static let entriesMax = (base: 5_000, row: 5)
-  /// While there are more, sweeps take at most one part in so many of the time.
+  /// at a quarter of a microsecond each. What is lost beyond it is little: a row below the floor waits for the next sweep, which
+  /// comes the sooner the less sweeps waste: 15 ms after one that stepped over 3,000.
+  private static let entriesMax = (base: 1_000, row: 2)
+  /// What taking a row costs, in entries stepped over.
+  private static let entriesPerRow = 30
+  /// While there are more, what sweeps waste takes at most one part in so many of the time.
   private static let sweepShare: Int64 = 20
 
   /// A lane's rings, or its background.
@@ -93,9 +95,14 @@ public struct ClaimFloor: Sendable {
   ///   - entriesScanned: how many index entries it stepped over, dead or alive; nil if nobody looked.
   public mutating func didFinish(cost: Nanoseconds, entriesScanned: Int? = nil, _ now: Instant) {
     if isSweeping {
-      if let entriesScanned { isSweepExpensive = entriesScanned > Self.entriesMax.base + rows * Self.entriesMax.row }
+      var wasted = cost
+      if let entriesScanned {
+        isSweepExpensive = entriesScanned > Self.entriesMax.base + rows * Self.entriesMax.row
+        let passed = max(0, entriesScanned - rows)
+        wasted = cost * Int64(passed) / Int64(max(1, passed + rows * Self.entriesPerRow))
+      }
       wasSlow = cost > Self.quick
-      nextSweep = now + cost * Self.sweepShare
+      nextSweep = now + wasted * Self.sweepShare
     }
     for (range, deadline) in claimed {
       // After a sweep the next claim goes on where that ended, not where the floor was: where one was rare, more may follow.

@@ -74,6 +74,12 @@ struct MachineRig {
 
   mutating func turn() {
     machine.turn(now)
+    collect()
+    machine.sendClaimed(now)
+    collect()
+  }
+
+  private mutating func collect() {
     machine.take(&buffer)
     for action in buffer {
       if case .log(let line) = action { lines.append(line) } else { actions.append(action) }

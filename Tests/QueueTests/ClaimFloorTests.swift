@@ -24,11 +24,11 @@ struct ClaimFloorTests {
   func cheap() {
     var floor = ClaimFloor()
     for time in 0..<10 {
-      let start = claim(&floor, [14_400_000_000], passed: 4_000, cost: .milliseconds(200), at: at(Int64(time) * 300))
+      let start = claim(&floor, [14_400_000_000], passed: 1_000, cost: .milliseconds(200), at: at(Int64(time) * 300))
       #expect(start == .min)
     }
     // Many rows are worth a longer way.
-    #expect(claim(&floor, [Int64](repeating: 5_000_000, count: 1000), passed: 5000, at: at(3000)) == .min)
+    #expect(claim(&floor, [Int64](repeating: 5_000_000, count: 1000), passed: 2000, at: at(3000)) == .min)
     #expect(claim(&floor, [], at: at(3141)) == .min)
   }
 
@@ -89,12 +89,16 @@ struct ClaimFloorTests {
     #expect(floor.floor(of: 2) == .min)
   }
 
-  @Test("what is in flight at a few busy gateways keeps no claim from the bottom; full windows do")
-  func inFlight() {
+  @Test("what sweeps waste is a twentieth of the time, not what they bring")
+  func waste() {
     var floor = ClaimFloor()
-    _ = claim(&floor, [5_000_000], passed: 3_000, at: at(0))
-    #expect(claim(&floor, [], passed: 15_000, at: at(10)) == .min)
-    #expect(claim(&floor, [], at: at(20)) == 4_950_000)
+    // 3,000 entries stepped over cost a tenth of the 1,000 rows that were taken: 0.9 of 10 ms.
+    let rows = [Int64](repeating: 5_000_000, count: 1000)
+    #expect(claim(&floor, rows, passed: 3_000, cost: .milliseconds(10), at: at(0)) == .min)
+    #expect(claim(&floor, rows, cost: .milliseconds(10), at: at(11)) == 4_950_000)
+    #expect(claim(&floor, rows, cost: .milliseconds(10), at: at(27)) == 4_950_000)
+    #expect(claim(&floor, rows, passed: 0, cost: .milliseconds(10), at: at(29)) == .min)
+    #expect(claim(&floor, rows, passed: 0, cost: .milliseconds(10), at: at(40)) == .min)
   }
 
   @Test("a sweep that was given up for its length is not repeated at once; one that failed early is")

@@ -35,9 +35,9 @@ extension DispatcherMachine {
     }
   }
 
-  private mutating func take(_ claimed: Claimed, _ now: Instant) {
-    counters.claimed += claimed.deliveries.count
-    for delivery in claimed.deliveries {
+  private mutating func take(_ answer: Claimed, _ now: Instant) {
+    counters.claimed += answer.deliveries.count
+    for delivery in answer.deliveries {
       guard let lane = laneIndexByID[delivery.lane] else {
         parkUnusable(delivery.lease, attempts: max(0, delivery.attempt - 1), now)
         continue
@@ -48,14 +48,16 @@ extension DispatcherMachine {
         scheduler.didFinish(delivery.lane)
         continue
       }
-      begin(entry, now)
+      // Asked now: the next claim begins a new list.
+      if delivery.kind == .invite, ended.contains(entry.key.outboxID) { entry.needsLookUp = true }
+      claimed.append(entry)
     }
-    for lease in claimed.unreadable { parkUnusable(lease, attempts: 0, now) }
-    if !claimed.unreadable.isEmpty {
+    for lease in answer.unreadable { parkUnusable(lease, attempts: 0, now) }
+    if !answer.unreadable.isEmpty {
       log(
         .error,
         "The database holds a kind of delivery this version does not know; is the gateway older than the schema?",
-        ["count": "\(claimed.unreadable.count)"])
+        ["count": "\(answer.unreadable.count)"])
     }
     scheduler.didFinishClaim()
   }
@@ -79,13 +81,18 @@ extension DispatcherMachine {
     }
   }
 
-  /// A delivery that is new here goes out, or back.
-  private mutating func begin(_ entry: HeldDelivery, _ now: Instant) {
-    if entry.delivery.kind == .invite {
-      if entry.delivery.call.isOver { return release(entry, now) }
-      if ended.contains(entry.key.outboxID) { entry.needsLookUp = true }
+  /// Each delivery that is new here goes out, or back.
+  mutating func beginClaimed(_ now: Instant) {
+    let entries = claimed
+    claimed.removeAll(keepingCapacity: true)
+    // What has ended since, or is another's, has been taken care of.
+    for entry in entries where known[entry.slot] === entry && entry.isWaiting {
+      if isDraining || (entry.delivery.kind == .invite && entry.delivery.call.isOver) {
+        release(entry, now)
+      } else {
+        send(entry, now)
+      }
     }
-    if isDraining { release(entry, now) } else { send(entry, now) }
   }
 
   /// A row that this version cannot use waits a little, for a gateway that can.

@@ -135,6 +135,7 @@ extension DispatcherMachine {
   mutating func drain(_ now: Instant) {
     guard !isDraining else { return }
     isDraining = true
+    beginClaimed(now)
     for entry in known.allHeld where entry.isWaiting {
       park(entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown", now)
     }

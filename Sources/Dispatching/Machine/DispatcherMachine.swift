@@ -8,7 +8,8 @@
 //   DispatcherMachine+Sending    requests, their results, and what waits
 //   DispatcherMachine+Writing    the ways a delivery leaves
 //
-// `turn` is the only place where work is started: at the end of each turn in which something happened, and at `nextAlarm`.
+// `turn` and `sendClaimed` are the only places where work is started: at the end of each turn in which something happened, and at
+// `nextAlarm`.
 
 internal import Dialects
 public import Logging
@@ -19,7 +20,7 @@ public import Runtime
 /// Claims deliveries of its lanes, has them sent, and sees to it that what became of them is written down.
 ///
 /// The carrier hands over each event, calls `turn` after the events of a turn and at `nextAlarm`, and then carries out what
-/// `take` gives it. Confined to its carrier.
+/// `take` gives it; after that the same with `sendClaimed`. Confined to its carrier.
 public struct DispatcherMachine {
   /// Lines of a lower level need not be made.
   public var logLevel = Logger.Level.info
@@ -49,6 +50,8 @@ public struct DispatcherMachine {
   var breakers: [InvalidationBreaker]
   var random: SplitMix64
 
+  /// What the last claim brought, until it is sent.
+  var claimed: [HeldDelivery] = []
   /// Slots of deliveries that wait for their next try.
   var retries = DeadlineHeap<Int>()
   /// Slots of deliveries that wait for a confirmed beat.
@@ -121,13 +124,25 @@ public struct DispatcherMachine {
     sendLeaseless(now)
     sendDue(now)
     if membership.isOpen {
+      claimIfDue(now)
       flushWriter(now)
       lookUpIfDue(now)
       scanIfDue(now)
       keepHouse(now)
-      claimIfDue(now)
     }
     // Nothing is sent before the permit that covers it.
+    renewPermit()
+    sendOutgoing()
+  }
+
+  /// A claim has brought what is yet to be sent.
+  public var hasClaimed: Bool { !claimed.isEmpty }
+
+  /// Sends what a claim has brought: to be called after the actions of `turn` were carried out, so that the database works on the
+  /// next claim meanwhile.
+  public mutating func sendClaimed(_ now: Instant) {
+    guard hasClaimed else { return }
+    beginClaimed(now)
     renewPermit()
     sendOutgoing()
   }

@@ -5,10 +5,6 @@ internal import Runtime
 
 /// A settlement without what its row holds anyway.
 struct SettledDelivery {
-  /// What one of these takes beside its texts, its place in the index included.
-  private static let bytesMin = 256
-  private static let bytesOfFailure = 64
-
   let key: DeliveryKey
   let lane: Int
   let laneID: Int16
@@ -25,35 +21,6 @@ struct SettledDelivery {
   let receiptAfter: Nanoseconds?
   /// When it was known to be written.
   let writtenAt: Instant
-
-  /// - Parameter neighbour: settled just before: of the same call it shares the id.
-  init(_ settlement: Settlement, lane: Int, neighbour: SettledDelivery?, _ now: Instant) {
-    key = settlement.delivery.key
-    self.lane = lane
-    laneID = settlement.delivery.lane
-    kind = settlement.delivery.kind
-    outcome = settlement.outcome
-    status = settlement.status
-    attempts = settlement.attempts
-    reason = settlement.reason
-    providerMessageID = settlement.providerMessageID
-    sentAt = settlement.sentAt
-    answeredAt = settlement.answeredAt
-    failures = settlement.failures
-    receiptAfter = settlement.receiptAfter
-    writtenAt = now
-    if let neighbour, neighbour.key.outboxID == key.outboxID {
-      callID = neighbour.callID
-    } else {
-      callID = Array(settlement.delivery.callID)
-    }
-  }
-
-  /// About how much memory it takes.
-  var bytes: Int {
-    Self.bytesMin + callID.count + (reason?.utf8.count ?? 0) + (providerMessageID?.utf8.count ?? 0)
-      + failures.count * Self.bytesOfFailure
-  }
 
   /// The same once more, under the claim that it is ours by now.
   func settlement(lease: DeliveryLease, place: DeliveryPlace) -> Settlement {

@@ -100,7 +100,8 @@ final class OutboxLink {
     let channel = try usableChannel()
     let asked = loop.now
     do throws(PostgresError) {
-      let result = try await channel.query(statement, parameters, patience: patience, isolation: isolation)
+      let result = try await channel.query(
+        statement, parameters, patience: patience, leavesAtOnce: true, isolation: isolation)
       onRoundTrip?(statement, loop.now - asked)
       return result
     } catch {
@@ -125,6 +126,7 @@ final class OutboxLink {
         channel.submit(next, PostgresParameters(), patience: patience) {
           continuation.resume(returning: (first, try? $0.get()))
         }
+        channel.flush()
       }
     guard let first else { preconditionFailure("a channel answers in order") }
     do throws(PostgresError) { return (try first.get(), second) } catch { throw note(error, channel) }

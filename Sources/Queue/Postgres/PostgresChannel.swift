@@ -121,12 +121,15 @@ internal import Darwin
   }
 
   /// `submit` for code that awaits.
+  ///
+  /// - Parameter leavesAtOnce: before whatever else the loop does in this turn, so that the server works meanwhile.
   func query(
     _ statement: PostgresStatement, _ parameters: PostgresParameters, patience: Nanoseconds? = nil,
-    isolation: isolated any Actor
+    leavesAtOnce: Bool = false, isolation: isolated any Actor
   ) async throws(PostgresError) -> PostgresResult {
     let outcome: Result<PostgresResult, PostgresError> = await withCheckedContinuation { continuation in
       submit(statement, parameters, patience: patience) { continuation.resume(returning: $0) }
+      if leavesAtOnce { flush() }
     }
     return try outcome.get()
   }
@@ -221,7 +224,8 @@ internal import Darwin
     }
   }
 
-  private func flush() {
+  /// Hands what is queued to the system; without it that is done at the end of the loop's turn.
+  func flush() {
     guard state == .ready, let watch else { return }
     switch unsafe PQflush(connection) {
     case 0: loop.update(watch, for: .readable)

@@ -87,6 +87,9 @@ final class Life {
     machine.turn(localNow)
     machine.take(&actions)
     for action in actions where !isDead { perform(action) }
+    machine.sendClaimed(localNow)
+    machine.take(&actions)
+    for action in actions where !isDead { perform(action) }
     isTurning = false
     setAlarm()
     if isDraining, machine.isDrained { leave() }
