@@ -133,7 +133,7 @@ let package = Package(
       name: "DialectsTestSupport", dependencies: ["Dialects", "Providers", "Queue", "Runtime"],
       path: "Tests/DialectsTestSupport", swiftSettings: strictTests),
     .testTarget(
-      name: "RuntimeTests", dependencies: ["Runtime", "HTTP2TestSupport"], swiftSettings: strictTests),
+      name: "RuntimeTests", dependencies: ["Runtime", "COpenSSL", "HTTP2TestSupport"], swiftSettings: strictTests),
     .testTarget(
       name: "QueueTests", dependencies: ["Queue", "Runtime", "TestSupport", logging], swiftSettings: strictTests),
     .testTarget(

@@ -24,7 +24,7 @@ struct HTTP2ConnectionPoolRoster {
     var health = HTTP2ConnectionHealth.sound
     var pausedUntil: Instant?
 
-    var isUsable: Bool { state == .ready && health == .sound }
+    var isUsable: Bool { state == .ready && health == .sound && streamsMax > 0 }
 
     /// How many more requests the connection takes.
     func room(probes: Bool) -> Int {

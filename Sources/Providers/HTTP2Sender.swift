@@ -230,7 +230,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       } else {
         finish(slot, .refused(reason: reason), exchange)
       }
-    case .lost: finish(slot, .unknown(reason: "ConnectionLost"), exchange, connection)
+    case .lost: finish(slot, .unknown(reason: PushOutcome.connectionLostReason), exchange, connection)
     case .timedOut: finish(slot, timeoutOutcome(flight, exchange), exchange, connection)
     }
     return .init(.unproven)

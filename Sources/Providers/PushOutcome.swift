@@ -22,6 +22,9 @@ public enum PushOutcome: Sendable, Equatable {
   case unknown(reason: String)
   /// The deadline passed before the request left.
   case expired
+
+  /// The reason of `unknown` when the connection was lost with the request on it.
+  public static let connectionLostReason = "ConnectionLost"
 }
 
 /// One outcome with its times, as it comes back from a provider.

@@ -33,6 +33,8 @@ public struct LaneCircuit: Sendable {
     case working
     /// It is in trouble, or did not answer.
     case failing
+    /// A connection was lost with the request on it: however many there were, that is one failure.
+    case lost(connection: Int)
     /// It does not accept our credentials or configuration.
     case unauthorized
   }
@@ -40,6 +42,9 @@ public struct LaneCircuit: Sendable {
   public private(set) var state = State.closed
   private let limits: Limits
   private var failures = 0
+  /// Connections whose loss was counted, the last ones.
+  private var lostConnections: [Int] = []
+  private static let lostConnectionsMax = 8
   private var openings = 0
 
   public init(limits: Limits = Limits()) {
@@ -53,6 +58,11 @@ public struct LaneCircuit: Sendable {
 
   /// An answer came. Returns whether it opened the circuit.
   public mutating func didHear(_ answer: Answer, _ now: Instant) -> Bool {
+    if case .lost(let connection) = answer {
+      guard !lostConnections.contains(connection) else { return false }
+      lostConnections.append(connection)
+      if lostConnections.count > Self.lostConnectionsMax { lostConnections.removeFirst() }
+    }
     switch (answer, state) {
     case (.working, _):
       // Late answers of before the opening count too: the provider works.
@@ -61,9 +71,9 @@ public struct LaneCircuit: Sendable {
       openings = 0
       return false
     case (_, .open): return false
-    case (.unauthorized, _), (.failing, .halfOpen):
+    case (.unauthorized, _), (.failing, .halfOpen), (.lost, .halfOpen):
       return open(now)
-    case (.failing, .closed):
+    case (.failing, .closed), (.lost, .closed):
       failures += 1
       return failures >= limits.failures ? open(now) : false
     }

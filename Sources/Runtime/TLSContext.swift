@@ -76,6 +76,10 @@ public final class TLSContext: @unchecked Sendable {
     unsafe self.handle = unsafe handle
     wireProtocols = protocols.flatMap { [UInt8(clamping: $0.utf8.count)] + Array($0.utf8) }
     _ = unsafe shim_SSL_CTX_set_min_proto_version(handle, TLS1_2_VERSION)
+    // A peer that asks for another handshake on an open connection makes work for nothing, and no honest one does (HTTP/2
+    // forbids it: RFC 9113 §9.2.1).
+    _ = unsafe SSL_CTX_set_options(handle, Self.noRenegotiation)
+    unsafe SSL_CTX_set_msg_callback(handle, TLSStream.noteMessage)
     // Before SSL_new: a connection copies its mode when it is made.
     // An idle connection keeps no buffers: thousands of them, used in turn, would each have cold ones of their own.
     let mode = SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS
@@ -91,6 +95,9 @@ public final class TLSContext: @unchecked Sendable {
   deinit {
     unsafe SSL_CTX_free(handle)
   }
+
+  /// SSL_OP_NO_RENEGOTIATION, whose macro Swift cannot read.
+  private static let noRenegotiation: UInt64 = 1 << 30
 
   /// OpenSSL writes with write(2): a peer that went away must be an error, not a signal that ends the process.
   private static let sigpipeIsIgnored: Bool = {

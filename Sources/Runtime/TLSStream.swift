@@ -57,14 +57,23 @@ public final class TLSStream {
   /// Bytes of an empty `output` that are kept; a busy connection needs no more often.
   private static let capacityKept = 32 * 1024
 
+  /// Bytes that are read in a turn of the loop, at least; others on it have their turn before the rest is read.
+  private static let turnBytesMax = 256 * 1024
+  /// TLS messages in a minute of an open connection: tickets, which come once, and changes of keys, which honest peers make
+  /// after gigabytes.
+  private static let messagesMax = 64
+
   private let context: TLSContext
   private let socket: FileDescriptor
-  private let ssl: OpaquePointer
+  let ssl: OpaquePointer
   private var state = State.handshaking
   private var watch: EventLoop.Watch?
   private var outputStart = 0
   private var writeIsBlocked = false
   private var readWantsWrite = false
+  private var messageCount = 0
+  private var messageMinuteEnd = Instant(nanoseconds: .min)
+  private var isReadPlanned = false
 
   /// Takes a connected, non-blocking socket over. The handshake begins with `start()`.
   ///
@@ -83,6 +92,8 @@ public final class TLSStream {
     unsafe self.ssl = unsafe ssl
     peerName = host ?? "client"
     unsafe SSL_set_fd(ssl, socket.rawValue)
+    // The stream frees `ssl`, so it is there for as long as OpenSSL calls.
+    _ = unsafe SSL_ctrl(ssl, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, Unmanaged.passUnretained(self).toOpaque())
     Self.disableNagle(socket.rawValue)
     switch context.side {
     case .server:
@@ -205,10 +216,16 @@ public final class TLSStream {
 
   private func read(into input: UnsafeMutableRawBufferPointer) {
     readWantsWrite = false
+    var total = 0
     while state == .open {
+      guard total < Self.turnBytesMax else { return planRead() }
       ERR_clear_error()
       var count = 0
       let status = unsafe SSL_read_ex(ssl, input.baseAddress, input.count, &count)
+      guard messageCount <= Self.messagesMax else {
+        ERR_clear_error()
+        return fail(TLSError(.connection, "\(peerName) sends more TLS messages than any connection needs"))
+      }
       guard status == 1 else {
         switch unsafe SSL_get_error(ssl, status) {
         case SSL_ERROR_WANT_READ: return
@@ -218,7 +235,19 @@ public final class TLSStream {
         }
         return
       }
+      total += count
       unsafe delegate?.stream(self, didReceive: UnsafeRawBufferPointer(rebasing: input[..<count]))
+    }
+  }
+
+  /// Reads on in the next turn: what OpenSSL has taken from the socket already makes nothing readable.
+  private func planRead() {
+    guard !isReadPlanned else { return }
+    isReadPlanned = true
+    loop.schedule(at: loop.now) { [weak self] in
+      guard let self else { return }
+      isReadPlanned = false
+      receiveNow()
     }
   }
 
@@ -242,6 +271,24 @@ public final class TLSStream {
   }
 
   // MARK: - OpenSSL
+
+  /// OpenSSL tells of every message of TLS. Those on an open connection are counted, and a peer that sends too many is not read
+  /// from any more: OpenSSL works off messages without coming back to us for as long as there is something to read.
+  static let noteMessage:
+    @convention(c) (Int32, Int32, Int32, UnsafeRawPointer?, Int, OpaquePointer?, UnsafeMutableRawPointer?) -> Void = {
+      isWritten, _, type, _, _, _, context in
+      guard isWritten == 0, type == SSL3_RT_HANDSHAKE, let context = unsafe context else { return }
+      unsafe Unmanaged<TLSStream>.fromOpaque(context)._withUnsafeGuaranteedRef { stream in
+        guard stream.state == .open else { return }
+        let now = stream.loop.now
+        if stream.messageMinuteEnd <= now {
+          stream.messageMinuteEnd = now + .seconds(60)
+          stream.messageCount = 0
+        }
+        stream.messageCount += 1
+        if stream.messageCount > messagesMax { shutdown(stream.socket.rawValue, Int32(SHUT_RD)) }
+      }
+    }
 
   /// Sets SNI and the name the certificate is verified against.
   private static func expect(_ host: String, _ ssl: OpaquePointer) -> Bool {

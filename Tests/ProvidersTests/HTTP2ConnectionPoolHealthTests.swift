@@ -147,6 +147,14 @@ extension MachineDriver {
     #expect(withoutWakes(pool.feed(.failed(0, 0))).contains(.drain(0)))
   }
 
+  @Test func aConnectionThatAllowsNoStreamsIsNoReasonToWait() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 10)
+    #expect(withoutWakes(pool.feed(.limited(0, streamsMax: 0))) == [.open(1), .reportCapacity(0)])
+    #expect(withoutWakes(pool.submit(0)) == [])
+    #expect(withoutWakes(pool.feed(.limited(1, streamsMax: 10))) == [.dispatch(0, 1), .reportCapacity(10)])
+  }
+
   // MARK: - Reconnecting
 
   /// A peer that accepts every connection, answers so many requests on it and hangs up. Calls come one at a time, each

@@ -238,6 +238,18 @@ struct LaneCircuitTests {
     #expect(circuit.state == .open(until: at(1000)))
   }
 
+  @Test("a connection that is lost with a hundred requests on it is one failure")
+  func lostConnections() {
+    var circuit = LaneCircuit()
+    for _ in 0..<100 { #expect(circuit.didHear(.lost(connection: 7), at(0)) == false) }
+    // The results of two connections may come mixed.
+    for connection in 8..<27 {
+      for lost in [connection - 1, connection, connection - 1] {
+        #expect(circuit.didHear(.lost(connection: lost), at(0)) == (lost == 26), "the twentieth connection opens it")
+      }
+    }
+  }
+
   @Test("refused credentials open it at once")
   func credentials() {
     var circuit = LaneCircuit()

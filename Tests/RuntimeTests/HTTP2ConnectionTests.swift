@@ -29,10 +29,11 @@ private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendabl
 
   func stop() { loop.stop() }
 
-  /// Queues requests in one turn; the tags are the indices of `paths`.
-  func request(_ paths: [String], body: [UInt8] = [], timeout: Nanoseconds = .seconds(20)) {
+  /// Queues requests in one turn; the tags are the indices of `paths`, beginning with `first`.
+  func request(_ paths: [String], body: [UInt8] = [], first: Int = 0, timeout: Nanoseconds = .seconds(20)) {
     loop.execute { [self] in
-      for (tag, path) in paths.enumerated() {
+      for (index, path) in paths.enumerated() {
+        let tag = first + index
         var head = HTTP2RequestHead([
           ":method": body.isEmpty ? "GET" : "POST", ":scheme": "https", ":authority": connection.endpoint.authority,
         ])
@@ -157,6 +158,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       let body = (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
       let probe = ConnectionProbe(try endpoint(server.port)) {
         $0.session.bodyBytesMax = 2_000_000
+        $0.session.budget.creditsMax = 100_000
         $0.session.streamWindowBytes = 20_000
         $0.outputBytesMax = 10_000
       }
@@ -204,10 +206,61 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
   @Test func aServerWithoutSettingsIsGivenUp() async throws {
     let server = try HTTP2TestServer { $0.respond(200) }
     _ = await server.perform { $0.isMute = true }
-    let probe = ConnectionProbe(try server.endpoint()) { $0.connectTimeout = .milliseconds(50) }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.settingsTimeout = .milliseconds(50) }
     await probe.wait { $0.isClosed }
     #expect(probe.limits.isEmpty)
     #expect(try #require(probe.error).description.contains("no SETTINGS"))
+    probe.stop()
+  }
+
+  @Test func aServerThatAllowsNoStreamsIsGivenUp() async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamsMax = 0
+    let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.settingsTimeout = .milliseconds(50) }
+    await probe.wait { $0.isClosed }
+    #expect(probe.limits.isEmpty)
+    #expect(try #require(probe.error).description.contains("no streams are allowed"))
+    probe.stop()
+  }
+
+  @Test func aServerThatAllowsNoMoreStreamsIsLeftForAnother() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.session.limitStreams(to: 0)
+      exchange.respond(200)
+    }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.settingsTimeout = .milliseconds(50) }
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/"])
+    await probe.wait { $0.isClosed }
+    #expect(probe.kind(0) == "200")
+    #expect(probe.goingAway == ["no streams are allowed"])
+    probe.stop()
+  }
+
+  @Test func aBodyThatTheServersWindowHeldBackIsRefusedWhenTimeIsUp() async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamWindowBytes = 0
+    let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/held"], body: [1, 2, 3], timeout: .milliseconds(30))
+    await probe.wait { $0.ended.count == 1 }
+    #expect(probe.kind(0) == "refused")
+    #expect(probe.ended[0]?.sentAt != nil)
+    probe.stop()
+  }
+
+  @Test func aBodyThatTheServersWindowHeldBackIsRefusedWhenTheConnectionIsLost() async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamWindowBytes = 0
+    let server = try HTTP2TestServer(settings: settings) { $0.connection.drop() }
+    let probe = ConnectionProbe(try server.endpoint())
+    await probe.wait { !$0.limits.isEmpty }
+    probe.request(["/held"], body: [1, 2, 3])
+    probe.request(["/whole"], first: 1)
+    await probe.wait { $0.isClosed }
+    #expect((0..<2).map(probe.kind) == ["refused", "lost"])
     probe.stop()
   }
 

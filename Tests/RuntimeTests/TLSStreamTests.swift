@@ -1,8 +1,10 @@
 // TLS as a client sees it: whom it believes, and what it says when it does not.
 
+import COpenSSL
 import HTTP2TestSupport
-import Runtime
 import Testing
+
+@testable import Runtime
 
 /// Connects to 127.0.0.1 and waits for the handshake's end.
 // @unchecked: touched on the loop only, and after the end by the test.
@@ -87,4 +89,91 @@ private func failure(_ result: Result<String?, TLSError>) -> TLSError? {
       try TLSStream(socket, context: try shared.client(), host: nil, loop: server.loop)
     }
   }
+
+  // MARK: - TLS messages on an open connection
+
+  @Test func aConnectionIsNotNegotiatedAgain() throws {
+    let noRenegotiation: UInt64 = 1 << 30  // SSL_OP_NO_RENEGOTIATION
+    #expect(SSL_CTX_get_options(try shared.client().handle) & noRenegotiation != 0)
+  }
+
+  @Test(arguments: [(10, true), (500, false)])
+  func changesOfKeysAreCounted(count: Int, isTaken: Bool) async throws {
+    let server = try KeyChangingServer(changes: count)
+    let error = await FirstByte().run(port: server.port, context: try shared.client())
+    server.loop.stop()
+    #expect((error == nil) == isTaken)
+    if let error { #expect(error.description.contains("more TLS messages")) }
+  }
+}
+
+/// Changes its keys as soon as a connection is open, then sends a byte.
+// @unchecked: touched on the loop only.
+private final class KeyChangingServer: TLSStreamDelegate, @unchecked Sendable {
+  let loop = EventLoop(name: "key-server")
+  let port: UInt16
+  private let changes: Int
+  private let listener: TCPListener
+  private let context: TLSContext
+  private var streams: [TLSStream] = []
+
+  init(changes: Int) throws {
+    self.changes = changes
+    let certificates = TestCertificates.shared
+    context = try TLSContext.server(certificateFile: certificates.certificateFile, keyFile: certificates.keyFile)
+    listener = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
+    port = listener.port
+    loop.execute { [self] in listener.start { [self] in accept($0) } }
+  }
+
+  private func accept(_ socket: FileDescriptor) {
+    let stream = try! TLSStream(socket, context: context, loop: loop)
+    streams.append(stream)
+    stream.delegate = self
+    stream.start()
+  }
+
+  func streamDidOpen(_ stream: TLSStream) {
+    for _ in 0..<changes {
+      SSL_key_update(stream.ssl, SSL_KEY_UPDATE_NOT_REQUESTED)
+      SSL_do_handshake(stream.ssl)
+    }
+    stream.output.append(1)
+    stream.flush()
+  }
+  func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer) {}
+  func streamDidProgress(_ stream: TLSStream) {}
+  func stream(_ stream: TLSStream, didCloseWith error: TLSError?) {}
+}
+
+/// Waits for the first byte, or for what went wrong before it.
+// @unchecked: touched on the loop only.
+private final class FirstByte: TLSStreamDelegate, @unchecked Sendable {
+  private let loop = EventLoop(name: "tls-listener")
+  private var stream: TLSStream?
+  private var continuation: CheckedContinuation<TLSError?, Never>?
+
+  func run(port: UInt16, context: TLSContext) async -> TLSError? {
+    let error = await withCheckedContinuation { continuation in
+      loop.execute { [self] in
+        self.continuation = continuation
+        let socket = try! TCPSocket.connect(to: SocketAddress(numericHost: "127.0.0.1", port: port)!)
+        stream = try! TLSStream(socket, context: context, host: "localhost", loop: loop)
+        stream!.delegate = self
+        stream!.start()
+      }
+    }
+    loop.stop()
+    return error
+  }
+
+  private func end(_ error: TLSError?) {
+    continuation?.resume(returning: error)
+    continuation = nil
+  }
+
+  func streamDidOpen(_ stream: TLSStream) {}
+  func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer) { end(nil) }
+  func streamDidProgress(_ stream: TLSStream) {}
+  func stream(_ stream: TLSStream, didCloseWith error: TLSError?) { end(error ?? TLSError(.connection, "closed")) }
 }

@@ -81,7 +81,7 @@ extension DispatcherMachine {
     counters.note(inLane: entry.lane) { $0.note(result, of: entry.delivery, isFirst: entry.isUntried) }
     entry.note(result)
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
-    apply(outcome, of: entry.delivery.token, toLane: entry.lane, now)
+    apply(outcome, of: entry.delivery.token, on: result.connection, toLane: entry.lane, now)
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
@@ -142,7 +142,11 @@ extension DispatcherMachine {
   }
 
   /// What an outcome says about the token and the whole lane.
-  mutating func apply(_ outcome: PushOutcome, of token: ArraySlice<UInt8>, toLane index: Int, _ now: Instant) {
+  ///
+  /// - Parameter connection: which carried the request, where that is known.
+  mutating func apply(
+    _ outcome: PushOutcome, of token: ArraySlice<UInt8>, on connection: Int? = nil, toLane index: Int, _ now: Instant
+  ) {
     let id = lanes[index].id
     let answer: LaneCircuit.Answer
     switch outcome {
@@ -156,6 +160,8 @@ extension DispatcherMachine {
     case .throttled(_, let after, let isLaneWide):
       answer = .working
       if isLaneWide { scheduler.throttle(id, until: now + (after ?? settings.policy.base)) }
+    case .unknown(PushOutcome.connectionLostReason):
+      answer = connection.map { .lost(connection: $0) } ?? .failing
     case .unknown, .unavailable: answer = .failing
     case .unauthorized: answer = .unauthorized
     case .refused, .expired: return  // the provider never saw it

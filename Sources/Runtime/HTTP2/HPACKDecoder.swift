@@ -5,8 +5,15 @@ internal import CNghttp2
 /// Decodes header blocks in the order in which they came; one that is left out makes all that follow unreadable.
 @safe
 struct HPACKDecoder: ~Copyable {
-  /// All names and values of a block.
-  static let bytesMax = 64 * 1024
+  /// What has become of a header block.
+  enum Outcome: Equatable {
+    /// All fields were found; together they count so many bytes (`HPACK.entryOverhead` for each besides its name and value).
+    case decoded(listBytes: Int)
+    /// It is no header block: the connection is of no use any more.
+    case malformed
+    /// The list is longer than allowed, and the rest of it was not decoded: the connection is of no use any more.
+    case tooLong
+  }
 
   private let inflater: OpaquePointer
 
@@ -23,11 +30,11 @@ struct HPACKDecoder: ~Copyable {
 
   /// Calls `field` with each field, in order; name and value are valid during the call.
   ///
-  /// - Returns: false for what is no header block, or longer than `bytesMax`: the connection is of no use any more.
+  /// - Parameter listBytesMax: of the whole list, counted as RFC 9113 §6.5.2 counts it.
   func decode(
-    _ block: UnsafeRawBufferPointer,
+    _ block: UnsafeRawBufferPointer, listBytesMax: Int = .max,
     field: (_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) -> Void
-  ) -> Bool {
+  ) -> Outcome {
     var next = unsafe block.baseAddress?.assumingMemoryBound(to: UInt8.self)
     var left = block.count
     var bytes = 0
@@ -35,21 +42,21 @@ struct HPACKDecoder: ~Copyable {
       var found = unsafe nghttp2_nv()
       var flags: Int32 = 0
       let count = unsafe nghttp2_hd_inflate_hd2(inflater, &found, &flags, next, left, 1)
-      guard count >= 0 else { return false }
+      guard count >= 0 else { return .malformed }
       unsafe next = unsafe next.map { unsafe $0 + count }
       left -= count
       if flags & Int32(NGHTTP2_HD_INFLATE_EMIT.rawValue) != 0 {
-        bytes += unsafe found.namelen + found.valuelen
-        guard bytes <= Self.bytesMax else { return false }
+        bytes += unsafe found.namelen + found.valuelen + HPACK.entryOverhead
+        guard bytes <= listBytesMax else { return .tooLong }
         unsafe field(
           UnsafeBufferPointer(start: found.name, count: found.namelen),
           UnsafeBufferPointer(start: found.value, count: found.valuelen))
       }
       if flags & Int32(NGHTTP2_HD_INFLATE_FINAL.rawValue) != 0 {
         unsafe nghttp2_hd_inflate_end_headers(inflater)
-        return true
+        return .decoded(listBytes: bytes)
       }
-      if left == 0, flags & Int32(NGHTTP2_HD_INFLATE_EMIT.rawValue) == 0 { return false }
+      if left == 0, flags & Int32(NGHTTP2_HD_INFLATE_EMIT.rawValue) == 0 { return .malformed }
     }
   }
 }

@@ -65,6 +65,8 @@ extension HTTP2ClientSession {
     if !hasPeerSettings, head.type != HTTP2FrameType.settings || head.has(HTTP2FrameFlags.acknowledges) {
       throw broken(.protocolError, "the first frame is not SETTINGS")
     }
+    // DATA and HEADERS are paid for by their streams.
+    if head.type > HTTP2FrameType.headers { try charge(head) }
     switch head.type {
     case HTTP2FrameType.data: try unsafe handleData(head, payload)
     case HTTP2FrameType.headers: try unsafe handleHeaders(head, payload)
@@ -81,16 +83,49 @@ extension HTTP2ClientSession {
     }
   }
 
+  // MARK: - What they cost
+
+  /// A frame is paid from the credits of the connection.
+  private mutating func charge(_ head: HTTP2FrameHead) throws(HTTP2Error) {
+    var cost = budget.cost(ofFrame: head.length)
+    switch head.type {
+    case HTTP2FrameType.settings: cost += budget.limits.creditsForAllStreams + head.length / 6
+    case HTTP2FrameType.goAway: cost += budget.limits.creditsForAllStreams
+    default: break
+    }
+    if !budget.spend(cost) { throw overspent() }
+  }
+
+  /// What belongs to a stream is paid from its credits first; nil: to one that has ended.
+  private mutating func charge(_ cost: Int, to slot: Int?) throws(HTTP2Error) {
+    guard let slot, var credits = streams[slot]?.credits else {
+      if !budget.spend(cost) { throw overspent() }
+      return
+    }
+    let isPaid = budget.spend(cost, of: &credits)
+    streams[slot]?.credits = credits
+    if !isPaid { throw overspent() }
+  }
+
+  private mutating func overspent() -> HTTP2Error {
+    broken(.enhanceYourCalm, "too many frames or bytes that bring no answer")
+  }
+
+  // MARK: - Answers
+
   private mutating func handleData(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
     let data = try unsafe unpadded(head, payload)
     try countReceived(head.length)
-    guard let slot = try openSlot(head) else { return }
+    let open = try openSlot(head)
+    try charge(budget.cost(ofFrame: head.length), to: open)
+    guard let slot = open else { return }
     guard streams[slot]?.hasResponse == true else { return reset(slot, .protocolError) }  // no head before it
     if unsafe !data.isEmpty {
       unsafe responses[slot].append(data, upTo: settings.bodyBytesMax)
       streams[slot]?.bodyBytes += data.count
     }
     if head.has(HTTP2FrameFlags.endsStream) { return complete(slot) }
+    if responses[slot].isTruncated { return cutOff(slot) }
     let window = Int(settings.streamWindowBytes)
     let received = (streams[slot]?.received ?? 0) + head.length
     guard received <= window else { return reset(slot, .flowControlError) }
@@ -127,7 +162,7 @@ extension HTTP2ClientSession {
     guard var under = fragments else { throw broken(.protocolError, "CONTINUATION of nothing") }
     fragments = nil
     unsafe under.block.append(contentsOf: payload)
-    guard under.block.count <= HPACKDecoder.bytesMax else { throw broken(.enhanceYourCalm, "an endless header block") }
+    guard under.block.count <= budget.limits.headerBlockBytesMax else { throw broken(.enhanceYourCalm, "an endless header block") }
     guard head.has(HTTP2FrameFlags.endsHeaders) else {
       fragments = under
       return
@@ -141,18 +176,24 @@ extension HTTP2ClientSession {
 
   /// A whole header block: the answer's head, one before that (1xx), or its trailers.
   private mutating func handleBlock(_ head: HTTP2FrameHead, _ block: UnsafeRawBufferPointer) throws(HTTP2Error) {
-    let slot = try openSlot(head)
-    guard let slot, streams[slot]?.hasResponse == false else {
+    let open = try openSlot(head)
+    try charge(budget.cost(ofFrame: block.count), to: open)
+    guard let slot = open, streams[slot]?.hasResponse == false else {
       // Of no use to us, but the decoder has to hear it.
-      guard unsafe decoder.decode(block, field: { _, _ in }) else { throw undecodable() }
-      guard let slot else { return }
+      try unsafe decode(block, of: open) { _, _ in }
+      guard let slot = open else { return }
       return head.has(HTTP2FrameFlags.endsStream) ? complete(slot) : reset(slot, .protocolError)
     }
     var message = newMessage()
-    let isDecoded = unsafe decoder.decode(block) { name, value in
-      unsafe message.headers.add(name: name, value: value)
+    var hasRoom = true
+    var bytes = 0
+    let limits = budget.limits
+    try unsafe decode(block, of: open) { name, value in
+      bytes += name.count + value.count + HPACK.entryOverhead
+      hasRoom = hasRoom && bytes <= limits.headerListBytesMax && message.headers.count < limits.headerFieldsMax
+      if hasRoom { unsafe message.headers.add(name: name, value: value) }
     }
-    guard isDecoded else { throw undecodable() }
+    guard hasRoom else { return reset(slot, .enhanceYourCalm) }
     let ends = head.has(HTTP2FrameFlags.endsStream)
     switch message.status {
     case 200...999:
@@ -166,10 +207,21 @@ extension HTTP2ClientSession {
     }
   }
 
+  private mutating func decode(
+    _ block: UnsafeRawBufferPointer, of slot: Int?,
+    field: (_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) -> Void
+  ) throws(HTTP2Error) {
+    switch unsafe decoder.decode(block, listBytesMax: budget.limits.headerListBytesDecodedMax, field: field) {
+    case .decoded(let listBytes): try charge(listBytes / budget.limits.bytesPerCredit, to: slot)
+    case .malformed: throw broken(.compressionError, "a header block cannot be decoded")
+    case .tooLong: throw broken(.enhanceYourCalm, "an endless header list")
+    }
+  }
+
   private mutating func handleReset(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
     guard payload.count == 4 else { throw broken(.frameSizeError, "RST_STREAM of \(head.length) bytes") }
     guard let slot = try openSlot(head) else { return }
-    close(slot, HTTP2ErrorCode(rawValue: unsafe number(payload, at: 0)))
+    closeUnanswered(slot, HTTP2ErrorCode(rawValue: unsafe number(payload, at: 0)))
   }
 
   private mutating func handleSettings(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
@@ -179,6 +231,7 @@ extension HTTP2ClientSession {
       return
     }
     guard head.length % 6 == 0 else { throw broken(.frameSizeError, "SETTINGS of \(head.length) bytes") }
+    var window: Int?
     for place in stride(from: 0, to: head.length, by: 6) {
       let value = unsafe number(payload, at: place + 2)
       switch unsafe UInt16(payload[place]) << 8 | UInt16(payload[place + 1]) {
@@ -187,15 +240,16 @@ extension HTTP2ClientSession {
         if value != 0 { throw broken(.protocolError, "a server that wants to be pushed to") }
       case HTTP2Setting.streamsMax: limitStreams(to: value)
       case HTTP2Setting.streamWindow:
-        guard value <= UInt32(Int32.max), setStreamWindow(Int(value)) else {
-          throw broken(.flowControlError, "SETTINGS_INITIAL_WINDOW_SIZE is too large")
-        }
+        guard value <= UInt32(Int32.max) else { throw windowTooLarge() }
+        window = Int(value)
       case HTTP2Setting.frameSize:
         // More than we ever send, so that it changes nothing.
         guard 16_384...16_777_215 ~= value else { throw broken(.protocolError, "SETTINGS_MAX_FRAME_SIZE \(value)") }
       default: break
       }
     }
+    // Once, for every stream is looked at.
+    if let window, !setStreamWindow(window) { throw windowTooLarge() }
     try countAcknowledgement()
     output.appendFrameHead(length: 0, HTTP2FrameType.settings, flags: HTTP2FrameFlags.acknowledges)
     hasPeerSettings = true
@@ -216,7 +270,8 @@ extension HTTP2ClientSession {
 
   private mutating func countAcknowledgement() throws(HTTP2Error) {
     acknowledgements += 1
-    if acknowledgements > Self.acknowledgementsMax { throw broken(.enhanceYourCalm, "the peer asks and does not read") }
+    guard acknowledgements > budget.limits.acknowledgementsMax else { return }
+    throw broken(.enhanceYourCalm, "the peer asks and does not read")
   }
 
   private mutating func handleGoAway(_ head: HTTP2FrameHead, _ payload: UnsafeRawBufferPointer) throws(HTTP2Error) {
@@ -224,8 +279,9 @@ extension HTTP2ClientSession {
     guard head.stream == 0 else { throw broken(.protocolError, "GOAWAY of a stream") }
     let last = Int32(truncatingIfNeeded: unsafe number(payload, at: 0) & 0x7FFF_FFFF)
     let code = HTTP2ErrorCode(rawValue: unsafe number(payload, at: 4))
+    let debugData = unsafe [UInt8](payload[8...].prefix(budget.limits.debugDataBytesMax))
     lastStream = min(last, lastStream ?? last)
-    events.append(.goAway(lastStream: last, code, debugData: unsafe [UInt8](payload[8...])))
+    events.append(.goAway(lastStream: last, code, debugData: debugData))
     refuse(above: last)
   }
 
@@ -253,16 +309,29 @@ extension HTTP2ClientSession {
 
   private mutating func finish(_ slot: Int, _ message: consuming HTTP2Message) {
     guard let stream = streams[slot] else { return }
-    guard message.hasBody(of: stream.bodyBytes) else { return reset(slot, .protocolError) }
+    guard message.isTruncated || message.hasBody(of: stream.bodyBytes) else { return reset(slot, .protocolError) }
     // Answered before the request was sent to its end: the rest is not wanted (RFC 9113 §8.1).
     if stream.unsent > 0 { output.appendReset(stream.id, .cancel) }
     close(slot, .noError, response: message)
   }
 
+  /// The body is longer than what is kept of it: the status says enough, and the rest is not waited for.
+  private mutating func cutOff(_ slot: Int) {
+    guard let id = streams[slot]?.id else { return }
+    output.appendReset(id, .cancel)
+    close(slot, .noError, response: takeResponse(slot))
+  }
+
   /// Ends a stream about which the peer was wrong.
   private mutating func reset(_ slot: Int, _ code: HTTP2ErrorCode) {
     if let id = streams[slot]?.id { output.appendReset(id, code) }
-    close(slot, code)
+    closeUnanswered(slot, code)
+  }
+
+  /// The peer ended a stream without an answer, or made us end it. No peer acts on a request whose end it has not seen: one
+  /// that flow control held back is refused, whatever the code says.
+  private mutating func closeUnanswered(_ slot: Int, _ code: HTTP2ErrorCode) {
+    close(slot, (streams[slot]?.unsent ?? 0) > 0 ? .refusedStream : code)
   }
 
   /// The end of the connection; what is thrown.
@@ -272,7 +341,9 @@ extension HTTP2ClientSession {
     return HTTP2Error("the peer broke the HTTP/2 protocol: \(what)")
   }
 
-  private mutating func undecodable() -> HTTP2Error { broken(.compressionError, "a header block cannot be decoded") }
+  private mutating func windowTooLarge() -> HTTP2Error {
+    broken(.flowControlError, "SETTINGS_INITIAL_WINDOW_SIZE is too large")
+  }
 
   // MARK: - Parts of frames
 

@@ -23,6 +23,10 @@ public struct HTTP2ClientSession: ~Copyable {
     var bodyBytes = 0
     /// Bytes since it was last said that there is room for more.
     var received = 0
+    /// What its answer may still cost before the connection's credits are used.
+    var credits: Int32 = 0
+    /// Bytes put out when the request was whole, since the session began; meaningless while it is not.
+    var wholeAt: UInt64 = 0
   }
 
   /// A request that has to wait until a stream may be opened for it.
@@ -87,20 +91,22 @@ public struct HTTP2ClientSession: ~Copyable {
   var lastStream: Int32?
   /// Whether the peer broke the protocol: nothing more is read.
   var isBroken = false
+  /// What the peer may still cost.
+  public internal(set) var budget: HTTP2PeerBudget
 
   /// What every window is before anybody says anything (RFC 9113 §6.9.2).
   static let windowBytes = 65_535
   static let windowBytesMax = Int(Int32.max)
-  /// So many answers to PING and SETTINGS are kept for a peer that does not read them.
-  static let acknowledgementsMax = 10_000
 
   /// Makes a session and puts out its preface.
   public init(settings: HTTP2SessionSettings = HTTP2SessionSettings()) {
     self.settings = settings
     numbers = HTTP2StreamNumbers(firstID: settings.firstStreamID)
+    budget = HTTP2PeerBudget(limits: settings.budget)
     output.append(contentsOf: Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8))
     output.appendSettings([
       (HTTP2Setting.enablePush, 0), (HTTP2Setting.streamWindow, UInt32(settings.streamWindowBytes)),
+      (HTTP2Setting.headerListSize, UInt32(settings.budget.headerListBytesMax)),
     ])
     let more = Int(settings.connectionWindowBytes) - Self.windowBytes
     if more > 0 { output.appendWindowUpdate(0, more) }
@@ -125,7 +131,7 @@ public struct HTTP2ClientSession: ~Copyable {
 
   /// Takes the memory of a message back that came in an event and has been read.
   public mutating func recycle(_ message: consuming HTTP2Message) {
-    guard spareMessages.count < Self.sparesMax else { return }
+    guard spareMessages.count < Self.sparesMax, message.isReusable else { return }
     message.removeAll()
     spareMessages.append(message)
   }
@@ -205,6 +211,16 @@ public struct HTTP2ClientSession: ~Copyable {
     }
   }
 
+  /// Whether a request was put out to its end within the first `written` bytes of all output. Before that no peer can have
+  /// acted on it.
+  public func isWhole(_ slot: Int, within written: UInt64) -> Bool {
+    guard let stream = streams[slot] else { return true }
+    return stream.id != 0 && stream.unsent == 0 && stream.wholeAt <= written
+  }
+
+  /// Credits come back to the peer with time.
+  public mutating func refillBudget(_ now: Instant) { budget.refill(now) }
+
   /// Puts PING out; the answer is the event `pong` with the same number.
   public mutating func ping(_ number: UInt64) {
     output.appendPing(number, acknowledges: false)
@@ -222,10 +238,13 @@ public struct HTTP2ClientSession: ~Copyable {
   private mutating func open(_ slot: Int, _ head: borrowing HTTP2RequestHead, _ body: [UInt8]) {
     let id = numbers.add(slot)
     openCount += 1
-    departures.append(Departure(tag: streams[slot]?.tag ?? -1, outputBefore: outputTaken + UInt64(output.count)))
+    departures.append(Departure(tag: streams[slot]?.tag ?? -1, outputBefore: outputEnd))
     appendHead(head, id, endsStream: body.isEmpty)
     streams[slot]?.id = id
     streams[slot]?.sendWindow = peerStreamWindow
+    streams[slot]?.credits = settings.budget.creditsPerStream
+    let end = outputEnd
+    streams[slot]?.wholeAt = end
     guard !body.isEmpty else { return }
     // In one frame, nearly always.
     if body.count <= min(sendWindow, peerStreamWindow, HTTP2FrameHead.payloadBytesMax) {
@@ -245,7 +264,12 @@ public struct HTTP2ClientSession: ~Copyable {
     output.append(contentsOf: part)
     sendWindow -= part.count
     streams[slot]?.sendWindow -= part.count
+    let end = outputEnd
+    streams[slot]?.wholeAt = end
   }
+
+  /// Bytes put out since the session began.
+  private var outputEnd: UInt64 { outputTaken + UInt64(output.count) }
 
   private mutating func appendHead(_ head: borrowing HTTP2RequestHead, _ id: Int32, endsStream: Bool) {
     let place = output.count
@@ -293,6 +317,7 @@ public struct HTTP2ClientSession: ~Copyable {
       let start = bodies[slot].count - stream.unsent
       appendData(bodies[slot][start..<(start + count)], slot, stream.id, endsStream: count == stream.unsent)
       streams[slot]?.unsent -= count
+      budget.didSend(count)
     }
     bodies[slot] = []
     return true
@@ -354,6 +379,7 @@ public struct HTTP2ClientSession: ~Copyable {
     if stream.id != 0 {
       numbers.remove(stream.id)
       openCount -= 1
+      budget.didEndStream()
     }
     if stream.unsent > 0 {
       blocked.removeAll { $0 == slot }

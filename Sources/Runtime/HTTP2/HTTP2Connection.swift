@@ -55,6 +55,7 @@ public final class HTTP2Connection {
   private var departuresStart = 0
 
   private var setUpTimer: EventLoop.Timer?
+  private var noStreamsTimer: EventLoop.Timer?
   private var deadlineTimer: EventLoop.Timer?
   /// No deadline of an exchange is earlier.
   private var earliestDeadline = Instant.distantFuture
@@ -151,8 +152,9 @@ public final class HTTP2Connection {
     case .success(let stream):
       self.stream = stream
       stream.delegate = self
-      setUpTimer = loop.schedule(at: loop.now + settings.connectTimeout) { [self] in
-        fail("\(endpoint.host): no SETTINGS within \(settings.connectTimeout.seconds) s of the TLS handshake")
+      setUpTimer = loop.schedule(at: loop.now + settings.settingsTimeout) { [self] in
+        let what = session.hasPeerSettings ? "no streams are allowed" : "no SETTINGS"
+        fail("\(endpoint.host): \(what) within \(settings.settingsTimeout.seconds) s of the TLS handshake")
       }
       scheduleFlush()
     }
@@ -258,12 +260,26 @@ public final class HTTP2Connection {
   }
 
   private func limitChanged() {
+    let isClosedToRequests = session.peerStreamsMax == 0
     if state == .connecting {
+      if isClosedToRequests { return }  // until `setUpTimer` fires
       state = .ready
       setUpTimer?.cancel()
     }
     guard state == .ready else { return }
+    noStreamsTimer?.cancel()
+    if isClosedToRequests {
+      noStreamsTimer = loop.schedule(at: loop.now + settings.settingsTimeout) { [self] in leaveForNoStreams() }
+    }
     delegate?.connection(self, didLimitStreamsTo: min(session.peerStreamsMax, settings.streamsMax))
+  }
+
+  /// The server has allowed no streams for too long: what is in flight is finished, and another connection may do better.
+  private func leaveForNoStreams() {
+    guard state == .ready else { return }
+    state = .draining
+    scheduleFlush()
+    delegate?.connection(self, isGoingAwayBecause: "no streams are allowed")
   }
 
   private func failure(_ code: HTTP2ErrorCode) -> HTTP2Exchange.Result {
@@ -299,7 +315,7 @@ public final class HTTP2Connection {
   private func endOverdue() {
     let now = loop.now
     var next = Instant.distantFuture
-    var overdue: [Exchange] = []
+    var overdue: [(exchange: Exchange, isUnfinished: Bool)] = []
     for slot in exchanges.occupied {
       guard let exchange = exchanges[slot], !exchange.isReported else { continue }
       let deadline = exchange.sentAt == nil ? exchange.deadline : exchange.answerDeadline
@@ -307,14 +323,22 @@ public final class HTTP2Connection {
         next = min(next, deadline)
       } else {
         exchanges[slot]?.isReported = true
+        overdue.append((exchange, isUnfinished(exchange)))
         session.cancel(exchange.request)
-        overdue.append(exchange)
       }
     }
     earliestDeadline = .distantFuture
     if next < .distantFuture { watchDeadline(next) }
-    for exchange in overdue { report(exchange, .timedOut, now) }
+    for (exchange, isUnfinished) in overdue {
+      report(exchange, isUnfinished ? .refused("BodyNotSent") : .timedOut, now)
+    }
     scheduleFlush()
+  }
+
+  /// Whether a request has begun to leave, but not left as a whole: flow control, or a peer that does not read, holds the rest
+  /// back. No peer acts on a request whose end it has not seen, so it may be sent again.
+  private func isUnfinished(_ exchange: Exchange) -> Bool {
+    exchange.sentAt != nil && !session.isWhole(exchange.request, within: stream?.bytesWritten ?? .max)
   }
 
   /// Sees to it that the connection is looked at in time.
@@ -364,7 +388,9 @@ public final class HTTP2Connection {
     guard state != .closed else { return }
     state = .closed
     stampDepartures()
-    for timer in [setUpTimer, deadlineTimer, livenessTimer] { timer?.cancel() }
+    let unfinished = Set(
+      exchanges.occupied.filter { slot in exchanges[slot].map { !$0.isReported && isUnfinished($0) } ?? false })
+    for timer in [setUpTimer, noStreamsTimer, deadlineTimer, livenessTimer] { timer?.cancel() }
     dialer?.cancel()
     dialer = nil
     stream?.delegate = nil
@@ -378,7 +404,8 @@ public final class HTTP2Connection {
     }
     for slot in exchanges.occupied {
       guard let exchange = exchanges.remove(slot), !exchange.isReported else { continue }
-      report(exchange, exchange.sentAt == nil ? .refused(reason) : .lost(reason), now)
+      let isRefused = exchange.sentAt == nil || unfinished.contains(slot)
+      report(exchange, isRefused ? .refused(reason) : .lost(reason), now)
     }
     delegate?.connection(self, didCloseWith: error)
     delegate = nil
@@ -402,7 +429,9 @@ extension HTTP2Connection: TLSStreamDelegate {
     guard state != .closed else { return }
     if hasReceived {
       hasReceived = false
-      liveness.didReceive(loop.now, inFlight: exchanges.count)
+      let now = loop.now
+      liveness.didReceive(now, inFlight: exchanges.count)
+      session.refillBudget(now)
       reportHealth()
     }
     stampDepartures()

@@ -44,8 +44,11 @@ public protocol HTTP2ConnectionDelegate: AnyObject {
 
 /// Limits and times of one connection.
 public struct HTTP2ConnectionSettings: Sendable {
-  /// For one address: from SYN to the end of the TLS handshake; and then once more until the server's SETTINGS.
+  /// For one address: from SYN to the end of the TLS handshake.
   public var connectTimeout = Nanoseconds.seconds(4)
+  /// From the end of the TLS handshake to SETTINGS that allow a stream. A connection that later allows none for this time
+  /// is left for another.
+  public var settingsTimeout = Nanoseconds.seconds(2)
   /// Never more requests in flight than this, whatever the server allows.
   public var streamsMax = 1000
   /// How long an answer is waited for, if the request's deadline is not sooner.

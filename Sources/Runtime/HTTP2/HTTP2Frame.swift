@@ -27,6 +27,7 @@ enum HTTP2Setting {
   static let streamsMax: UInt16 = 3
   static let streamWindow: UInt16 = 4
   static let frameSize: UInt16 = 5
+  static let headerListSize: UInt16 = 6
 }
 
 /// The nine bytes before each payload.

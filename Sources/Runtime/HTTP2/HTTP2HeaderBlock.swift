@@ -18,6 +18,8 @@ public struct HTTP2HeaderBlock: Sendable {
 
   public var count: Int { fields.count }
   public var isEmpty: Bool { fields.isEmpty }
+  /// Bytes of memory.
+  var capacity: Int { bytes.capacity + fields.capacity * MemoryLayout<Field>.stride }
 
   /// Forgets the fields and keeps the memory.
   public mutating func removeAll() {
@@ -99,7 +101,10 @@ public struct HTTP2HeaderBlock: Sendable {
   public var status: UInt16 {
     guard let place = place(of: ":status"), fields[place].valueLength == 3 else { return 0 }
     var status: UInt16 = 0
-    for index in value(of: fields[place]) { status = status * 10 + UInt16(bytes[index] &- 48) % 10 }
+    for index in value(of: fields[place]) {
+      guard 0x30...0x39 ~= bytes[index] else { return 0 }
+      status = status * 10 + UInt16(bytes[index] - 0x30)
+    }
     return status
   }
 

@@ -85,10 +85,10 @@ public struct HTTP2RequestHead: Sendable {
     var bytes: [UInt8] = []
     encoder.append(self, to: &bytes)
     var block = HTTP2HeaderBlock()
-    let isComplete = unsafe bytes.withUnsafeBytes { bytes in
+    let outcome = unsafe bytes.withUnsafeBytes { bytes in
       unsafe HPACKDecoder().decode(bytes) { name, value in unsafe block.add(name: name, value: value) }
     }
-    precondition(isComplete, "a head that cannot be decoded")
+    guard case .decoded = outcome else { preconditionFailure("a head that cannot be decoded") }
     return block
   }
 

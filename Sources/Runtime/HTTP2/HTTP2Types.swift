@@ -42,6 +42,12 @@ public struct HTTP2Message: Sendable {
     return taken
   }
 
+  /// Bytes above which an empty message is not worth keeping for its memory.
+  private static let capacityKept = 8 * 1024
+
+  /// Whether the memory is worth keeping for another message.
+  var isReusable: Bool { body.capacity <= Self.capacityKept && headers.capacity <= Self.capacityKept }
+
   /// Forgets the contents and keeps the memory.
   mutating func removeAll() {
     if !headers.isEmpty { headers.removeAll() }
@@ -83,8 +89,10 @@ public struct HTTP2SessionSettings: Sendable {
   public var peerStreamsMaxBeforeSettings: UInt32 = 1
   /// Client side: the id of the first stream, odd. There are 2³⁰ ids from 1 on; a test may begin near their end.
   public var firstStreamID: Int32 = 1
-  /// Bodies are cut after so many bytes.
+  /// Bodies are cut after this number of bytes. A client does not wait for what follows: the stream ends there.
   public var bodyBytesMax = 64 * 1024
+  /// Client side: what the server may cost.
+  public var budget = HTTP2PeerBudget.Limits()
 
   public init() {}
 }
