@@ -29,7 +29,11 @@ extension HTTP2Sender {
     guard let due = hedging?.due, due < hedgeCheckAt, !isShuttingDown else { return }
     hedgeTimer?.cancel()
     hedgeCheckAt = due
-    hedgeTimer = loop.schedule(at: due) { [weak self] in self?.hedgeDue() }
+    hedgeTimer = loop.schedule(at: due) { [weak self] in
+      guard let self else { return }
+      // After a stall of the loop the timers that are due come before the answers that have arrived meanwhile: those first.
+      hedgeTimer = loop.schedule(at: loop.now + .microseconds(1)) { [weak self] in self?.hedgeDue() }
+    }
   }
 
   private func hedgeDue() {

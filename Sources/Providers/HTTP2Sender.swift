@@ -348,10 +348,11 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     _ connection: Int? = nil
   ) {
     guard let flight = flights.remove(slot) else { return }
-    if let other = flight.other.flatMap({ flights[$0] }) {
+    if let slot = flight.other, let other = flights[slot] {
       other.isSettled = true
       other.other = nil
       settledCount += 1
+      other.channel.withdraw([slot])  // where it still waits, it need not leave any more
     }
     finish(
       flight.request.tag, outcome, status: status, sentAt: flight.hedges ?? exchange.sentAt, at: exchange.endedAt,

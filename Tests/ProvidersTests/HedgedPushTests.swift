@@ -153,6 +153,35 @@ import Testing
     }
   }
 
+  @Test("a hedge that still waits for a connection when the answer comes does not leave any more")
+  func answeredWhileTheHedgeWaits() async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamsMax = 1
+    let server = try HTTP2TestServer(settings: settings) { $0.accept() }
+    let bench = try ProviderBench<FCMProvider>(server, hedging: Self.hedging, permit: nil) {
+      $0.connectionsMax = 2
+      $0.replacementsMax = 0
+      $0.connection.liveness.answerTimeout = .seconds(60)
+    }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await bench.reports.capacity { $0 == 2 }
+    await server.perform { $0.handler = { $0.connection.hold($0) } }
+    await bench.provider.send([bench.request(1)])
+    while await server.perform({ $0.held.count }) < 1 { await bench.pass(.milliseconds(5)) }
+    await bench.provider.send([bench.request(2, kind: .missedCall)])
+    while await server.perform({ $0.held.count }) < 2 { await bench.pass(.milliseconds(5)) }
+    await bench.pass(.milliseconds(700))
+    await server.perform { $0.held[0].accept() }
+    #expect(await bench.reports.results(2)[1]?.isHedged == false)
+    await server.perform { $0.held[1].accept() }
+    #expect(await bench.reports.results(3)[2]?.outcome.isAccepted == true)
+    await bench.pass(.milliseconds(100))
+    #expect(await server.perform { $0.requestCount } == 3)
+    #expect(bench.reports.hedges == 0)
+    await bench.stop()
+  }
+
   // MARK: - What is not hedged
 
   @Test("what people see is sent once, and a cancel, too", arguments: [PushKind.missedCall, .notification, .cancel])
