@@ -4600,7 +4600,7 @@ COMMENT ON COLUMN push.deliveries.locale IS 'language of visible texts';
 
 COMMENT ON COLUMN push.deliveries.device IS 'the token, masked: its first and last four characters';
 
-COMMENT ON COLUMN push.deliveries.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}';
+COMMENT ON COLUMN push.deliveries.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
 
 COMMENT ON COLUMN push.deliveries.fallback_of IS 'n of the invite that failed, instead of which this is sent';
 
@@ -4736,7 +4736,7 @@ COMMENT ON COLUMN push.delivery_history.user_id IS 'the backend''s id of the use
 
 COMMENT ON COLUMN push.delivery_history.outcome IS 'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) or dead (failed)';
 
-COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, in the provider''s word or ours';
+COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else null';
 
 COMMENT ON COLUMN push.delivery_history.attempts IS 'tries made';
 
@@ -4760,7 +4760,7 @@ COMMENT ON COLUMN push.delivery_history.gateway IS 'push.gateways.id of the gate
 
 COMMENT ON COLUMN push.delivery_history.device IS 'the token, masked';
 
-COMMENT ON COLUMN push.delivery_history.failures IS 'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
+COMMENT ON COLUMN push.delivery_history.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
 
 COMMENT ON COLUMN push.delivery_history.fallback_of IS 'n of the invite that failed, instead of which this was sent';
 

@@ -3,6 +3,7 @@
 // Everything here runs on one event loop. What to do is decided by `DispatcherMachine`; this actor hands it what happens, has it
 // take its turn at the end of each of the loop's turns in which something happened, and carries out what it says.
 
+internal import Dialects
 public import Logging
 public import Providers
 public import Queue
@@ -91,6 +92,16 @@ public actor Dispatcher {
 
   /// What keeps this dispatcher from sending, one sentence each; empty when deliveries flow.
   public var obstacles: [String] { machine.obstacles(loop.now) }
+
+  /// The lanes whose requests go unanswered, one sentence each.
+  public var unansweredLanes: [String] {
+    lanes.compactMap { lane in
+      let time = lane.provider.conditionOnLoop.unanswered
+      guard time > .zero else { return nil }
+      return "\(lane.configuration.app)/\(lane.configuration.provider.rawValue): no request was answered for "
+        + "\(time.milliseconds / 1_000) s"
+    }
+  }
 
   /// How the lanes are now, in their order, and each one's provider.
   public func conditions(_ now: Instant) -> [(lane: LaneCondition, provider: ProviderCondition)] {

@@ -71,6 +71,11 @@ final class HTTP2Channel {
     }
   }
 
+  /// Ends a `shutDown` before its deadline.
+  func cutOff() {
+    for pool in pools { pool.cutOff() }
+  }
+
   private func watchToken() {
     token.didArrive = { [weak self] in self?.tokenArrived() }
   }

@@ -12,7 +12,9 @@ public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   ///
   /// Called when a connection has room, and again each time the request is sent again: so it is written with the
   /// credentials and the time left of that moment.
-  func pool(_ pool: HTTP2ConnectionPool, write request: Int, into head: inout HTTP2RequestHead) -> [UInt8]
+  func pool(
+    _ pool: HTTP2ConnectionPool, write request: Int, at now: Instant, into head: inout HTTP2RequestHead
+  ) -> [UInt8]
   /// A request ended; called once for each `submit`, unless the verdict has it sent again.
   ///
   /// - Parameter connection: the number of the connection that it ended on; nil when it was on none.
@@ -60,6 +62,10 @@ public final class HTTP2ConnectionPool {
     let id: HTTP2ConnectionPoolMachine.ConnectionID
     let number: Int
     let connection: HTTP2Connection
+    var health = HTTP2ConnectionHealth.sound
+    var wasReady = false
+    /// It takes no more requests, and that has been counted if it counts.
+    var isLeft = false
   }
 
   public let endpoint: HTTP2Endpoint
@@ -71,6 +77,9 @@ public final class HTTP2ConnectionPool {
 
   /// How many connections are being made, and how many there are beside those.
   public var connectionCounts: (connecting: Int, open: Int) { (machine.connectingCount, machine.openCount) }
+
+  /// How many connections were replaced, by reason, since the start.
+  public private(set) var replacements: [ConnectionReplacement: Int] = [:]
 
   private let settings: HTTP2ConnectionPoolSettings
   private let logger: Logger
@@ -122,6 +131,16 @@ public final class HTTP2ConnectionPool {
     handle(.submitted(request, deadline: deadline, avoiding: avoided), now: now)
   }
 
+  /// Sends a request besides another that has not been answered: over another connection, or not at all. It ends in `didEnd`, in
+  /// whichever way; the other one goes on.
+  ///
+  /// - Parameters:
+  ///   - request: one that is in flight here.
+  ///   - hedge: the owner's number for the new one.
+  public func hedge(_ request: Int, by hedge: Int, deadline: Instant, now: Instant) {
+    handle(.hedged(hedge, of: request, deadline: deadline), now: now)
+  }
+
   /// Refuses those of these requests that wait for a connection.
   public func withdraw(_ requests: Set<Int>) {
     handle(.withdrawn(requests))
@@ -150,6 +169,12 @@ public final class HTTP2ConnectionPool {
     handle(.shutDown)
   }
 
+  /// Ends a `shutDown` before its deadline: what is in flight is lost.
+  public func cutOff() {
+    guard shutDownCompletion != nil else { return }
+    handle(.shutDownDeadline)
+  }
+
   // MARK: - Machine
 
   private func handle(_ event: HTTP2ConnectionPoolMachine.Event, now: Instant? = nil) {
@@ -173,7 +198,7 @@ public final class HTTP2ConnectionPool {
     case .dispatch(let request, let id): dispatch(request, id, now)
     case .refuse(let request, let reason): end(request, .refused(reason))
     case .expire(let request): end(request, .timedOut)
-    case .drain(let id): connection(id)?.drain()
+    case .drain(let id): drain(id)
     case .abandon(let id): abandon(id)
     case .close(let id): connection(id)?.close("shut down before the answer came")
     case .wake(let instant):
@@ -194,12 +219,30 @@ public final class HTTP2ConnectionPool {
     connection.connect()
   }
 
+  private func drain(_ id: Int) {
+    guard let index = members.firstIndex(where: { $0.id == id }) else { return }
+    if let reason = members[index].health.replacement {
+      leave(index, reason)
+    } else {
+      members[index].isLeft = true  // there are more than needed, or all is shut down
+    }
+    members[index].connection.drain()
+  }
+
+  /// A connection takes no more requests, for this reason if there was none before.
+  private func leave(_ index: Int, _ reason: ConnectionReplacement) {
+    guard !members[index].isLeft else { return }
+    members[index].isLeft = true
+    replacements[reason, default: 0] += 1
+  }
+
   private func abandon(_ id: Int) {
-    guard let member = members.first(where: { $0.id == id }) else { return }
+    guard let index = members.firstIndex(where: { $0.id == id }) else { return }
+    leave(index, .unanswered)
     logger.warning(
       "http2 connection answers pings but no requests and is replaced",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)"])
-    member.connection.close("requests were left unanswered")
+      metadata: ["host": "\(endpoint.host)", "connection": "\(members[index].number)"])
+    members[index].connection.close("requests were left unanswered")
   }
 
   private func dispatch(_ request: Int, _ id: Int, _ now: Instant) {
@@ -211,7 +254,7 @@ public final class HTTP2ConnectionPool {
       end(request, .refused(SendPermit.lapsedReason))
       return handle(.failed(request, id))
     }
-    let body = delegate.pool(self, write: request, into: &head)
+    let body = delegate.pool(self, write: request, at: now, into: &head)
     let deadline = machine.deadline(of: request)
     guard connection.request(head, body: body, deadline: deadline, tag: request, now: now) else {
       handle(.goingAway(id))
@@ -251,56 +294,64 @@ public final class HTTP2ConnectionPool {
     return nil
   }
 
-  /// What the machine and the owner call a connection.
-  private func member(_ connection: HTTP2Connection) -> (id: HTTP2ConnectionPoolMachine.ConnectionID, number: Int)? {
-    for index in members.indices where members[index].connection === connection {
-      return (members[index].id, members[index].number)
-    }
+  /// Where a connection is among the members.
+  private func index(of connection: HTTP2Connection) -> Int? {
+    for index in members.indices where members[index].connection === connection { return index }
     return nil
   }
 }
 
 extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
   public func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int) {
-    guard let member = member(connection) else { return }
+    guard let index = index(of: connection) else { return }
+    members[index].wasReady = true
     logger.debug(
       "http2 connection limit",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "streams_max": "\(streamsMax)"])
-    handle(.limited(member.id, streamsMax: streamsMax))
+      metadata: [
+        "host": "\(endpoint.host)", "connection": "\(members[index].number)", "streams_max": "\(streamsMax)",
+      ])
+    handle(.limited(members[index].id, streamsMax: streamsMax))
   }
 
   public func connection(_ connection: HTTP2Connection, didEnd request: Int, _ exchange: HTTP2Exchange) {
-    guard let member = member(connection) else { return }
+    guard let index = index(of: connection) else { return }
+    let id = members[index].id
+    let number = members[index].number
     switch exchange.result {
     case .response:
-      let verdict = delegate?.pool(self, didEnd: request, exchange, on: member.number) ?? .done
-      handle(.answered(request, member.id, verdict), now: exchange.endedAt)
-    case .refused: handle(.refused(request, member.id), now: exchange.endedAt)
+      let verdict = delegate?.pool(self, didEnd: request, exchange, on: number) ?? .done
+      if verdict.connection == .worn, let index = self.index(of: connection) { leave(index, .worn) }
+      handle(.answered(request, id, verdict), now: exchange.endedAt)
+    case .refused: handle(.refused(request, id), now: exchange.endedAt)
     case .timedOut, .lost:
-      _ = delegate?.pool(self, didEnd: request, exchange, on: member.number)
-      handle(.failed(request, member.id), now: exchange.endedAt)
+      _ = delegate?.pool(self, didEnd: request, exchange, on: number)
+      handle(.failed(request, id), now: exchange.endedAt)
     }
   }
 
   public func connection(_ connection: HTTP2Connection, didBecome health: HTTP2ConnectionHealth) {
-    guard let member = member(connection) else { return }
+    guard let index = index(of: connection) else { return }
+    members[index].health = health
     logger.info(
       "http2 connection health",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "health": "\(health)"])
-    handle(.judged(member.id, health))
+      metadata: ["host": "\(endpoint.host)", "connection": "\(members[index].number)", "health": "\(health)"])
+    handle(.judged(members[index].id, health))
   }
 
   public func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String) {
-    guard let member = member(connection) else { return }
+    guard let index = index(of: connection) else { return }
+    let isGoAway = reason.hasPrefix("GOAWAY")
+    leave(index, isGoAway ? .goaway : .exhausted)
     logger.info(
       "http2 connection going away",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "reason": "\(reason)"])
-    if reason.hasPrefix("GOAWAY") { delegate?.pool(self, isLeftBecause: reason) }
-    handle(.goingAway(member.id))
+      metadata: ["host": "\(endpoint.host)", "connection": "\(members[index].number)", "reason": "\(reason)"])
+    if isGoAway { delegate?.pool(self, isLeftBecause: reason) }
+    handle(.goingAway(members[index].id))
   }
 
   public func connection(_ connection: HTTP2Connection, didCloseWith error: HTTP2Error?) {
-    guard let index = members.firstIndex(where: { $0.connection === connection }) else { return }
+    guard let index = index(of: connection) else { return }
+    if members[index].wasReady { leave(index, members[index].health.replacement ?? .lost) }
     let member = members.remove(at: index)
     if let error {
       logger.warning(

@@ -5,6 +5,8 @@
 // of which every request has until `giveUpAt`. A connection is connecting, ready or draining. A new one is opened when
 // none is left, and when three quarters of the streams there are would be in use; not before `ReconnectLimiter` allows;
 // and when a request would rather not have the only one there is.
+// A hedge never takes the connection of the request it hedges. It goes to the one that was heard of last; if none was lately,
+// another is opened for it, also beyond the configured count.
 //
 // A connection whose health is in doubt takes nothing new while there is or may be another. If no sound one is left,
 // another is opened at once, also beyond the configured count: requests that the doubtful one loses find it ready. One
@@ -23,6 +25,8 @@ struct HTTP2ConnectionPoolMachine {
     case started
     /// A request came, which would rather not have this connection.
     case submitted(RequestID, deadline: Instant, avoiding: ConnectionID?)
+    /// A request is to be sent besides another one, which is in flight, over another connection.
+    case hedged(RequestID, of: RequestID, deadline: Instant)
     /// Those of these requests that wait are not to be sent any more.
     case withdrawn(Set<RequestID>)
     /// A connection became ready, or the server changed its limit.
@@ -69,6 +73,9 @@ struct HTTP2ConnectionPoolMachine {
     var deadline: Instant
     var giveUpAt: Instant
     var avoided: ConnectionID?
+    /// Which it was last dispatched to.
+    var connection: ConnectionID?
+    var isHedge = false
   }
 
   private let settings: HTTP2ConnectionPoolSettings
@@ -77,6 +84,8 @@ struct HTTP2ConnectionPoolMachine {
   private var nextConnection = 0
   private var requests: [Request] = []
   private var waiting = HTTP2ConnectionPoolWaitingLine()
+  /// Hedges that wait for a connection: apart, because what waits behind them has room elsewhere.
+  private var hedges: [RequestID] = []
   /// No waiting request gives up earlier.
   private var earliestGiveUp = Instant.distantFuture
   private var wakeAt = Instant.distantFuture
@@ -114,11 +123,13 @@ struct HTTP2ConnectionPoolMachine {
     switch event {
     case .started: isStarted = true
     case .submitted(let request, let deadline, let avoided): submit(request, deadline, avoided, now, &actions)
+    case .hedged(let hedge, let request, let deadline): self.hedge(request, by: hedge, deadline, now, &actions)
     case .withdrawn(let requests): withdraw(requests, &actions)
     case .limited(let id, let streamsMax):
       roster.update(id) {
         if $0.state == .connecting { $0.state = .ready }
         $0.streamsMax = streamsMax
+        $0.heardAt = now
       }
     case .judged(let id, let health):
       roster.update(id) { $0.health = health }
@@ -162,9 +173,26 @@ struct HTTP2ConnectionPoolMachine {
       return actions.append(.refuse(request, reason: "TooManyWaiting"))
     }
     let entry = Request(deadline: deadline, giveUpAt: min(deadline, now + settings.waitTimeout), avoided: avoided)
+    note(request, entry)
+    waiting.append(request)
+  }
+
+  private mutating func hedge(
+    _ request: RequestID, by hedge: RequestID, _ deadline: Instant, _ now: Instant, _ actions: inout [Action]
+  ) {
+    guard !isShuttingDown, deadline > now, let connection = requests[request].connection else {
+      return actions.append(.refuse(hedge, reason: "NotHedged"))
+    }
+    note(
+      hedge,
+      Request(
+        deadline: deadline, giveUpAt: min(deadline, now + settings.waitTimeout), avoided: connection, isHedge: true))
+    hedges.append(hedge)
+  }
+
+  private mutating func note(_ request: RequestID, _ entry: Request) {
     while requests.count <= request { requests.append(entry) }
     requests[request] = entry
-    waiting.append(request)
     earliestGiveUp = min(earliestGiveUp, entry.giveUpAt)
   }
 
@@ -178,6 +206,8 @@ struct HTTP2ConnectionPoolMachine {
       }
     }
     waiting = kept
+    for hedge in hedges where withdrawn.contains(hedge) { actions.append(.refuse(hedge, reason: "Withdrawn")) }
+    hedges.removeAll { withdrawn.contains($0) }
   }
 
   private mutating func answered(
@@ -189,6 +219,7 @@ struct HTTP2ConnectionPoolMachine {
     roster.update(id) {
       $0.inFlight -= 1
       $0.answers += 1
+      $0.heardAt = now
       wasProven = $0.isProven
       switch verdict.connection {
       case .proven: $0.isProven = true
@@ -225,6 +256,8 @@ struct HTTP2ConnectionPoolMachine {
     guard !isShuttingDown else { return }
     isShuttingDown = true
     while let request = waiting.popFirst() { actions.append(.refuse(request, reason: "ShuttingDown")) }
+    for hedge in hedges { actions.append(.refuse(hedge, reason: "ShuttingDown")) }
+    hedges = []
     for connection in roster.connections where connection.state != .draining { drain(connection.id, &actions) }
   }
 
@@ -232,6 +265,9 @@ struct HTTP2ConnectionPoolMachine {
   private mutating func putBack(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) {
     if isShuttingDown { return actions.append(.refuse(request, reason: "ShuttingDown")) }
     guard !giveUpIfLate(request, now, &actions) else { return }
+    // What a hedge is sent besides is still in flight: that is enough.
+    if requests[request].isHedge { return actions.append(.refuse(request, reason: "NotHedged")) }
+    requests[request].connection = nil
     waiting.prepend(request)
     earliestGiveUp = min(earliestGiveUp, requests[request].giveUpAt)
   }
@@ -248,6 +284,7 @@ struct HTTP2ConnectionPoolMachine {
     if earliestGiveUp <= now { giveUpLate(now, &actions) }
     leaveUnhealthy(now, &actions)
     dispatch(now, &actions)
+    if !hedges.isEmpty { dispatchHedges(now, &actions) }
     drainSurplus(now, &actions)
     openIfNeeded(now, &actions)
     askToBeWoken(now, &actions)
@@ -270,6 +307,12 @@ struct HTTP2ConnectionPoolMachine {
       earliestGiveUp = min(earliestGiveUp, requests[request].giveUpAt)
     }
     waiting = kept
+    let waitingHedges = hedges
+    hedges = []
+    for hedge in waitingHedges where !giveUpIfLate(hedge, now, &actions) {
+      hedges.append(hedge)
+      earliestGiveUp = min(earliestGiveUp, requests[hedge].giveUpAt)
+    }
   }
 
   private func giveUpIfLate(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) -> Bool {
@@ -286,14 +329,39 @@ struct HTTP2ConnectionPoolMachine {
       _ = waiting.popFirst()
       let id = roster[choice.index].id
       if id == requests[request].avoided { lacksAlternative = true }
-      roster[choice.index].inFlight += 1
-      actions.append(.dispatch(request, id))
+      dispatch(request, choice.index, &actions)
     }
+  }
+
+  private mutating func dispatch(_ request: RequestID, _ index: Int, _ actions: inout [Action]) {
+    roster[index].inFlight += 1
+    requests[request].connection = roster[index].id
+    actions.append(.dispatch(request, roster[index].id))
+  }
+
+  /// A connection of which nothing was heard for long may be as dead as the one that does not answer: another is opened before
+  /// such a one is taken.
+  private mutating func dispatchHedges(_ now: Instant, _ actions: inout [Action]) {
+    guard !isPaused else { return }
+    let waits = roster.isConnecting || lacksFreshConnection(now) && needsConnection(now) && limiter.mayOpenAt <= now
+    for hedge in hedges {
+      let index = roster.lastHeard(besides: requests[hedge].avoided)
+      guard let index, roster[index].heardAt >= freshSince(now) || !waits else { continue }
+      hedges.removeAll { $0 == hedge }
+      dispatch(hedge, index, &actions)
+    }
+  }
+
+  private func freshSince(_ now: Instant) -> Instant { now - settings.connection.liveness.idleBeforePing }
+
+  /// Whether a hedge waits, and no connection besides that of its request has been heard of lately.
+  private func lacksFreshConnection(_ now: Instant) -> Bool {
+    hedges.contains { !roster.hasHeard(besides: requests[$0].avoided, since: freshSince(now)) }
   }
 
   /// Whether a request should rather wait than take a connection that is in doubt.
   private func mayHopeForAnother(_ now: Instant) -> Bool {
-    roster.isConnecting || roster.hasUsable || (needsConnection && limiter.mayOpenAt <= now)
+    roster.isConnecting || roster.hasUsable || (needsConnection(now) && limiter.mayOpenAt <= now)
   }
 
   /// Parts with connections that are in doubt and with those that answer no requests.
@@ -320,9 +388,11 @@ struct HTTP2ConnectionPoolMachine {
     roster.connections.contains { $0.health == .unresponsive && $0.inFlight > 0 }
   }
 
-  private var needsConnection: Bool {
+  private func needsConnection(_ now: Instant) -> Bool {
     isStarted && !isShuttingDown
-      && roster.needsAnother(waiting: waiting.count, lacksAlternative: lacksAlternative)
+      && roster.needsAnother(
+        waiting: waiting.count, lacksAlternative: lacksAlternative,
+        lacksFresh: !hedges.isEmpty && lacksFreshConnection(now))
   }
 
   /// When a connection beyond the configured count has had its time; nil while there is none.
@@ -335,7 +405,8 @@ struct HTTP2ConnectionPoolMachine {
   }
 
   private mutating func openIfNeeded(_ now: Instant, _ actions: inout [Action]) {
-    guard needsConnection, limiter.mayOpenAt <= now else { return }
+    guard needsConnection(now), limiter.mayOpenAt <= now else { return }
+    if !hedges.isEmpty { lastDoubtAt = now }  // it stays as long as one opened for a doubt
     roster.add(nextConnection, now)
     actions.append(.open(nextConnection))
     nextConnection += 1
@@ -343,8 +414,8 @@ struct HTTP2ConnectionPoolMachine {
   }
 
   private mutating func askToBeWoken(_ now: Instant, _ actions: inout [Action]) {
-    var next = waiting.isEmpty ? Instant.distantFuture : earliestGiveUp
-    if limiter.mayOpenAt > now, needsConnection { next = min(next, limiter.mayOpenAt) }
+    var next = waiting.isEmpty && hedges.isEmpty ? Instant.distantFuture : earliestGiveUp
+    if limiter.mayOpenAt > now, needsConnection(now) { next = min(next, limiter.mayOpenAt) }
     if mayAbandonAt > now, isAbandonmentPending { next = min(next, mayAbandonAt) }
     if let end = surplusEnds { next = min(next, end) }
     if let end = roster.earliestPauseEnd { next = min(next, end) }

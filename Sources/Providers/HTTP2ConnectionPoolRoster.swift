@@ -19,6 +19,8 @@ struct HTTP2ConnectionPoolRoster {
     /// Requests that were answered.
     var answers = 0
     var isProven = false
+    /// When it became ready, or answered a request.
+    var heardAt = Instant(nanoseconds: .min)
     /// Its end has been told to the `ReconnectLimiter`.
     var isEndCounted = false
     var health = HTTP2ConnectionHealth.sound
@@ -120,12 +122,27 @@ struct HTTP2ConnectionPoolRoster {
     return doubtful.map { Choice(index: $0, isDoubtful: true) }
   }
 
+  /// The sound connection with room that was heard of last.
+  func lastHeard(besides avoided: HTTP2ConnectionPoolMachine.ConnectionID?) -> Int? {
+    connections.indices
+      .filter {
+        connections[$0].isUsable && connections[$0].id != avoided && connections[$0].room(probes: settings.probes) > 0
+      }
+      .max { connections[$0].heardAt < connections[$1].heardAt }
+  }
+
+  /// Whether a sound connection, with room or without, was heard of since then.
+  func hasHeard(besides avoided: HTTP2ConnectionPoolMachine.ConnectionID?, since: Instant) -> Bool {
+    connections.contains { $0.isUsable && $0.id != avoided && $0.heardAt >= since }
+  }
+
   /// Whether another connection is wanted.
   ///
   /// - Parameters:
   ///   - waiting: requests that wait for a stream.
   ///   - lacksAlternative: a request had to take the connection it would rather not have had.
-  func needsAnother(waiting: Int, lacksAlternative: Bool) -> Bool {
+  ///   - lacksFresh: a hedge has no connection that was heard of lately.
+  func needsAnother(waiting: Int, lacksAlternative: Bool, lacksFresh: Bool = false) -> Bool {
     var total = 0
     var usable = 0
     var streams = 0
@@ -139,7 +156,7 @@ struct HTTP2ConnectionPoolRoster {
       inFlight += connection.inFlight
     }
     guard total < settings.connectionsMax + settings.replacementsMax else { return false }
-    if usable == 0 { return true }
+    if usable == 0 || lacksFresh { return true }
     return usable < settings.connectionsMax && (lacksAlternative || (inFlight + waiting) * 4 > streams * 3)
   }
 

@@ -2,6 +2,10 @@
 //
 // Requests go to the current channel. New credentials that need new connections get a channel of their own beside it,
 // which becomes the current one when it is connected; the old one is drained, and what it refuses moves on.
+//
+// An invite that `HedgingMachine` wants hedged has a second flight, in a slot of its own. The first answer of the two settles the
+// push; the other flight goes on without meaning anything, so that its connection is judged by it. One that ends without an
+// answer leaves the decision to the other.
 
 internal import Logging
 internal import Runtime
@@ -12,21 +16,6 @@ internal import Runtime
 /// The format is an existential on purpose: a pool calls its delegate through a witness table, which for a class generic
 /// over the format would hold code that is not specialised; that was measured to cost a sixth more CPU a push.
 final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
-  /// A request that has no outcome yet.
-  private final class Flight {
-    let request: PushRequest
-    /// Whose connections it is on.
-    var channel: HTTP2Channel
-    /// The token it was last written with.
-    var token: ProviderToken?
-    var resends = 0
-
-    init(_ request: PushRequest, _ channel: HTTP2Channel) {
-      self.request = request
-      self.channel = channel
-    }
-  }
-
   /// Numbers the connections of all channels.
   private final class ConnectionNumbers {
     private var count = 0
@@ -40,43 +29,56 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   /// Where results, capacity and clock skew go.
   var report: ((PushProviderEvent) -> Void)?
 
-  private let format: any HTTP2PushFormat
+  let format: any HTTP2PushFormat
   private let settings: HTTP2ConnectionPoolSettings
   private let rotationTimeMax: Nanoseconds
   private let firstTokens: any ProviderTokenSource
   private let clock: any GatewayClock
-  private let permit: SendPermit?
-  private let loop: EventLoop
+  let permit: SendPermit?
+  let loop: EventLoop
   private let logger: Logger
 
-  private lazy var current = makeChannel(
+  lazy var current = makeChannel(
     makeToken(firstTokens), isWanted: format.endpoints.indices.map { $0 == 0 })
   /// The channel of new credentials, until it is connected.
-  private var next: HTTP2Channel?
+  var next: HTTP2Channel?
   /// The token of new credentials for the connections there are, until it has come.
   private var nextToken: RenewingToken?
-  private var draining: [HTTP2Channel] = []
+  var draining: [HTTP2Channel] = []
   private var rotationTimer: EventLoop.Timer?
   private let connectionNumbers = ConnectionNumbers()
   private var goAways: [String: Int] = [:]
 
-  private var flights = SlotTable<Flight>()
+  var flights = SlotTable<PushFlight>()
+  /// How many of these are of pushes that have their outcome.
+  var settledCount = 0
+  var hedging: HedgingMachine?
+  var hedgeTimer: EventLoop.Timer?
+  /// When `hedgeTimer` fires; `distantFuture` without one.
+  var hedgeCheckAt = Instant.distantFuture
+  var hedgedCount = 0
+  private var reportedHedges = 0
+  var unanswered = UnansweredTime()
+  /// Of connections of former credentials.
+  private var formerReplacements: [ConnectionReplacement: Int] = [:]
   private var results: [PushResult] = []
   private var isReportScheduled = false
   private var reportedCapacity = 0
   private var skewMeter = ClockSkewMeter()
-  private var isShuttingDown = false
+  var isShuttingDown = false
 
   /// - Parameters:
+  ///   - hedging: when invites are sent once more; nil: never.
   ///   - permit: whether requests may be written; nil: always.
   ///   - rotationTimeMax: how long new credentials may take to be connected before they are used all the same.
   init(
-    _ format: any HTTP2PushFormat, settings: HTTP2ConnectionPoolSettings, tokens: any ProviderTokenSource,
-    permit: SendPermit? = nil, clock: any GatewayClock, loop: EventLoop, logger: Logger,
+    _ format: any HTTP2PushFormat, settings: HTTP2ConnectionPoolSettings, hedging: HedgingSettings? = nil,
+    tokens: any ProviderTokenSource, permit: SendPermit? = nil, clock: any GatewayClock, loop: EventLoop, logger: Logger,
     rotationTimeMax: Nanoseconds = .seconds(10)
   ) {
     self.format = format
     self.settings = settings
+    self.hedging = hedging.map(HedgingMachine.init)
     self.rotationTimeMax = rotationTimeMax
     firstTokens = tokens
     self.permit = permit
@@ -92,7 +94,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     let now = loop.now
     let channel = current
     for request in batch {
-      let flight = Flight(request, channel)
+      let flight = PushFlight(request, channel)
       if isShuttingDown {
         finish(request.tag, .refused(reason: "ShuttingDown"), at: now)
       } else if let objection = format.objection(to: flight.request) {
@@ -111,14 +113,24 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       condition.openConnections += pool.connectionCounts.open
     }
     condition.goAways = goAways
+    condition.replacements = replacements
+    condition.hedged = hedgedCount
+    condition.unanswered = unanswered.time(loop.now)
     condition.tokenIssuedAtMilliseconds = current.token.current?.issuedAtMilliseconds
     return condition
   }
 
-  /// Refuses those of these requests that wait for a stream.
+  private var replacements: [ConnectionReplacement: Int] {
+    (draining + [current] + (next.map { [$0] } ?? [])).flatMap(\.pools).reduce(into: formerReplacements) { sum, pool in
+      sum.merge(pool.replacements, uniquingKeysWith: +)
+    }
+  }
+
+  /// Refuses those of these requests that wait for a stream. What has left is not sent once more.
   func withdraw(_ tags: Set<UInt64>) {
     let slots = Set(flights.occupied.filter { flights[$0].map { tags.contains($0.request.tag) } ?? false })
     guard !slots.isEmpty else { return }
+    for slot in slots { flights[slot]?.candidate = nil }
     for channel in draining + [current] { channel.withdraw(slots) }
   }
 
@@ -126,6 +138,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
     isShuttingDown = true
     rotationTimer?.cancel()
+    hedgeTimer?.cancel()
     nextToken?.stop()
     let channels = draining + [current] + (next.map { [$0] } ?? [])
     var open = channels.count
@@ -137,6 +150,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
         completion()
       }
     }
+    cutOffIfOver()
   }
 
   // MARK: - New credentials
@@ -190,7 +204,9 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private func retire(_ channel: HTTP2Channel, by deadline: Instant) {
     draining.append(channel)
     channel.shutDown(by: deadline) { [weak self, weak channel] in
-      self?.draining.removeAll { $0 === channel }
+      guard let self else { return }
+      for pool in channel?.pools ?? [] { formerReplacements.merge(pool.replacements, uniquingKeysWith: +) }
+      draining.removeAll { $0 === channel }
     }
   }
 
@@ -210,8 +226,11 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   // MARK: - HTTP2ConnectionPoolDelegate
 
-  func pool(_ pool: HTTP2ConnectionPool, write slot: Int, into head: inout HTTP2RequestHead) -> [UInt8] {
+  func pool(
+    _ pool: HTTP2ConnectionPool, write slot: Int, at now: Instant, into head: inout HTTP2RequestHead
+  ) -> [UInt8] {
     guard let flight = flights[slot] else { preconditionFailure("a pool asked for a request that has ended") }
+    noteDispatch(slot, flight, now)
     let token = flight.channel.token
     flight.token = token.current
     return format.write(flight.request, authorization: token.authorization, loop: loop, into: &head)
@@ -224,14 +243,14 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     switch exchange.result {
     case .response(let response): return answered(slot, flight, response, exchange, connection ?? 0)
     case .refused(let reason):
-      if flight.channel !== current, !isShuttingDown {
+      if flight.channel !== current, !isShuttingDown, flight.hedges == nil, !flight.isSettled {
         flight.channel = current
         submit(slot, flight, exchange.endedAt)
       } else {
-        finish(slot, .refused(reason: reason), exchange)
+        endUnanswered(slot, flight, .refused(reason: reason), exchange, nil)
       }
-    case .lost: finish(slot, .unknown(reason: PushOutcome.connectionLostReason), exchange, connection)
-    case .timedOut: finish(slot, timeoutOutcome(flight, exchange), exchange, connection)
+    case .lost: endUnanswered(slot, flight, .unknown(reason: PushOutcome.connectionLostReason), exchange, connection)
+    case .timedOut: endUnanswered(slot, flight, timeoutOutcome(flight, exchange), exchange, connection)
     }
     return .init(.unproven)
   }
@@ -252,7 +271,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     report?(.capacity(capacity))
   }
 
-  private func submit(_ slot: Int, _ flight: Flight, _ now: Instant) {
+  private func submit(_ slot: Int, _ flight: PushFlight, _ now: Instant) {
     flight.channel.pool(format.endpoint(of: flight.request))
       .submit(slot, deadline: flight.request.deadline, avoiding: flight.request.avoidedConnection, now: now)
   }
@@ -260,11 +279,16 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   // MARK: - Answers
 
   private func answered(
-    _ slot: Int, _ flight: Flight, _ response: borrowing HTTP2Message, _ exchange: borrowing HTTP2Exchange,
+    _ slot: Int, _ flight: PushFlight, _ response: borrowing HTTP2Message, _ exchange: borrowing HTTP2Exchange,
     _ connection: Int
   ) -> HTTP2ConnectionPool.Verdict {
     if let sentAt = exchange.sentAt, skewMeter.isDue(connection, sentAt: sentAt) { measureSkew(response, connection) }
+    noteAnswer(flight, exchange.endedAt)
     let (disposition, judgement) = format.read(response, clock: clock)
+    guard !flight.isSettled else {
+      removeSettled(slot)
+      return .init(judgement)
+    }
     let failure: PushOutcome
     switch disposition {
     case .settle(.unauthorized(let reason)):
@@ -272,7 +296,10 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       // shows whether those in use are wrong.
       if judgement == .worn || flight.channel !== current, mayResend(flight) { return .init(judgement, resends: true) }
       failure = .unauthorized(reason: reason)
-    case .settle(let outcome): failure = outcome
+    case .settle(let outcome):
+      failure = outcome
+      if let sentAt = exchange.sentAt { hedging?.didAnswer(after: exchange.endedAt - sentAt, exchange.endedAt) }
+      pauseHedges(outcome, exchange.endedAt)
     case .renewToken:
       if let token = flight.token, flight.channel.token.isWorthAnotherTry(after: token), mayResend(flight) {
         if flight.channel.token.replace(token) { flight.channel.pause() }
@@ -289,13 +316,13 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   }
 
   /// Counts a resend, if the request may have another.
-  private func mayResend(_ flight: Flight) -> Bool {
+  private func mayResend(_ flight: PushFlight) -> Bool {
     guard !isShuttingDown, flight.resends < format.resendsMax else { return false }
     flight.resends += 1
     return true
   }
 
-  private func timeoutOutcome(_ flight: Flight, _ exchange: borrowing HTTP2Exchange) -> PushOutcome {
+  private func timeoutOutcome(_ flight: PushFlight, _ exchange: borrowing HTTP2Exchange) -> PushOutcome {
     if exchange.sentAt != nil { return .unknown(reason: "TimedOut") }
     return flight.request.deadline <= exchange.endedAt ? .expired : .refused(reason: "NotSentInTime")
   }
@@ -316,21 +343,35 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   // MARK: - Results
 
-  private func finish(
+  func finish(
     _ slot: Int, _ outcome: PushOutcome, status: UInt16 = 0, _ exchange: borrowing HTTP2Exchange,
     _ connection: Int? = nil
   ) {
     guard let flight = flights.remove(slot) else { return }
-    finish(flight.request.tag, outcome, status: status, sentAt: exchange.sentAt, at: exchange.endedAt, connection)
+    if let slot = flight.other, let other = flights[slot] {
+      other.isSettled = true
+      other.other = nil
+      settledCount += 1
+      other.channel.withdraw([slot])  // where it still waits, it need not leave any more
+    }
+    finish(
+      flight.request.tag, outcome, status: status, sentAt: flight.hedges ?? exchange.sentAt, at: exchange.endedAt,
+      connection, isHedged: flight.isHedged)
+    cutOffIfOver()
   }
 
   private func finish(
     _ tag: UInt64, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant? = nil, at now: Instant,
-    _ connection: Int? = nil
+    _ connection: Int? = nil, isHedged: Bool = false
   ) {
     results.append(
       PushResult(
-        tag: tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: now, connection: connection))
+        tag: tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: now, connection: connection,
+        isHedged: isHedged))
+    scheduleReport()
+  }
+
+  func scheduleReport() {
     guard !isReportScheduled else { return }
     isReportScheduled = true
     loop.atEndOfTurn { [self] in deliverReport() }
@@ -338,6 +379,10 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   private func deliverReport() {
     isReportScheduled = false
+    if hedgedCount > reportedHedges {
+      report?(.hedged(hedgedCount - reportedHedges))
+      reportedHedges = hedgedCount
+    }
     guard !results.isEmpty else { return }
     let batch = results
     results = []

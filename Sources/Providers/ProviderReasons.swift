@@ -16,10 +16,8 @@ public enum ProviderReasons {
   /// What is said of any provider.
   public static let common =
     [
-      "ConnectionLost", SendPermit.lapsedReason, "MalformedAnswer", "NoConnection", "NotSentInTime",
-      "RefusedRepeatedly", "ShuttingDown",
-      "TimedOut",
-      "TooManyWaiting", "Withdrawn",
+      "ConnectionLost", SendPermit.lapsedReason, "MalformedAnswer", "NoConnection", "NotHedged", "NotSentInTime",
+      "RefusedRepeatedly", "ShuttingDown", "TimedOut", "TooManyWaiting", "Withdrawn",
     ] + [400, 401, 403, 404, 405, 408, 413, 425, 429, 500, 502, 503, 504].map { "HTTP\($0)" }
 
   /// Why a server said GOAWAY, by the error codes of RFC 9113 §7 that mean something to us; any other is `other`.

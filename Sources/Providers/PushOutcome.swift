@@ -41,10 +41,12 @@ public struct PushResult: Sendable {
   /// Which of the provider's connections carried the last try; nil where none did, or where it is not known. A number
   /// is not used again while the provider lives.
   public var connection: Int?
+  /// It was sent once more over another connection before the outcome was known.
+  public var isHedged: Bool
 
   public init(
     tag: UInt64, outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?, answeredAt: Instant,
-    connection: Int? = nil
+    connection: Int? = nil, isHedged: Bool = false
   ) {
     self.tag = tag
     self.outcome = outcome
@@ -52,5 +54,6 @@ public struct PushResult: Sendable {
     self.sentAt = sentAt
     self.answeredAt = answeredAt
     self.connection = connection
+    self.isHedged = isHedged
   }
 }

@@ -86,6 +86,8 @@ public enum PushProviderEvent: Sendable {
   case results([PushResult])
   /// How many requests may usefully be in flight now. 0 while no connection is usable: leave rows in the outbox.
   case capacity(Int)
+  /// How many invites were sent once more, over another connection: requests beyond those handed to `send`.
+  case hedged(Int)
   /// The provider's clock minus ours, from the `date` of an answer: accurate to about a second. Told of at the first
   /// answer of a connection, and at most once a minute after that.
   case clockSkew(Nanoseconds)

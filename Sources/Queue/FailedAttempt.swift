@@ -15,12 +15,15 @@ public struct FailedAttempt: Sendable {
   public var status: UInt16
   /// Why, in the provider's word or ours.
   public var reason: String
+  /// It was sent over two connections.
+  public var isHedged: Bool
 
-  public init(at: Instant, attempt: Int32, status: UInt16, reason: String) {
+  public init(at: Instant, attempt: Int32, status: UInt16, reason: String, isHedged: Bool = false) {
     self.at = at
     self.attempt = attempt
     self.status = status
     self.reason = reason
+    self.isHedged = isHedged
   }
 }
 
@@ -48,6 +51,10 @@ extension [FailedAttempt] {
       writer.integer(Int64(failure.status))
       writer.key("reason")
       writer.string(failure.reason.utf8.filter { $0 != 0 })  // jsonb has no NUL either
+      if failure.isHedged {
+        writer.key("hedged")
+        writer.boolean(true)
+      }
       writer.endObject()
     }
     writer.endArray()

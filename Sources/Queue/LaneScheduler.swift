@@ -103,9 +103,9 @@ public struct LaneScheduler: Sendable {
     return max(lanes[index].circuit.wait(now), lanes[index].throttledUntil - now, .zero)
   }
 
-  /// A delivery of the lane is sent once more.
-  public mutating func didResend(_ lane: Int16) {
-    withLane(lane) { $0.rate?.spend(1) }
+  /// Deliveries of the lane are sent once more.
+  public mutating func didResend(_ lane: Int16, _ count: Int = 1) {
+    withLane(lane) { $0.rate?.spend(count) }
   }
 
   /// So many requests of the lane were handed to its provider.

@@ -55,6 +55,29 @@ import Testing
     #expect(rig.sends().isEmpty, "what is in flight is not sent again")
   }
 
+  @Test(
+    "what people see is not sent again because it was reclaimed in flight, nor when its answer is lost then",
+    arguments: [DeliveryKind.missedCall, .notification])
+  func visibleInFlight(kind: DeliveryKind) throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1, kind: kind)])
+    let requests = rig.sends()
+    #expect(requests.count == 1)
+    restart(&rig)
+    let reclaim = try #require(rig.reclaims().first)
+    rig.hear(
+      .reclaimed(number: reclaim.number, .success([Reclaimed(index: 0, place: DeliveryPlace(block: 9, offset: 0))])))
+    rig.hear(.reclaimConfirmed(.success(())))
+    rig.live(.seconds(1))
+    rig.answer(requests, .unknown(reason: "ConnectionLost"))
+    rig.pass(.milliseconds(5))
+    let settlement = try #require(rig.settlements().flatMap(\.settlements).first)
+    #expect(settlement.outcome == .dead && settlement.reason == "FateUnknown")
+    #expect(settlement.lease.lease == reclaim.number)
+    rig.live(.seconds(3))
+    #expect(rig.sends().isEmpty)
+  }
+
   @Test("of what did not come back the waiting is dropped, and the result of what is in flight is counted as lost")
   func notOurs() throws {
     var rig = try MachineRig.open()

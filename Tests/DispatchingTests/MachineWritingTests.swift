@@ -109,7 +109,8 @@ import Testing
     rig.pass(.milliseconds(5))
     let settlement = try #require(rig.settlements().first?.settlements.first)
     #expect(settlement.outcome == .dead)
-    #expect(settlement.reason == "TimedOut")
+    #expect(settlement.reason == "FateUnknown")
+    #expect(settlement.failures.map(\.reason) == ["TimedOut"])
     #expect(rig.sends().isEmpty)
   }
 
@@ -129,6 +130,47 @@ import Testing
     rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
     rig.pass(.milliseconds(200))
     #expect(rig.sends().count == 1)
+  }
+
+  // MARK: - Hedges
+
+  @Test("a delivery that was accepted after a hedge is one attempt, and history says so")
+  func hedged() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    let request = try #require(rig.sends().first)
+    rig.hear(.provider(.hedged(1), lane: 0))
+    rig.hear(
+      .provider(
+        .results([
+          PushResult(
+            tag: request.tag, outcome: .accepted(messageID: "m"), status: 200, sentAt: rig.now, answeredAt: rig.now,
+            isHedged: true)
+        ]), lane: 0))
+    rig.pass(.milliseconds(5))
+    let settlement = try #require(rig.settlements().first?.settlements.first)
+    #expect(settlement.outcome == .delivered && settlement.reason == "Hedged" && settlement.attempts == 1)
+    #expect(settlement.failures.isEmpty)
+  }
+
+  @Test("a hedged try that failed is marked as such, the next one is not")
+  func hedgedFailure() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    let request = try #require(rig.sends().first)
+    rig.hear(
+      .provider(
+        .results([
+          PushResult(
+            tag: request.tag, outcome: .unknown(reason: "ConnectionLost"), sentAt: rig.now, answeredAt: rig.now,
+            isHedged: true)
+        ]), lane: 0))
+    rig.pass(.milliseconds(200))
+    rig.answer(rig.sends())
+    rig.pass(.milliseconds(5))
+    let settlement = try #require(rig.settlements().first?.settlements.first)
+    #expect(settlement.outcome == .delivered && settlement.reason == nil && settlement.attempts == 2)
+    #expect(settlement.failures.map(\.isHedged) == [true])
   }
 
   // MARK: - The drain

@@ -23,8 +23,10 @@ import Testing
         ring_seconds: 45
         invalidation: { dead_percent: 50, answers_min: 10, window_seconds: 60 }
         apns: { team_id: TEAM, key_id: 12345, key_file: key.p8, topic: com.example.app,
-                production_url: "https://127.0.0.1:2197", sandbox_url: "https://[::1]:2198/", connections: 2 }
-        fcm:  { service_account_file: account.json, url: "https://fcm.example:444", streams_per_connection: 50 }
+                production_url: "https://127.0.0.1:2197", sandbox_url: "https://[::1]:2198/", connections: 2,
+                hedge_after_seconds: 0.45 }
+        fcm:  { service_account_file: account.json, url: "https://fcm.example:444", streams_per_connection: 50,
+                hedged_percent_max: 0 }
         expo: { url: https://expo.example, access_token_file: token, receipt_after_seconds: 0.25 }
     """
 
@@ -50,8 +52,8 @@ import Testing
         == .init(
           teamID: "TEAM", keyID: "12345", keyFile: folder.path + "/key.p8", topic: "com.example.app",
           productionURL: .init(host: "127.0.0.1", port: 2197), sandboxURL: .init(host: "::1", port: 2198),
-          connections: 2,
-          streamsPerConnection: 1000))
+          connections: 2, streamsPerConnection: 1000, hedging: .init(afterMilliseconds: 450, percentMax: 2)))
+    #expect(app.fcm?.hedging == .init(afterMilliseconds: 300, percentMax: 0))
     #expect(app.fcm?.url == .init(host: "fcm.example", port: 444))
     #expect(app.fcm?.streamsPerConnection == 50)
     #expect(app.expo?.url == .init(host: "expo.example", port: 443))

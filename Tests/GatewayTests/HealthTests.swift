@@ -61,6 +61,28 @@ import Testing
     #expect(await asked == [])
   }
 
+  @Test func `readyz tells of a provider that answers nothing, and stays 200`() async throws {
+    let routes = HealthRoutes(
+      readiness: { .ready }, remarks: { ["porteiro/fcm: no request was answered for 12 s"] })
+    let (ports, listening) = AsyncStream.makeStream(of: Int.self)
+    let server = OpsServer(
+      listener: .init(host: "127.0.0.1", port: 0), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+      routes: [routes], onListening: { listening.yield($0) })
+    let group = ServiceGroup(services: [server], logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    try await withThrowingTaskGroup(of: Void.self) { tasks in
+      tasks.addTask { try await group.run() }
+      let port = try #require(await ports.first { _ in true })
+      let socket = try TestSocket(port: port)
+      let answer = APIAnswer(
+        await socket.exchange(Array("GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".utf8)))
+      socket.close()
+      #expect(answer.status == 200)
+      #expect(answer.body == "ready\nporteiro/fcm: no request was answered for 12 s\n")
+      await group.triggerGracefulShutdown()
+      try await tasks.waitForAll()
+    }
+  }
+
   @Test func `livez names the loop that does not answer`() async throws {
     let silent = Mutex<[String]>([])
     let routes = HealthRoutes(readiness: { .ready }, silentLoops: { silent.withLock { $0 } })

@@ -43,7 +43,7 @@ private final class Collector: Sendable {
         state.count += results.count
         for result in results { state.results[result.tag] = result }
       case .capacity(let capacity): state.capacities.append(capacity)
-      case .clockSkew: break
+      case .hedged, .clockSkew: break
       }
       guard let waiting = state.waiting, waiting.condition(state.count, state.capacities) else { return nil }
       state.waiting = nil

@@ -57,11 +57,11 @@ struct ProviderBench<Provider: PushProvider> {
   }
 
   func request(
-    _ tag: Int, environment: PushEnvironment = .production, within time: Nanoseconds = .seconds(30),
-    avoiding connection: Int? = nil
+    _ tag: Int, kind: PushKind = .invite, environment: PushEnvironment = .production,
+    within time: Nanoseconds = .seconds(30), avoiding connection: Int? = nil
   ) -> PushRequest {
     PushRequest(
-      tag: UInt64(tag), deliveryID: DeliveryID(high: 7, low: UInt64(tag)), kind: .invite, environment: environment,
+      tag: UInt64(tag), deliveryID: DeliveryID(high: 7, low: UInt64(tag)), kind: kind, environment: environment,
       token: Array(String(repeating: "a1b2c3d4", count: 8).utf8)[...], body: Array(#"{"callId":"c","from":"u"}"#.utf8),
       collapseID: nil, deadline: provider.loop.now + time,
       expiresAtMilliseconds: SystemClock().wallMilliseconds() + time.milliseconds, avoidedConnection: connection)
@@ -108,9 +108,13 @@ extension ProviderBench where Provider == APNsProvider {
   }
 
   /// At what a proxy leads to.
-  init(through proxy: ForgetfulProxy, _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }) throws {
+  init(
+    through proxy: ForgetfulProxy, hedging: HedgingSettings? = nil,
+    _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
+  ) throws {
     let endpoint = try proxy.endpoint()
     var configuration = APNsConfiguration(topic: "com.example.app", production: endpoint, sandbox: endpoint)
+    configuration.hedging = hedging
     change(&configuration.pool)
     provider = APNsProvider(
       configuration, tokens: NumberedTokens(), loop: EventLoop(name: "apns-test"), logger: silentLogger)
@@ -139,12 +143,30 @@ extension ProviderBench where Provider == FCMProvider {
     change(&configuration.pool)
     provider = FCMProvider(configuration, tokens: tokens, loop: EventLoop(name: "fcm-test"), logger: silentLogger)
   }
+
+  /// - Parameter permit: makes the permit of the provider's loop; nil for none.
+  init(
+    _ server: HTTP2TestServer, hedging: HedgingSettings?, permit: ((EventLoop) -> SendPermit)?,
+    pool change: (inout HTTP2ConnectionPoolSettings) -> Void
+  ) throws {
+    var configuration = FCMConfiguration(projectID: "p", endpoint: try server.endpoint(host: "127.0.0.1"))
+    configuration.hedging = hedging
+    configuration.pool.waitTimeout = .seconds(30)
+    change(&configuration.pool)
+    let loop = EventLoop(name: "fcm-test")
+    provider = FCMProvider(
+      configuration, tokens: NumberedTokens(), loop: loop, logger: silentLogger, permit: permit?(loop))
+  }
 }
 
 extension ProviderBench where Provider == FCMProvider {
   /// At what a proxy leads to.
-  init(through proxy: ForgetfulProxy, _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }) throws {
+  init(
+    through proxy: ForgetfulProxy, hedging: HedgingSettings? = nil,
+    _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
+  ) throws {
     var configuration = FCMConfiguration(projectID: "p", endpoint: try proxy.endpoint())
+    configuration.hedging = hedging
     change(&configuration.pool)
     provider = FCMProvider(
       configuration, tokens: NumberedTokens(), loop: EventLoop(name: "fcm-test"), logger: silentLogger)

@@ -13,6 +13,7 @@ final class ProviderReports: Sendable {
     var results: [PushResult] = []
     var capacities: [Int] = []
     var clockSkews: [Nanoseconds] = []
+    var hedges = 0
     var batches = 0
     var waiting: (count: Int, continuation: CheckedContinuation<Void, Never>)?
     var waitingForCapacity: (isEnough: @Sendable (Int) -> Bool, continuation: CheckedContinuation<Void, Never>)?
@@ -23,6 +24,8 @@ final class ProviderReports: Sendable {
   var results: [PushResult] { state.withLock { $0.results } }
   var capacities: [Int] { state.withLock { $0.capacities } }
   var clockSkews: [Nanoseconds] { state.withLock { $0.clockSkews } }
+  /// Requests beyond those that were sent.
+  var hedges: Int { state.withLock { $0.hedges } }
   /// In how many pieces the results came.
   var batches: Int { state.withLock { $0.batches } }
 
@@ -42,6 +45,7 @@ final class ProviderReports: Sendable {
           state.waitingForCapacity = nil
           waiting.continuation.resume()
         }
+      case .hedged(let count): state.hedges += count
       case .clockSkew(let skew): state.clockSkews.append(skew)
       }
     }

@@ -7,7 +7,7 @@ import Testing
 
 extension MachineDriver {
   /// The time passes, and the machine is woken whenever it asked for it.
-  fileprivate mutating func pass(_ time: Nanoseconds) -> [HTTP2ConnectionPoolMachine.Action] {
+  mutating func pass(_ time: Nanoseconds) -> [HTTP2ConnectionPoolMachine.Action] {
     now = now + time
     return feed(.woken)
   }

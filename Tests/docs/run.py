@@ -31,7 +31,7 @@ PAGES = ["README.md", OPERATIONS, *sorted(str(p.relative_to(ROOT)) for p in ROOT
 # Alerts link to these: a heading may be reworded only together with them.
 RUNBOOKS = {
     "calls-ring-late", "a-provider-is-down", "tokens-vanish", "credentials-fail", "receipts-overdue", "a-replica-died",
-    "database-failed-over", "nothing-is-delivered", "backlog-grows",
+    "database-failed-over", "nothing-is-delivered", "backlog-grows", "requests-go-unanswered",
 }
 RELATION = re.compile(r"(?<![\w./@-])push\.([a-z_]+)")
 

@@ -75,7 +75,13 @@ SCENARIOS = (
         settings=((r"^    expo:$", "    expo:\n      receipt_after_seconds: 5"),)),
     Scenario(
         "silent", "NothingDelivered", "APNs answers nothing", ("apns:c0ffee",) * 2, ("apns:dead0001",) * 2,
-        frozenset(LANE_DOWN)),
+        frozenset(LANE_DOWN | {"RequestsUnanswered", "ConnectionsBreak"})),
+    Scenario(
+        "mute", "RequestsUnanswered", "nobody gets an answer from APNs", ("apns:c0ffee",) * 2, ("apns:dead0001",) * 2,
+        frozenset(LANE_DOWN | {"ConnectionsBreak"})),
+    Scenario(
+        "broken", "ConnectionsBreak", "APNs breaks the connection at every second push", ("apns:c0ffee",) * 2,
+        ("apns:c0ffee", "apns:dead0005"), frozenset(LANE_DOWN | {"CallsRingLate"})),
 )
 ALERTS = {scenario.alert for scenario in SCENARIOS if scenario.alert} | {"ReplicaGone"}
 

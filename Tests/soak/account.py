@@ -205,7 +205,10 @@ class _Accountant:
         settled = self._history.get(key, [])
         finished_at = min((delivery.finished_at or 0 for delivery in settled), default=None)
         is_shown_twice = pushes[0].kind in VISIBLE and len(pushes) > 1
-        if finished_at is not None and pushes[-1].at > finished_at + self._limits.clock and not is_shown_twice:
+        # The other request of a hedged invite may be accepted at any time.
+        is_hedged = pushes[0].kind == "invite" and any(delivery.is_hedged for delivery in settled)
+        if finished_at is not None and pushes[-1].at > finished_at + self._limits.clock \
+                and not is_shown_twice and not is_hedged:
             self._blame(SETTLED, call, f"{_named(pushes[-1])} was accepted {pushes[-1].at - finished_at:.2f} s after it was "
                                        f"settled as {settled[0].outcome}")
             return
@@ -215,6 +218,8 @@ class _Accountant:
             elif first.kind in VISIBLE:
                 self._blame(SEEN_TWICE, call, f"{_named(second)} was accepted {second.at - first.at:.2f} s after the same by "
                                               f"gateway {first.gateway}")
+            elif is_hedged:
+                self._figures["invite repeats: hedged"] += 1
             elif first.device.behaviour == "lossy":
                 self._figures[f"{first.kind} repeats: the answer was lost"] += 1
             elif (fault := self._excuse(first, second)) is not None:

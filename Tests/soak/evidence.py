@@ -60,6 +60,8 @@ class Delivery:
     """None in push.deliveries."""
     gateway: int | None
     """push.gateways.id."""
+    is_hedged: bool = False
+    """A try of it was sent over two connections."""
 
 
 @dataclasses.dataclass
@@ -104,12 +106,13 @@ from push.outbox where app = $1
 """
 HISTORY = """
 select outbox_id, n, kind, provider, user_id, outcome, reason, attempts, extract(epoch from deadline_at),
-  extract(epoch from sent_at), extract(epoch from finished_at), gateway
+  extract(epoch from sent_at), extract(epoch from finished_at), gateway,
+  reason is not distinct from 'Hedged' or coalesce(failures @? '$[*].hedged', false)
 from push.delivery_history where app = $1
 """
 OWED = """
 select outbox_id, n, kind, provider, user_id, state, last_reason, attempt, extract(epoch from deadline_at), null, null,
-  gateway
+  gateway, coalesce(failures @? '$[*].hedged', false)
 from push.deliveries where app = $1
 """
 OVERDUE = """
@@ -135,7 +138,8 @@ async def read_deliveries(connection: Connection, statement: str) -> list[Delive
     return [
         Delivery(
             int(row[0] or 0), int(row[1] or 0), row[2] or "", row[3] or "", row[4] or "", row[5] or "", row[6],
-            int(row[7] or 0), float(row[8] or 0), _time(row[9]), _time(row[10]), int(row[11]) if row[11] else None)
+            int(row[7] or 0), float(row[8] or 0), _time(row[9]), _time(row[10]), int(row[11]) if row[11] else None,
+            row[12] == "t")
         for row in await connection.query(statement, APP, timeout=60)]
 
 

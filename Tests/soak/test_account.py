@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import unittest
 
 from Tests.soak.account import LATE, LOST, SEEN_TWICE, SETTLED, STUCK, Account, settle_account
@@ -188,6 +189,18 @@ class AccountTests(unittest.TestCase):
         self.pushes.append(self.push("invite", 4, gateway=1))
         self.fault("kill", 0.3, 5, 0)
         self.check(SETTLED)
+
+    def test_a_hedged_invite_may_be_accepted_twice_at_any_time(self) -> None:
+        self.pushes.append(self.push("invite", 4))
+        self.history = [dataclasses.replace(self.delivery("invite", 0, 0.2), is_hedged=True)]
+        account = self.check()
+        self.assertEqual(account.figures["invite repeats: hedged"], 1)
+
+    def test_nothing_that_people_see_is_hedged(self) -> None:
+        self.row = self.call_row("ended", "ended", 10)
+        self.history.append(dataclasses.replace(self.delivery("missed_call", 20000, 10.6), is_hedged=True))
+        self.pushes += [self.push("missed_call", 10.1), self.push("missed_call", 10.5)]
+        self.check(SEEN_TWICE)
 
     def test_an_answer_that_was_lost_excuses_an_invite(self) -> None:
         self.device.behaviour = "lossy"

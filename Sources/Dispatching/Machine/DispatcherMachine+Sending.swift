@@ -89,7 +89,11 @@ extension DispatcherMachine {
     switch disposition {
     case .settle(let ending, let reason):
       var messageID: String?
-      if case .accepted(let id) = outcome { messageID = id }
+      switch outcome {
+      case .accepted(let id): messageID = id
+      case .unknown(let cause): entry.noteFailure(cause, result)
+      default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history says how often it left
+      }
       finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
     case .retry(let wait, let reason, let isCounted):
       if isCounted { entry.noteFailure(reason, result) }

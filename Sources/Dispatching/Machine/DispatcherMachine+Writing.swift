@@ -5,12 +5,15 @@ internal import Queue
 internal import Runtime
 
 extension DispatcherMachine {
+  /// What history says of a delivery that was accepted after it had been sent over two connections.
+  private static let hedgedReason = "Hedged"
+
   /// A delivery is over.
   mutating func finish(
     _ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
   ) {
     scheduler.didFinish(entry.delivery.lane)
-    let reason = outcome == .delivered ? nil : reason
+    let reason = outcome == .delivered ? (entry.isHedged ? Self.hedgedReason : nil) : reason
     entry.stage = .settling(
       Settlement(
         entry.delivery, lease: entry.lease, place: entry.place, outcome: outcome, attempts: entry.attempts,

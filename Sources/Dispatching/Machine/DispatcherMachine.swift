@@ -107,6 +107,9 @@ public struct DispatcherMachine {
     case .reported(let result): didReport(result)
     case .provider(.capacity(let capacity), let lane): scheduler.setCapacity(capacity, of: lanes[lane].id)
     case .provider(.results(let results), _): for result in results { handle(result, now) }
+    case .provider(.hedged(let count), let lane):
+      scheduler.didResend(lanes[lane].id, count)
+      scheduler.didSend(count, of: lanes[lane].id)
     case .provider(.clockSkew(let skew), let lane): clockSkews[lane] = skew
     case .receipts(let failures, let lane):
       for failure in failures { apply(failure.outcome, of: failure.token[...], toLane: lane, now) }

@@ -61,6 +61,8 @@ final class HeldDelivery {
   private(set) var sentAt: Instant?
   private(set) var answeredAt: Instant?
   private(set) var status: UInt16 = 0
+  /// The last try was sent over two connections.
+  private(set) var isHedged = false
   /// The connection on which the provider was in trouble, or did not answer.
   private(set) var avoidedConnection: Int?
   /// How often the provider said that this token gets too many pushes.
@@ -131,6 +133,7 @@ final class HeldDelivery {
     sentAt = result.sentAt ?? sentAt
     answeredAt = result.answeredAt
     status = result.status
+    isHedged = result.isHedged
     switch result.outcome {
     case .unavailable, .unknown: avoidedConnection = result.connection
     case .throttled(_, _, isLaneWide: false): throttles += 1
@@ -139,7 +142,9 @@ final class HeldDelivery {
   }
 
   func noteFailure(_ reason: String, _ result: PushResult) {
-    failures.note(FailedAttempt(at: result.answeredAt, attempt: attempts, status: result.status, reason: reason))
+    failures.note(
+      FailedAttempt(
+        at: result.answeredAt, attempt: attempts, status: result.status, reason: reason, isHedged: result.isHedged))
   }
 
   /// The next try goes to the other environment.

@@ -39,6 +39,10 @@ public struct RetryPolicy: Sendable {
     min(cap, Nanoseconds(base.count << min(max(attempts - 1, 0), 20)))
   }
 
+  /// The reason of a push that people see, and of which nobody knows whether it arrived; what happened to it is among its failed
+  /// tries.
+  static let fateUnknown = "FateUnknown"
+
   /// Whether a push of unknown fate is sent again. A phone makes one call of two invites, but two missed calls stay two: what
   /// people see is repeated only where its app would rather have it twice than not at all.
   static func isRepeatable(_ kind: DeliveryKind, isAtLeastOnce: Bool) -> Bool {
@@ -71,8 +75,8 @@ public struct RetryPolicy: Sendable {
     case .throttled(let reason, let after, _), .unavailable(let reason, let after):
       let wait = jittered(attempts, random())
       return again(after: max(wait, after ?? wait), reason, isCounted: true, deadline, now)
-    case .unknown(let reason) where !isRepeatable:
-      return .settle(.dead, reason: reason)
+    case .unknown where !isRepeatable:
+      return .settle(.dead, reason: Self.fateUnknown)
     case .unknown(let reason), .unauthorized(let reason):
       return again(after: jittered(attempts, random()), reason, isCounted: true, deadline, now)
     }

@@ -56,7 +56,8 @@ struct ServeCommand: AsyncParsableCommand {
     }
     let routes: [(any OpsRoutes)?] = [
       HealthRoutes(
-        readiness: { await gateway.readiness() }, silentLoops: { await heartbeat.silentLoops() }),
+        readiness: { await gateway.readiness() }, remarks: { await gateway.remarks() },
+        silentLoops: { await heartbeat.silentLoops() }),
       MetricsRoutes(metrics: gateway.metrics, readiness: { await gateway.readiness() }), dashboard,
     ]
     let ops = OpsServer(listener: configuration.http, logger: logger, routes: routes.compactMap { $0 })

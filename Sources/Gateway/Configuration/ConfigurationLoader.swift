@@ -141,7 +141,8 @@ extension GatewayConfiguration {
       productionURL: reader.providerURL(path + ["production_url"], default: "https://api.push.apple.com"),
       sandboxURL: reader.providerURL(path + ["sandbox_url"], default: "https://api.sandbox.push.apple.com"),
       connections: reader.integer(path + ["connections"], in: 1...64, default: 1),
-      streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 1000))
+      streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 1000),
+      hedging: hedging(path, &reader))
   }
 
   private static func fcm(_ path: [String], _ reader: inout ConfigurationReader) -> FCM? {
@@ -151,7 +152,8 @@ extension GatewayConfiguration {
       url: reader.providerURL(path + ["url"], default: "https://fcm.googleapis.com"),
       connections: reader.integer(path + ["connections"], in: 1...64, default: 4),
       streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 100),
-      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 10_000))
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 10_000),
+      hedging: hedging(path, &reader))
   }
 
   private static func expo(_ path: [String], _ reader: inout ConfigurationReader) -> Expo? {
@@ -162,7 +164,13 @@ extension GatewayConfiguration {
       connections: reader.integer(path + ["connections"], in: 1...64, default: 6),
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 600),
       receiptAfterMilliseconds: reader.milliseconds(
-        path + ["receipt_after_seconds"], inSeconds: 0...86_400, default: 900))
+        path + ["receipt_after_seconds"], inSeconds: 0...86_400, default: 900_000))
+  }
+
+  private static func hedging(_ path: [String], _ reader: inout ConfigurationReader) -> Hedging {
+    Hedging(
+      afterMilliseconds: reader.milliseconds(path + ["hedge_after_seconds"], inSeconds: 0...60, default: 300),
+      percentMax: reader.integer(path + ["hedged_percent_max"], in: 0...10, default: 2))
   }
 
   // MARK: - The file

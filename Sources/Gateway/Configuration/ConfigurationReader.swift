@@ -79,11 +79,13 @@ struct ConfigurationReader {
   }
 
   /// Seconds, with a fraction or without, as whole milliseconds.
+  ///
+  /// - Parameter fallback: in milliseconds.
   mutating func milliseconds(_ path: [String], inSeconds range: ClosedRange<Int>, default fallback: Int) -> Int {
-    guard let text = text(path) else { return fallback * 1000 }
+    guard let text = text(path) else { return fallback }
     guard let seconds = Double(text), Double(range.lowerBound)...Double(range.upperBound) ~= seconds else {
       note(path, "must be a number of seconds from \(range.lowerBound) to \(range.upperBound)")
-      return fallback * 1000
+      return fallback
     }
     return Int((seconds * 1000).rounded())
   }

@@ -21,6 +21,14 @@ struct GatewayConfiguration: Sendable, Equatable {
     var port: UInt16
   }
 
+  /// When an invite is sent once more over another connection.
+  struct Hedging: Sendable, Equatable {
+    /// None is that has waited for less.
+    var afterMilliseconds: Int
+    /// Most of a lane's pushes that are; 0: none.
+    var percentMax: Int
+  }
+
   struct APNs: Sendable, Equatable {
     var teamID: String
     var keyID: String
@@ -32,6 +40,7 @@ struct GatewayConfiguration: Sendable, Equatable {
     /// Connections an environment.
     var connections: Int
     var streamsPerConnection: Int
+    var hedging: Hedging
   }
 
   struct FCM: Sendable, Equatable {
@@ -41,6 +50,7 @@ struct GatewayConfiguration: Sendable, Equatable {
     var streamsPerConnection: Int
     /// Most messages sent a second.
     var ratePerSecond: Int
+    var hedging: Hedging
   }
 
   struct Expo: Sendable, Equatable {

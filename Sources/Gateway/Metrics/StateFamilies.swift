@@ -26,6 +26,23 @@ extension ExpositionWriter {
         sample(lane.provider.goAways[reason] ?? 0, ["app": app, "provider": provider, "reason": reason])
       }
     }
+    family(
+      "push_gateway_connections_replaced_total", .counter,
+      "Connections to the provider that had to be replaced, by reason; none of Expo's, which libcurl keeps")
+    each { app, provider, lane in
+      for reason in ConnectionReplacement.allCases {
+        sample(
+          lane.provider.replacements[reason] ?? 0, ["app": app, "provider": provider, "reason": reason.rawValue])
+      }
+    }
+    family(
+      "push_gateway_hedged_total", .counter,
+      "Invites that were sent once more over another connection, because they had gone unanswered for too long")
+    each { sample($2.provider.hedged, ["app": $0, "provider": $1]) }
+    family(
+      "push_gateway_unanswered_seconds", .gauge,
+      "For how long the provider has answered no request, while some were sent; 0 below a second")
+    each { sample($2.provider.unanswered.seconds, ["app": $0, "provider": $1]) }
     family("push_gateway_provider_token_age_seconds", .gauge, "Age of the token that proves to the provider who we are")
     each {
       let age = $2.provider.tokenIssuedAtMilliseconds.map { Double(wallMilliseconds - $0) / 1000 } ?? 0

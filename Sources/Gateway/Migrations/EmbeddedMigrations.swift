@@ -4538,7 +4538,7 @@ comment on column push.deliveries.environment is 'production or sandbox';
 comment on column push.deliveries.platform is 'ios, android or unknown (null)';
 comment on column push.deliveries.locale is 'language of visible texts';
 comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
-comment on column push.deliveries.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}';
+comment on column push.deliveries.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
 comment on column push.deliveries.fallback_of is 'n of the invite that failed, instead of which this is sent';
 
 -- The call's id is that of push.outbox, which has an index on it: a call's history is found at once.
@@ -4564,7 +4564,8 @@ comment on column push.delivery_history.user_id is 'the backend''s id of the use
 comment on column push.delivery_history.outcome is
   'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
   'or dead (failed)';
-comment on column push.delivery_history.reason is 'why it was not delivered, in the provider''s word or ours';
+comment on column push.delivery_history.reason is
+  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else null';
 comment on column push.delivery_history.attempts is 'tries made';
 comment on column push.delivery_history.created_at is 'when the call was enqueued';
 comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
@@ -4577,7 +4578,7 @@ comment on column push.delivery_history.n is 'number of the push within its call
 comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
 comment on column push.delivery_history.device is 'the token, masked';
 comment on column push.delivery_history.failures is
-  'failed tries before the last: array of {"at", "attempt", "status", "reason"}';
+  'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
 comment on column push.delivery_history.fallback_of is 'n of the invite that failed, instead of which this was sent';
 comment on column push.delivery_history.receipt_reason is 'what Expo''s receipt said later';
 comment on column push.delivery_history.trace_id is 'the trace that the call belongs to, from push.outbox.traceparent';

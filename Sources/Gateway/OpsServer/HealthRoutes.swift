@@ -11,10 +11,13 @@ enum Readiness: Equatable, Sendable {
 
 /// - `GET /livez`: 200 while the process answers and its event loops turn, else 503 with those that do not. For what restarts it.
 /// - `GET /readyz`: 200 while it takes calls from the outbox, else 503 with the reasons, one a line. For what routes to it or rolls
-///   it out.
+///   it out. A provider that answers nothing is told below `ready`, with status 200: a replica that is taken away for it helps
+///   nobody, and all of them would be at once.
 struct HealthRoutes: OpsRoutes {
   /// Asked at each request; must answer soon.
   let readiness: @Sendable () async -> Readiness
+  /// Asked at each request, too: what is wrong although calls are taken, one sentence each.
+  var remarks: @Sendable () async -> [String] = { [] }
   /// Asked at each request: the names of event loops that do not turn.
   var silentLoops: @Sendable () async -> [String] = { [] }
 
@@ -27,7 +30,7 @@ struct HealthRoutes: OpsRoutes {
     }
     router.get("readyz") { _, _ in
       switch await readiness() {
-      case .ready: Response.lines(.ok, ["ready"])
+      case .ready: Response.lines(.ok, ["ready"] + (await remarks()))
       case .notReady(let reasons): Response.lines(.serviceUnavailable, reasons)
       }
     }

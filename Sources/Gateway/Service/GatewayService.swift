@@ -86,6 +86,12 @@ final class GatewayService: Service {
     return obstacles.isEmpty ? .ready : .notReady(obstacles)
   }
 
+  /// For the body of `/readyz`: providers that answer nothing.
+  func remarks() async -> [String] {
+    guard let dispatcher = dispatcher.withLock({ $0 }), await heartbeat.silentLoops().isEmpty else { return [] }
+    return await dispatcher.unansweredLanes
+  }
+
   func run() async throws {
     let loop = EventLoop(name: "gateway")
     heartbeat.watch(loop)

@@ -103,10 +103,11 @@ struct ProviderFactory {
     var pool = APNsConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
-    let configuration = APNsConfiguration(
+    var configuration = APNsConfiguration(
       topic: settings.topic,
       production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls),
       sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls), pool: pool)
+    configuration.hedging = HedgingSettings(settings.hedging)
     let provider = APNsProvider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
@@ -135,9 +136,10 @@ struct ProviderFactory {
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
     let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: sharedTLS())
+    var configuration = FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool)
+    configuration.hedging = HedgingSettings(settings.hedging)
     let provider = FCMProvider(
-      FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool), tokens: tokens(account),
-      loop: loop, logger: logger, permit: permit)
+      configuration, tokens: tokens(account), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
       perSecond: settings.ratePerSecond, identity: account.identity)
@@ -187,6 +189,16 @@ struct ProviderFactory {
 
   private static func identity(ofAccessToken token: String?) -> String {
     token.map { String(decoding: SHA256.hexDigest(Array($0.utf8)), as: UTF8.self) } ?? "none"
+  }
+}
+
+extension HedgingSettings {
+  /// Nil where nothing is to be hedged.
+  fileprivate init?(_ configuration: GatewayConfiguration.Hedging) {
+    guard configuration.percentMax > 0 else { return nil }
+    self.init()
+    delayMin = .milliseconds(Int64(max(1, configuration.afterMilliseconds)))
+    percentMax = configuration.percentMax
   }
 }
 

@@ -12,6 +12,8 @@ public struct APNsConfiguration: Sendable {
   /// `https://api.sandbox.push.apple.com`
   public var sandbox: HTTP2Endpoint
   public var pool: HTTP2ConnectionPoolSettings
+  /// When invites are sent once more over another connection; nil: never.
+  public var hedging: HedgingSettings?
   /// How long the connections of a new key may take to be ready; after that requests wait for them.
   public var rotationTimeMax = Nanoseconds.seconds(10)
 
@@ -55,9 +57,8 @@ public actor APNsProvider: PushProvider {
   ) {
     self.loop = loop
     sender = HTTP2Sender(
-      APNsFormat(configuration), settings: configuration.pool, tokens: tokens, permit: permit, clock: clock, loop: loop,
-      logger: logger,
-      rotationTimeMax: configuration.rotationTimeMax)
+      APNsFormat(configuration), settings: configuration.pool, hedging: configuration.hedging, tokens: tokens,
+      permit: permit, clock: clock, loop: loop, logger: logger, rotationTimeMax: configuration.rotationTimeMax)
   }
 
   public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {

@@ -1,4 +1,7 @@
 // Expo's push service: many messages a request over a few connections of libcurl.
+//
+// There are no hedges here: libcurl does not say which connection a request is on, nor lets it be avoided; a hedge of one message
+// would take its neighbours along; and an invite over Expo is a banner, which people see.
 
 public import Runtime
 
@@ -26,6 +29,7 @@ public actor ExpoProvider: PushProvider {
   private var isShuttingDown = false
   private var whenIdle: CheckedContinuation<Void, Never>?
   private var skewMeter = ClockSkewMeter()
+  private var unanswered = UnansweredTime()
 
   /// - Parameters:
   ///   - permit: whether requests may be written; nil: always.
@@ -84,6 +88,7 @@ public actor ExpoProvider: PushProvider {
   public var condition: ProviderCondition {
     var condition = ProviderCondition()
     condition.openConnections = flights.count
+    condition.unanswered = unanswered.time(loop.now)
     return condition
   }
 
@@ -146,6 +151,7 @@ public actor ExpoProvider: PushProvider {
     let flight = ExpoFlight(
       batch, accessToken: accessToken, startedAt: now, lateAnswerTimeout: configuration.lateAnswerTimeout)
     flights[ObjectIdentifier(flight)] = flight
+    unanswered.didSend(now)
     watch(flight)
     let body = ExpoRequestWriter.body(batch, now: now)
     var request = request(
@@ -176,6 +182,7 @@ public actor ExpoProvider: PushProvider {
     let sentAt: Instant?
     switch result {
     case .success(let response):
+      unanswered.didAnswer(now, isWaiting: !flights.isEmpty)
       tellClockSkew(of: response)
       answer = ExpoAnswer(response, count: flight.batch.count, wallMilliseconds: clock.wallMilliseconds())
       (status, sentAt) = (response.status, response.sentAt)

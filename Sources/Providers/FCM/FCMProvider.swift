@@ -10,6 +10,8 @@ public struct FCMConfiguration: Sendable {
   /// `https://fcm.googleapis.com`
   public var endpoint: HTTP2Endpoint
   public var pool: HTTP2ConnectionPoolSettings
+  /// When invites are sent once more over another connection; nil: never.
+  public var hedging: HedgingSettings?
 
   public init(
     projectID: String, endpoint: HTTP2Endpoint, pool: HTTP2ConnectionPoolSettings = FCMConfiguration.defaultPool
@@ -49,8 +51,8 @@ public actor FCMProvider: PushProvider {
   ) {
     self.loop = loop
     sender = HTTP2Sender(
-      FCMFormat(configuration), settings: configuration.pool, tokens: tokens, permit: permit, clock: clock, loop: loop,
-      logger: logger)
+      FCMFormat(configuration), settings: configuration.pool, hedging: configuration.hedging, tokens: tokens,
+      permit: permit, clock: clock, loop: loop, logger: logger)
   }
 
   public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {

@@ -216,7 +216,10 @@ struct LoadDatabase: Sendable {
   private static let history = PostgresStatement(
     name: "loadtest_history",
     sql: """
-      select outbox_id, user_id, outcome, sent_at, answered_at, finished_at, deadline_at, attempts,
+      select outbox_id, user_id, outcome, sent_at, answered_at, finished_at, deadline_at,
+        -- A hedged try is two requests.
+        attempts + (reason is not distinct from 'Hedged')::int + case when failures is null then 0
+          else (select count(*)::int from jsonb_array_elements(failures) f where f ? 'hedged') end,
         case when failures is null then 0
           else (select count(*)::int from jsonb_array_elements(failures) f where (f ->> 'status')::int >= 400) end
       from push.delivery_history

@@ -30,7 +30,7 @@ struct LoadDelivery: Equatable, Sendable {
   var finishedAt: Int64 = 0
   var deadlineAt: Int64 = 0
   var outcome: Outcome?
-  /// Tries made, and those of them that the provider certainly refused.
+  /// Requests made, hedges among them, and those of them that the provider certainly refused.
   var attempts: Int32 = 0
   var refusals: Int32 = 0
   /// Rows of history it has; more than one is one too many.

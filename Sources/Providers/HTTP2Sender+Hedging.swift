@@ -1,0 +1,113 @@
+// Hedges: the second flight of an invite, and what becomes of the two.
+
+internal import Runtime
+
+extension HTTP2Sender {
+  /// A flight is handed to a connection.
+  func noteDispatch(_ slot: Int, _ flight: PushFlight, _ now: Instant) {
+    let isFirst = flight.dispatchedAt == nil
+    if isFirst { flight.dispatchedAt = now }
+    unanswered.didSend(now)
+    guard flight.hedges == nil else { return noteHedge(flight) }
+    if isFirst { hedging?.didSend() }
+    guard flight.request.kind == .invite, !flight.isHedged, isFirst || flight.candidate != nil else { return }
+    flight.candidate = hedging?.watch(slot, now)
+    watchHedges()
+  }
+
+  /// A hedge leaves.
+  private func noteHedge(_ hedge: PushFlight) {
+    guard !hedge.isHedged else { return }
+    hedge.isHedged = true
+    if let other = hedge.other { flights[other]?.isHedged = true }
+    hedgedCount += 1
+    scheduleReport()
+  }
+
+  /// Sees to it that candidates are looked at in time.
+  private func watchHedges() {
+    guard let due = hedging?.due, due < hedgeCheckAt, !isShuttingDown else { return }
+    hedgeTimer?.cancel()
+    hedgeCheckAt = due
+    hedgeTimer = loop.schedule(at: due) { [weak self] in
+      guard let self else { return }
+      // After a stall of the loop the timers that are due come before the answers that have arrived meanwhile: those first.
+      hedgeTimer = loop.schedule(at: loop.now + .microseconds(1)) { [weak self] in self?.hedgeDue() }
+    }
+  }
+
+  private func hedgeDue() {
+    hedgeCheckAt = .distantFuture
+    let now = loop.now
+    if permit?.allows(now) == false { hedging?.pause(until: now + .milliseconds(50)) }
+    while let candidate = hedging?.next(now, isWaiting: { mayHedge($0, now) }) { hedge(candidate.request, now) }
+    watchHedges()
+  }
+
+  private func mayHedge(_ candidate: HedgingMachine.Candidate, _ now: Instant) -> Bool {
+    guard let flight = flights[candidate.request], flight.candidate == candidate.number else { return false }
+    return !flight.isSettled && flight.request.deadline > now
+  }
+
+  /// Sends a push once more, besides the request that has not been answered.
+  private func hedge(_ slot: Int, _ now: Instant) {
+    guard let flight = flights[slot] else { return }
+    flight.candidate = nil
+    let hedge = PushFlight(flight.request, current, hedges: flight.dispatchedAt)
+    hedge.other = slot
+    let hedgeSlot = flights.insert(hedge)
+    flight.other = hedgeSlot
+    let pool = current.pool(format.endpoint(of: flight.request))
+    if flight.channel === current {
+      pool.hedge(slot, by: hedgeSlot, deadline: flight.request.deadline, now: now)
+    } else {
+      pool.submit(hedgeSlot, deadline: flight.request.deadline, now: now)
+    }
+  }
+
+  /// A flight has ended without an answer: it is for the other one of the push, if there is one, to decide.
+  func endUnanswered(
+    _ slot: Int, _ flight: PushFlight, _ outcome: PushOutcome, _ exchange: borrowing HTTP2Exchange, _ connection: Int?
+  ) {
+    if flight.isSettled { return removeSettled(slot) }
+    if let other = flight.other.flatMap({ flights[$0] }) {
+      other.other = nil
+      if case .unknown(let reason) = outcome { other.loss = reason }
+      flights.remove(slot)
+      return
+    }
+    switch (outcome, flight.loss) {
+    case (.refused, let loss?), (.expired, let loss?): finish(slot, .unknown(reason: loss), exchange, connection)
+    default: finish(slot, outcome, exchange, connection)
+    }
+  }
+
+  func removeSettled(_ slot: Int) {
+    flights.remove(slot)
+    settledCount -= 1
+  }
+
+  /// A provider that asks for a pause gets no hedges meanwhile.
+  func pauseHedges(_ outcome: PushOutcome, _ now: Instant) {
+    switch outcome {
+    case .throttled(_, let after, isLaneWide: true): hedging?.pause(until: now + (after ?? .seconds(1)))
+    case .unavailable(_, let after?): hedging?.pause(until: now + after)
+    default: break
+    }
+  }
+
+  /// A flight was answered.
+  func noteAnswer(_ flight: PushFlight, _ now: Instant) {
+    // Those of this very push do not wait any more.
+    let own = flight.isSettled ? 0 : flight.other == nil ? 1 : 2
+    unanswered.didAnswer(now, isWaiting: flights.count - settledCount > own)
+  }
+
+  /// Once every push has its outcome, a shutdown does not wait for flights that mean nothing.
+  func cutOffIfOver() {
+    guard isShuttingDown, settledCount > 0, settledCount == flights.count else { return }
+    loop.atEndOfTurn { [self] in
+      for channel in draining + [current] + (next.map { [$0] } ?? []) { channel.cutOff() }
+    }
+  }
+}

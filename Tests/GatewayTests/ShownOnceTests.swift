@@ -1,0 +1,89 @@
+// What people see, they see once: a missed call or message whose answer is lost is not sent again, and history says why.
+
+import Foundation
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite("Shown once", .serialized, .timeLimit(.minutes(3)))
+struct ShownOnceTests {
+  /// At each provider the first push to such a token meets the fault, and any after it would be accepted.
+  private static var faults: SimulatorSuite.Configuration {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan(
+      [(SimulatedProvider.apns, "a1", "b1"), (.fcm, "lose-", "close-"), (.expo, expo("lose"), expo("close"))].flatMap {
+        [
+          FaultRule(provider: $0.0, tokenPrefix: $0.1, fault: Fault(.lose), count: 1),
+          FaultRule(provider: $0.0, tokenPrefix: $0.2, fault: Fault(.close), count: 1),
+        ]
+      })
+    return configuration
+  }
+
+  private static func expo(_ word: String) -> String { "ExponentPushToken[\(word)" }
+
+  /// One phone at each provider.
+  private static func phones(_ fault: String) -> String {
+    """
+    [{"userId": "a", "apnsToken": "\((fault == "lose" ? "a1" : "b1") + String(repeating: "0", count: 62))"},
+     {"userId": "f", "fcmToken": "\(fault)-registration-token-of-a-phone", "platform": "android"},
+     {"userId": "e", "pushToken": "\(expo(fault))-aBcDeFgHiJkLmNoPqR]", "platform": "android"}]
+    """
+  }
+
+  private func tell(_ gateway: GatewayHarness, _ kind: String, _ fault: String) async throws {
+    try await gateway.ring(
+      #"{"callId": "\#(fault)", "chatId": "c", "from": "x", "fromName": "Portaria"}"#, Self.phones(fault), kind: kind)
+    try await gateway.settled()
+  }
+
+  private func history(_ gateway: GatewayHarness) async throws -> [String] {
+    try await gateway.database.value(
+      """
+      select string_agg(concat_ws(' ', provider, outcome, reason, attempts,
+          case when failures ->> -1 is null then '-' else 'after ' || (failures -> -1 ->> 'reason') end), ','
+        order by outbox_id, provider) from push.delivery_history
+      """
+    ).split(separator: ",").map(String.init)
+  }
+
+  @Test("an answer that is lost: the push is not repeated, and is dead with FateUnknown", arguments: ["missed_call", "message"])
+  func lostAnswers(kind: String) async throws {
+    try await GatewayHarness.with(simulators: Self.faults) { gateway in
+      try await tell(gateway, kind, "close")
+      try await tell(gateway, kind, "lose")
+      let rows = try await history(gateway)
+      #expect(rows.prefix(3) == [
+        "apns dead FateUnknown 1 after ConnectionLost", "expo dead FateUnknown 1 after ConnectionLost",
+        "fcm dead FateUnknown 1 after ConnectionLost",
+      ])
+      // Nothing is closed: the connection is given up, or the time runs out.
+      let ends = ["ConnectionLost", "TimedOut"]
+      #expect(rows.dropFirst(3).map { row in ends.first { row.hasSuffix("dead FateUnknown 1 after " + $0) } ?? row }
+        .allSatisfy(ends.contains), "\(rows)")
+      #expect(rows.count == 6)
+      // Those that were lost had been accepted, those that were closed had not: nobody can know.
+      let pushes = await gateway.pushesByToken()
+      #expect(pushes.count == 3 && pushes.values.allSatisfy { $0 == 1 }, "\(pushes)")
+      #expect(
+        try await gateway.database.value(
+          "select string_agg(concat_ws(' ', event, reason), ', ' order by event) from push.timeline('close') "
+            + "where provider = 'fcm' and reason is not null") == "attempt failed ConnectionLost, dead FateUnknown")
+    }
+  }
+
+  @Test("an app that says at_least_once gets them again, some twice")
+  func atLeastOnce() async throws {
+    try await GatewayHarness.with(simulators: Self.faults, adjust: { $0.apps[0].isAtLeastOnce = true }) { gateway in
+      try await tell(gateway, "missed_call", "close")
+      #expect(
+        try await history(gateway) == [
+          "apns delivered 2 after ConnectionLost", "expo delivered 2 after ConnectionLost",
+          "fcm delivered 2 after ConnectionLost",
+        ])
+      #expect(await gateway.pushesByToken().values.allSatisfy { $0 == 1 })
+    }
+  }
+}

@@ -1,0 +1,131 @@
+// Which connection a hedge takes: in virtual time.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite("Pool: hedges", .timeLimit(.minutes(1))) struct HTTP2ConnectionPoolHedgeTests {
+  private let deadline = Instant.distantFuture
+
+  /// One connection, proven, heard of an hour ago; request 0 is in flight on it.
+  private func stalled(_ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }) -> MachineDriver {
+    var pool = MachineDriver {
+      $0.connectionsMax = 1
+      change(&$0)
+    }
+    pool.connect(streamsMax: 10)
+    _ = pool.submit(0)
+    _ = pool.feed(.answered(0, 0, .done))
+    pool.now = pool.now + .seconds(3600)
+    _ = pool.submit(0)
+    return pool
+  }
+
+  @Test func withOneConnectionConfiguredAnotherIsOpenedForIt() {
+    var pool = stalled()
+    #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.open(1)])
+    #expect(
+      withoutWakes(pool.feed(.limited(1, streamsMax: 10))) == [.dispatch(7, 1), .reportCapacity(20)])
+    #expect(withoutWakes(pool.feed(.answered(7, 1, .done))) == [])
+  }
+
+  @Test func thatConnectionStaysForAMinute() {
+    var pool = stalled()
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    _ = pool.feed(.limited(1, streamsMax: 10))
+    _ = pool.feed(.answered(7, 1, .done))
+    _ = pool.feed(.answered(0, 0, .done))
+    #expect(withoutWakes(pool.pass(.seconds(59))) == [])
+    #expect(withoutWakes(pool.pass(.seconds(1))).contains { $0 == .drain(0) || $0 == .drain(1) })
+  }
+
+  @Test func itTakesTheConnectionThatWasHeardOfLast() {
+    var pool = MachineDriver { $0.connectionsMax = 3 }
+    pool.connect(streamsMax: 1)
+    _ = pool.submit(0)
+    _ = pool.feed(.limited(1, streamsMax: 1))
+    _ = pool.submit(1)
+    _ = pool.feed(.limited(2, streamsMax: 1))
+    pool.now = pool.now + .seconds(1)
+    _ = pool.feed(.answered(1, 1, .done))
+    #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.dispatch(7, 1)])
+  }
+
+  @Test func connectionsThatHaveBeenSilentForLongAreNotTrustedAndAnotherIsOpened() {
+    var pool = MachineDriver { $0.connectionsMax = 2 }
+    pool.connect(streamsMax: 1)
+    _ = pool.submit(0)
+    _ = pool.feed(.limited(1, streamsMax: 1))
+    _ = pool.feed(.answered(0, 0, .done))
+    pool.now = pool.now + .seconds(3600)
+    #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
+    #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.open(2)])
+    #expect(withoutWakes(pool.feed(.limited(2, streamsMax: 1))).contains(.dispatch(7, 2)))
+  }
+
+  @Test func ifNoOtherCanBeOpenedOneThatWasSilentForLongIsBetterThanNone() {
+    var pool = MachineDriver {
+      $0.connectionsMax = 2
+      $0.replacementsMax = 0
+    }
+    pool.connect(streamsMax: 1)
+    _ = pool.submit(0)
+    _ = pool.feed(.limited(1, streamsMax: 1))
+    pool.now = pool.now + .seconds(3600)
+    #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.dispatch(7, 1)])
+  }
+
+  @Test func itNeverTakesTheConnectionOfItsRequest() {
+    var pool = stalled { $0.replacementsMax = 0 }
+    #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [])
+    #expect(withoutWakes(pool.pass(.seconds(1))) == [])
+    #expect(withoutWakes(pool.pass(.seconds(1))) == [.refuse(7, reason: "NoConnection")])
+  }
+
+  @Test func whatWaitsIsNotHeldUpByAHedge() {
+    var pool = stalled { $0.replacementsMax = 0 }
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    #expect(withoutWakes(pool.submit(1)) == [.dispatch(1, 0)])
+  }
+
+  @Test func hedgesThatComeTogetherWaitForTheProbeOfTheNewConnection() {
+    var pool = stalled { $0.probes = true }
+    _ = pool.submit(1)
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    _ = pool.feed(.hedged(8, of: 1, deadline: deadline))
+    #expect(withoutWakes(pool.feed(.limited(1, streamsMax: 10))) == [.dispatch(7, 1), .reportCapacity(11)])
+    #expect(withoutWakes(pool.feed(.answered(7, 1, .done))) == [.dispatch(8, 1), .reportCapacity(20)])
+  }
+
+  @Test func aHedgeThatItsConnectionRefusesIsNotSentAgain() {
+    var pool = stalled()
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    _ = pool.feed(.limited(1, streamsMax: 10))
+    #expect(withoutWakes(pool.feed(.refused(7, 1))).contains(.refuse(7, reason: "NotHedged")))
+  }
+
+  @Test func whatIsOnNoConnectionOrTooLateIsNotHedged() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    _ = pool.submit(0)
+    #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.refuse(7, reason: "NotHedged")])
+    pool.connect(streamsMax: 1)
+    #expect(withoutWakes(pool.feed(.hedged(8, of: 0, deadline: pool.now))) == [.refuse(8, reason: "NotHedged")])
+  }
+
+  @Test func aHedgeThatWaitsIsWithdrawnLikeAnyRequestAndEndsWithThePool() {
+    var pool = stalled()
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    #expect(withoutWakes(pool.feed(.withdrawn([7]))) == [.refuse(7, reason: "Withdrawn")])
+    _ = pool.feed(.hedged(8, of: 0, deadline: deadline))
+    #expect(withoutWakes(pool.feed(.shutDown)).contains(.refuse(8, reason: "ShuttingDown")))
+  }
+
+  @Test func nothingIsHedgedWhileThereAreNoCredentials() {
+    var pool = stalled()
+    _ = pool.feed(.paused)
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    #expect(!pool.feed(.limited(1, streamsMax: 10)).contains(.dispatch(7, 1)))
+    #expect(withoutWakes(pool.feed(.resumed)).contains(.dispatch(7, 1)))
+  }
+}

@@ -1,0 +1,275 @@
+// Hedged invites over real connections: what the phone, the peer and the history get to see.
+
+import HTTP2TestSupport
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite("Hedged pushes", .timeLimit(.minutes(2))) struct HedgedPushTests {
+  private static let hedging = HedgingSettings()
+
+  /// An FCM provider with one connection that has answered once, and from now on answers as `second` says, while new
+  /// connections answer as `first` does.
+  private static func fcm(
+    hedging: HedgingSettings? = HedgedPushTests.hedging, permit: ((EventLoop) -> SendPermit)? = nil,
+    stalled: @escaping (HTTP2TestServer.Exchange) -> Void = { $0.connection.hold($0) },
+    other: @escaping (HTTP2TestServer.Exchange) -> Void = { $0.accept() },
+    _ body: (ProviderBench<FCMProvider>, HTTP2TestServer) async throws -> Void
+  ) async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let bench = try ProviderBench<FCMProvider>(server, hedging: hedging, permit: permit) {
+      $0.connectionsMax = 1
+      $0.connection.requestTimeout = .seconds(60)
+      $0.connection.liveness.answerTimeout = .seconds(60)
+    }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    nonisolated(unsafe) let (stalled, other) = (stalled, other)
+    await server.perform { server in
+      server.handler = { unsafe $0.connection.number == 0 ? stalled($0) : other($0) }
+    }
+    try await body(bench, server)
+    await bench.stop()
+  }
+
+  // MARK: - The lone call
+
+  @Test("APNs: a lone call over a connection that a NAT has forgotten rings within a second")
+  func apnsForgotten() async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let proxy = try ForgetfulProxy(to: server.port)
+    let bench = try ProviderBench<APNsProvider>(through: proxy, hedging: Self.hedging) { $0.connectionsMax = 1 }
+    try await Self.expectRings(bench, proxy, server)
+  }
+
+  @Test("FCM: a lone call over a connection that a NAT has forgotten rings within a second")
+  func fcmForgotten() async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let proxy = try ForgetfulProxy(to: server.port)
+    let bench = try ProviderBench<FCMProvider>(through: proxy, hedging: Self.hedging) { $0.connectionsMax = 1 }
+    try await Self.expectRings(bench, proxy, server)
+  }
+
+  private static func expectRings<Provider>(
+    _ bench: ProviderBench<Provider>, _ proxy: ForgetfulProxy, _ server: HTTP2TestServer
+  ) async throws {
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await proxy.forget()
+    let call = await bench.ring(10)
+    #expect(try #require(call.ringTime) < .seconds(1), "\(call)")
+    #expect(call.failures.isEmpty)
+    #expect(call.connection == 1)
+    #expect(bench.reports.hedges == 1)
+    #expect(await bench.provider.condition.hedged == 1)
+    #expect(await bench.provider.condition.unanswered == .zero)
+    // The forgotten connection is found out by its PING all the same, with the request on it that nobody waits for.
+    while await bench.provider.condition.replacements[.silent] != 1 { await bench.pass(.milliseconds(20)) }
+    #expect(bench.reports.results.count == 2)
+    #expect(await server.perform { $0.connectionCount } == 2)
+    await bench.stop()
+  }
+
+  // MARK: - Two answers
+
+  @Test("both requests carry the same push, and the first answer is the outcome, with the time at which the first left")
+  func sameRequest() async throws {
+    try await Self.fcm { bench, server in
+      let before = bench.provider.loop.now
+      let result = await bench.push(1)
+      #expect(result.outcome.isAccepted)
+      #expect(result.isHedged)
+      #expect(result.connection == 1)
+      let sentAt = try #require(result.sentAt)
+      #expect(sentAt >= before && result.answeredAt - sentAt >= .milliseconds(500))
+      #expect(await server.perform { $0.requestCount } == 3)
+      // The other answer comes late, and says something else.
+      await server.perform { server in
+        for exchange in server.held { exchange.respond(404, body: Self.unregistered) }
+      }
+      await bench.pass(.milliseconds(100))
+      #expect(bench.reports.results.count == 2, "nothing is told twice")
+    }
+  }
+
+  private static let unregistered = """
+    {"error":{"code":404,"message":"Requested entity was not found.","status":"NOT_FOUND","details":[
+    {"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"UNREGISTERED"}]}}
+    """
+
+  @Test("a dead token is dead, whichever of the two is told so")
+  func hardFailure() async throws {
+    try await Self.fcm(other: { $0.respond(404, body: Self.unregistered) }) { bench, _ in
+      let result = await bench.push(1)
+      #expect(result.outcome == .tokenInvalid(reason: "UNREGISTERED", since: nil))
+      #expect(result.isHedged)
+    }
+  }
+
+  @Test("the first one's answer counts while the hedge is on its way")
+  func firstWins() async throws {
+    try await Self.fcm(other: { $0.connection.hold($0) }) { bench, server in
+      await bench.provider.send([bench.request(1)])
+      while await server.perform({ $0.held.count }) < 2 { await bench.pass(.milliseconds(5)) }
+      await server.perform { server in
+        for exchange in server.held where exchange.connection.number == 0 { exchange.accept() }
+      }
+      let result = try #require(await bench.reports.results(2)[1])
+      #expect(result.outcome.isAccepted && result.isHedged && result.connection == 0)
+      await server.perform { server in
+        for exchange in server.held where exchange.connection.number == 1 { exchange.accept() }
+      }
+      await bench.pass(.milliseconds(50))
+      #expect(bench.reports.results.count == 2)
+    }
+  }
+
+  @Test("if the hedge's connection breaks, the first request is waited for")
+  func hedgeLost() async throws {
+    try await Self.fcm(other: { $0.connection.drop() }) { bench, server in
+      await bench.provider.send([bench.request(1)])
+      while bench.reports.hedges < 1 { await bench.pass(.milliseconds(5)) }
+      await bench.pass(.milliseconds(50))
+      #expect(bench.reports.results.count == 1, "nothing is known yet")
+      await server.perform { server in
+        for exchange in server.held { exchange.accept() }
+      }
+      #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
+    }
+  }
+
+  @Test("if both are lost, the fate of the push is unknown, once")
+  func bothLost() async throws {
+    try await Self.fcm(other: { $0.connection.hold($0) }) { bench, server in
+      await bench.provider.send([bench.request(1)])
+      while await server.perform({ $0.held.count }) < 2 { await bench.pass(.milliseconds(5)) }
+      await server.perform { server in
+        for exchange in server.held { exchange.connection.drop() }
+      }
+      let result = try #require(await bench.reports.results(2)[1])
+      #expect(result.outcome == .unknown(reason: "ConnectionLost"))
+      #expect(result.isHedged)
+    }
+  }
+
+  @Test("a hedge that still waits for a connection when the answer comes does not leave any more")
+  func answeredWhileTheHedgeWaits() async throws {
+    var settings = HTTP2SessionSettings()
+    settings.streamsMax = 1
+    let server = try HTTP2TestServer(settings: settings) { $0.accept() }
+    let bench = try ProviderBench<FCMProvider>(server, hedging: Self.hedging, permit: nil) {
+      $0.connectionsMax = 2
+      $0.replacementsMax = 0
+      $0.connection.liveness.answerTimeout = .seconds(60)
+    }
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await bench.reports.capacity { $0 == 2 }
+    await server.perform { $0.handler = { $0.connection.hold($0) } }
+    await bench.provider.send([bench.request(1)])
+    while await server.perform({ $0.held.count }) < 1 { await bench.pass(.milliseconds(5)) }
+    await bench.provider.send([bench.request(2, kind: .missedCall)])
+    while await server.perform({ $0.held.count }) < 2 { await bench.pass(.milliseconds(5)) }
+    await bench.pass(.milliseconds(700))
+    await server.perform { $0.held[0].accept() }
+    #expect(await bench.reports.results(2)[1]?.isHedged == false)
+    await server.perform { $0.held[1].accept() }
+    #expect(await bench.reports.results(3)[2]?.outcome.isAccepted == true)
+    await bench.pass(.milliseconds(100))
+    #expect(await server.perform { $0.requestCount } == 3)
+    #expect(bench.reports.hedges == 0)
+    await bench.stop()
+  }
+
+  // MARK: - What is not hedged
+
+  @Test("what people see is sent once, and a cancel, too", arguments: [PushKind.missedCall, .notification, .cancel])
+  func otherKinds(kind: PushKind) async throws {
+    try await Self.fcm { bench, server in
+      await bench.provider.send([bench.request(1, kind: kind)])
+      await bench.pass(.milliseconds(800))
+      #expect(await server.perform { $0.requestCount } == 2)
+      await server.perform { server in
+        for exchange in server.held { exchange.accept() }
+      }
+      #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
+    }
+  }
+
+  @Test("nothing is hedged whose call has ended meanwhile")
+  func withdrawn() async throws {
+    try await Self.fcm { bench, server in
+      await bench.provider.send([bench.request(1)])
+      while await server.perform({ $0.held.isEmpty }) { await bench.pass(.milliseconds(5)) }
+      await bench.provider.withdraw([1])
+      await bench.pass(.milliseconds(800))
+      #expect(await server.perform { $0.requestCount } == 2)
+      #expect(bench.reports.hedges == 0)
+      await server.perform { server in
+        for exchange in server.held { exchange.accept() }
+      }
+      #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
+    }
+  }
+
+  @Test("nothing is hedged beyond its deadline")
+  func deadline() async throws {
+    try await Self.fcm { bench, server in
+      await bench.provider.send([bench.request(1, within: .milliseconds(450))])
+      await bench.pass(.milliseconds(800))
+      #expect(await server.perform { $0.requestCount } == 2)
+      await server.perform { server in
+        for exchange in server.held { exchange.accept() }
+      }
+      #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
+    }
+  }
+
+  @Test("nothing is hedged while the lease is not confirmed, and what still waits as soon as it is")
+  func permit() async throws {
+    nonisolated(unsafe) var permit: SendPermit!
+    try await Self.fcm(permit: {
+      unsafe permit = SendPermit(on: $0, until: .distantFuture)
+      return unsafe permit
+    }) { bench, server in
+      let loop = bench.provider.loop
+      let shared = unsafe permit!
+      await bench.provider.send([bench.request(1)])
+      while await server.perform({ $0.held.isEmpty }) { await bench.pass(.milliseconds(5)) }
+      loop.execute { shared.until = loop.now }
+      await bench.pass(.milliseconds(800))
+      #expect(await server.perform { $0.requestCount } == 2)
+      loop.execute { shared.until = .distantFuture }
+      let result = try #require(await bench.reports.results(2)[1])
+      #expect(result.outcome.isAccepted && result.isHedged)
+      #expect(await server.perform { $0.requestCount } == 3)
+    }
+  }
+
+  @Test("without the setting nothing is hedged")
+  func off() async throws {
+    try await Self.fcm(hedging: nil) { bench, server in
+      await bench.provider.send([bench.request(1)])
+      await bench.pass(.milliseconds(800))
+      #expect(await server.perform { $0.requestCount } == 2)
+      await server.perform { server in
+        for exchange in server.held { exchange.accept() }
+      }
+      #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
+    }
+  }
+
+  // MARK: - The end
+
+  @Test("a shutdown does not wait for the request that nobody waits for")
+  func shutDown() async throws {
+    try await Self.fcm { bench, _ in
+      #expect(await bench.push(1).outcome.isAccepted)
+      let start = bench.provider.loop.now
+      await bench.provider.shutDown(by: start + .seconds(60))
+      #expect(bench.provider.loop.now - start < .seconds(20))
+      #expect(bench.reports.results.count == 2)
+    }
+  }
+}

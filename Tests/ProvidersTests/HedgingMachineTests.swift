@@ -1,0 +1,305 @@
+// When requests are hedged, and how many: in virtual time.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite("Hedging: the rule", .timeLimit(.minutes(1))) struct HedgingMachineTests {
+  /// A lane, its clock, and the invites that wait.
+  private struct Lane {
+    var machine: HedgingMachine
+    var now = Instant(nanoseconds: 1_000_000_000_000)
+    var waiting: Set<Int> = []
+    private var next = 0
+
+    init(_ change: (inout HedgingSettings) -> Void = { _ in }) {
+      var settings = HedgingSettings()
+      change(&settings)
+      machine = HedgingMachine(settings: settings)
+    }
+
+    /// An invite leaves; returns its number.
+    mutating func send() -> Int {
+      machine.didSend()
+      _ = machine.watch(next, now)
+      waiting.insert(next)
+      next += 1
+      return next - 1
+    }
+
+    mutating func answer(_ request: Int, after latency: Nanoseconds) {
+      waiting.remove(request)
+      machine.didAnswer(after: latency, now)
+    }
+
+    /// So many invites leave, and are answered after this time each.
+    mutating func answers(_ count: Int, after latency: Nanoseconds) {
+      for _ in 0..<count { answer(send(), after: latency) }
+    }
+
+    /// Which requests are hedged now.
+    mutating func hedges() -> [Int] {
+      var hedged: [Int] = []
+      while let candidate = machine.next(now, isWaiting: { waiting.contains($0.request) }) {
+        hedged.append(candidate.request)
+      }
+      return hedged
+    }
+
+    mutating func pass(_ time: Nanoseconds) { now = now + time }
+  }
+
+  private static func isAbout(_ time: Nanoseconds, _ milliseconds: Int64) -> Bool {
+    (Double(milliseconds)...Double(milliseconds) * 1.2).contains(Double(time.count) / 1e6)
+  }
+
+  // MARK: - When
+
+  @Test func whileNothingIsKnownAnInviteWaitsHalfASecond() {
+    var lane = Lane()
+    let request = lane.send()
+    lane.pass(.milliseconds(499))
+    #expect(lane.hedges() == [])
+    #expect(lane.machine.due == lane.now + .milliseconds(1))
+    lane.pass(.milliseconds(1))
+    #expect(lane.hedges() == [request])
+    #expect(lane.hedges() == [], "once")
+    #expect(lane.machine.due == .distantFuture)
+  }
+
+  @Test func aLaneOfFewAnswersWaitsThreeTimesItsSlowTenth() {
+    var lane = Lane()
+    lane.answers(100, after: .milliseconds(200))
+    #expect(Self.isAbout(lane.machine.delay, 600))
+    lane.answers(5, after: .seconds(8))
+    #expect(Self.isAbout(lane.machine.delay, 600), "a few slow answers say nothing")
+  }
+
+  @Test func aBusyLaneWaitsForAllButOneInAThousand() {
+    var lane = Lane()
+    lane.answers(1_990, after: .milliseconds(50))
+    lane.answers(1, after: .seconds(1))
+    #expect(lane.machine.delay == .milliseconds(300), "never less than that")
+    lane.answers(9, after: .milliseconds(700))
+    #expect(Self.isAbout(lane.machine.delay, 700), "two of two thousand take longer")
+  }
+
+  @Test func theLeastWaitIsTheOperators() {
+    var lane = Lane { $0.delayMin = .milliseconds(900) }
+    #expect(lane.machine.delay == .milliseconds(900))
+    lane.answers(2_000, after: .milliseconds(40))
+    #expect(lane.machine.delay == .milliseconds(900))
+  }
+
+  @Test func aBusyLaneForgetsWhatWasSlowAMinuteAgo() {
+    var lane = Lane()
+    lane.answers(1_200, after: .seconds(2))
+    #expect(Self.isAbout(lane.machine.delay, 2_000))
+    for _ in 0..<3 {
+      lane.pass(.seconds(31))
+      lane.answers(1_200, after: .milliseconds(50))
+    }
+    #expect(lane.machine.delay == .milliseconds(300))
+  }
+
+  @Test func aLaneOfLoneCallsForgetsWhatWasSlowAHundredCallsAgo() {
+    var lane = Lane()
+    lane.answers(50, after: .seconds(2))
+    for _ in 0..<120 {
+      lane.pass(.seconds(600))
+      lane.answers(1, after: .milliseconds(50))
+    }
+    #expect(lane.machine.delay == .milliseconds(300))
+  }
+
+  // MARK: - Which
+
+  @Test func whatIsAnsweredMeanwhileIsPassedOver() {
+    var lane = Lane()
+    let requests = (0..<5).map { _ in lane.send() }
+    lane.pass(.milliseconds(100))
+    for request in requests where request != 3 { lane.answer(request, after: .milliseconds(100)) }
+    lane.pass(.milliseconds(400))
+    #expect(lane.hedges() == [3])
+  }
+
+  @Test func nothingIsHedgedInAPauseAndAfterItWhatStillWaits() {
+    var lane = Lane()
+    let request = lane.send()
+    lane.machine.pause(until: lane.now + .seconds(2))
+    lane.pass(.seconds(1))
+    #expect(lane.hedges() == [])
+    #expect(lane.machine.due == lane.now + .seconds(1))
+    lane.pass(.seconds(1))
+    #expect(lane.hedges() == [request])
+  }
+
+  // MARK: - How many
+
+  @Test func loneCallsHaveTenAtOnceAndOneMoreEverySixSeconds() {
+    var lane = Lane()
+    for _ in 0..<15 { _ = lane.send() }
+    lane.pass(.milliseconds(500))
+    #expect(lane.hedges().count == 10)
+    #expect(lane.machine.due == lane.now + .milliseconds(50), "the others may have one later")
+    lane.pass(.seconds(6))
+    #expect(lane.hedges().count == 1)
+    lane.pass(.seconds(12))
+    #expect(lane.hedges().count == 2)
+    lane.pass(.seconds(3_600))
+    for _ in 0..<15 { _ = lane.send() }
+    lane.pass(.milliseconds(500))
+    #expect(lane.hedges().count == 10, "no more are saved up")
+  }
+
+  @Test func beyondThoseItIsTwoInAHundredPushes() {
+    var lane = Lane { $0.loneMax = 0 }
+    lane.answers(1_000, after: .milliseconds(50))
+    for _ in 0..<500 { _ = lane.send() }
+    lane.pass(.milliseconds(300))
+    #expect(lane.hedges().count == 30)
+  }
+
+  @Test func noMoreThanFiveHundredAreSavedUp() {
+    var lane = Lane { $0.loneMax = 0 }
+    lane.answers(100_000, after: .milliseconds(50))
+    for _ in 0..<1_000 { _ = lane.send() }
+    lane.pass(.milliseconds(300))
+    #expect(lane.hedges().count == 500)
+  }
+
+  @Test func aProviderThatGetsSlowIsNotSentEverythingTwice() {
+    var lane = Lane()
+    lane.answers(2_000, after: .milliseconds(50))
+    // From now on every answer takes a second and a half.
+    var sentAt: [(request: Int, at: Instant)] = []
+    var hedges = 0
+    for _ in 0..<10_000 {
+      sentAt.append((lane.send(), lane.now))
+      lane.pass(.milliseconds(2))
+      hedges += lane.hedges().count
+      while let first = sentAt.first, first.at + .milliseconds(1_500) <= lane.now {
+        lane.answer(first.request, after: .milliseconds(1_500))
+        sentAt.removeFirst()
+      }
+    }
+    #expect(hedges <= 12_000 * 2 / 100 + 10 + 4)
+    #expect(Self.isAbout(lane.machine.delay, 1_500), "what is ordinary now is known")
+  }
+
+  // MARK: - What comes of it
+
+  /// Invites over a hundred connections of which one swallows everything, each over any of them. Answers take 30 to 90 ms, one in a
+  /// thousand 400 ms more. Gives the times from commit to yes in ascending order, and the hedges.
+  private func calls(_ count: Int, isHedged: Bool) -> (times: [Nanoseconds], hedges: Int) {
+    let stalled: UInt64 = 37
+    var machine = HedgingMachine(settings: HedgingSettings())
+    var random = SplitMix64(seed: 7)
+    var answers = DeadlineHeap<(call: Int, sentAt: Instant)>()
+    var connections: [UInt64] = []
+    var times: [Nanoseconds?] = []
+    var hedges = 0
+    let start = Instant(nanoseconds: 1_000_000_000_000)
+    func leave(_ call: Int, over connection: UInt64, _ now: Instant) {
+      guard connection != stalled else { return }
+      let tail: Int64 = random.next() % 1_000 == 0 ? 400 : 0
+      answers.insert((call, now), at: now + .milliseconds(Int64(30 + random.next() % 60) + tail))
+    }
+    for millisecond in 0..<Int64(count + 2_000) {
+      let now = start + .milliseconds(millisecond)
+      if millisecond < count {
+        machine.didSend()
+        _ = machine.watch(times.count, now)
+        connections.append(random.next() % 100)
+        times.append(nil)
+        leave(times.count - 1, over: connections[times.count - 1], now)
+      }
+      while let answer = answers.popDue(now) {
+        guard times[answer.call] == nil else { continue }
+        times[answer.call] = now - (start + .milliseconds(Int64(answer.call)))
+        machine.didAnswer(after: now - answer.sentAt, now)
+      }
+      guard isHedged, machine.due <= now else { continue }
+      while let candidate = machine.next(now, isWaiting: { times[$0.request] == nil }) {
+        hedges += 1
+        leave(candidate.request, over: (connections[candidate.request] + 1 + random.next() % 99) % 100, now)
+      }
+    }
+    return (times.map { $0 ?? .seconds(30) }.sorted(), hedges)
+  }
+
+  @Test func withOneConnectionInAHundredStalledAllButOneInAThousandAreAcceptedWithinASecond() {
+    let (times, hedges) = calls(20_000, isHedged: true)
+    #expect(times[19_979] < .seconds(1), "p99.9 \(times[19_979].milliseconds) ms, most \(times[19_999].milliseconds) ms")
+    #expect(hedges >= 100 && hedges <= 400, "\(hedges)")
+  }
+
+  @Test func withoutHedgesTheyAreNot() {
+    let (times, _) = calls(20_000, isHedged: false)
+    #expect(times[19_979] >= .seconds(30))
+  }
+}
+
+@Suite("Recent latency", .timeLimit(.minutes(1))) struct RecentLatencyTests {
+  @Test(
+    "what is read is at most an eighth longer than what was noted",
+    arguments: [Int64(0), 1, 3, 7, 8, 9, 15, 16, 17, 100, 299, 300, 301, 1_000, 4_095, 4_096, 10_000, 16_000])
+  func resolution(milliseconds: Int64) throws {
+    var latency = RecentLatency()
+    latency.note(.milliseconds(milliseconds), Instant(nanoseconds: 0))
+    let read = try #require(latency.allBut(oneIn: 1_000))
+    #expect(read >= .milliseconds(milliseconds))
+    #expect(read.count <= milliseconds * 1_125_000 + 1_200_000)
+  }
+
+  @Test("a latency beyond all classes, or below none, is counted in the nearest")
+  func edges() {
+    var latency = RecentLatency()
+    latency.note(.seconds(3_600), Instant(nanoseconds: 0))
+    #expect(latency.allBut(oneIn: 1_000) ?? .zero >= .seconds(17))
+    latency.note(Nanoseconds(-5), Instant(nanoseconds: 0))
+    #expect(latency.count == 2)
+    #expect(latency.allBut(oneIn: 2) ?? .zero < .milliseconds(2))
+  }
+}
+
+@Suite("Unanswered time", .timeLimit(.minutes(1))) struct UnansweredTimeTests {
+  private func at(_ milliseconds: Int64) -> Instant { Instant(nanoseconds: 5_000_000_000_000) + .milliseconds(milliseconds) }
+
+  @Test func itIsZeroWhileNothingIsSentAndWhileAnswersTakeTheirOrdinaryTime() {
+    var time = UnansweredTime()
+    #expect(time.time(at(0)) == .zero)
+    time.didSend(at(0))
+    #expect(time.time(at(1_000)) == .zero)
+    time.didAnswer(at(900), isWaiting: false)
+    #expect(time.time(at(60_000)) == .zero)
+  }
+
+  @Test func itCountsFromTheFirstRequestAfterTheLastAnswer() {
+    var time = UnansweredTime()
+    time.didSend(at(0))
+    time.didSend(at(4_000))
+    #expect(time.time(at(5_000)) == .seconds(5))
+    time.didAnswer(at(5_000), isWaiting: true)
+    #expect(time.time(at(6_000)) == .zero)
+    #expect(time.time(at(8_000)) == .seconds(3))
+    time.didAnswer(at(8_000), isWaiting: false)
+    #expect(time.time(at(20_000)) == .zero)
+  }
+
+  @Test func itGoesOnWhileTheSameIsTriedAgain() {
+    var time = UnansweredTime()
+    for second in 0..<30 { time.didSend(at(Int64(second) * 1_000)) }
+    #expect(time.time(at(30_000)) == .seconds(30))
+  }
+
+  @Test func aMinuteAfterTheLastRequestItEndsAndTheNextRequestBeginsItAnew() {
+    var time = UnansweredTime()
+    time.didSend(at(0))
+    #expect(time.time(at(59_000)) == .seconds(59))
+    #expect(time.time(at(60_000)) == .zero)
+    time.didSend(at(100_000))
+    #expect(time.time(at(102_000)) == .seconds(2))
+  }
+}
