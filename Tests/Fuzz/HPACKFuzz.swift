@@ -21,27 +21,26 @@ enum HPACKFuzz {
     for _ in 0..<20 where !input.isAtEnd {
       let size = Int(input.byte() & 15) + 1
       let block = input.take(Int(input.number(bytes: 2) & 0x3FF))
-      let expected = inflate(inflater, block, size)
+      let (expected, isWhole) = inflate(inflater, block, size)
       var fields: [[UInt8]] = []
-      var bytes = 0
       let copy = UnsafeMutableRawBufferPointer.allocate(byteCount: block.count, alignment: 1)
       defer { copy.deallocate() }
       copy.copyBytes(from: block)
-      let isDecoded = decoder.decode(UnsafeRawBufferPointer(copy)) { name, value in
+      let outcome = decoder.decode(UnsafeRawBufferPointer(copy), listBytesMax: listBytesMax) { name, value in
         fields += [Array(name), Array(value)]
-        bytes += name.count + value.count
       }
-      require(bytes <= HPACKDecoder.bytesMax, "more bytes than are allowed")
-      guard let expected else { return require(!isDecoded, "a block was decoded that is none") }
-      let size2 = expected.reduce(0) { $0 + $1.count }
-      guard size2 <= HPACKDecoder.bytesMax else { return require(!isDecoded, "a block was decoded that is too long") }
-      require(isDecoded, "a block was not decoded")
+      let listBytes = expected.reduce(0) { $0 + $1.count } + expected.count / 2 * HPACK.entryOverhead
+      if listBytes > listBytesMax { return require(outcome == .tooLong, "a list was decoded that is too long") }
+      guard isWhole else { return require(outcome == .malformed, "a block was decoded that is none") }
+      require(outcome == .decoded(listBytes: listBytes), "another size of the list than it has: \(outcome)")
       require(fields == expected, "other fields than were encoded")
     }
   }
 
-  /// Names and values in turn; nil for what is no header block.
-  private static func inflate(_ inflater: OpaquePointer?, _ block: [UInt8], _ size: Int) -> [[UInt8]]? {
+  private static let listBytesMax = 4096
+
+  /// Names and values in turn, and whether the block is one to its end.
+  private static func inflate(_ inflater: OpaquePointer?, _ block: [UInt8], _ size: Int) -> ([[UInt8]], isWhole: Bool) {
     var fields: [[UInt8]] = []
     var start = 0
     repeat {
@@ -52,7 +51,7 @@ enum HPACKFuzz {
         var field = nghttp2_nv()
         var flags: CInt = 0
         let count = nghttp2_hd_inflate_hd2(inflater, &field, &flags, piece, piece.count, isLast ? 1 : 0)
-        guard count >= 0 else { return nil }
+        guard count >= 0 else { return (fields, false) }
         piece.removeFirst(count)
         if flags & CInt(NGHTTP2_HD_INFLATE_EMIT.rawValue) != 0 {
           fields.append(Array(UnsafeBufferPointer(start: field.name, count: field.namelen)))
@@ -60,13 +59,13 @@ enum HPACKFuzz {
         }
         if flags & CInt(NGHTTP2_HD_INFLATE_FINAL.rawValue) != 0 {
           nghttp2_hd_inflate_end_headers(inflater)
-          return fields
+          return (fields, true)
         }
         if flags & CInt(NGHTTP2_HD_INFLATE_EMIT.rawValue) == 0, piece.isEmpty { break }
       }
       start = end
     } while start < block.count
-    return nil
+    return (fields, false)
   }
 
   // MARK: - Encoding
@@ -100,7 +99,7 @@ enum HPACKFuzz {
         encoder.append(head, to: &block)
         let expected = ([(":path", path)] + kind.fields + [("authorization", "bearer t")])
           .flatMap { [Array($0.0.utf8), Array($0.1.utf8)] }
-        require(inflate(inflater, block, block.count) == expected, "a server would read another head")
+        require(inflate(inflater, block, block.count).0 == expected, "a server would read another head")
       }
     }
   }

@@ -70,7 +70,8 @@ enum HTTP2SessionFuzz {
       case 0...9: frame(operation)
       case 10:
         let (flags, stream) = (input.byte(), streamID())
-        hear(head(Int(input.byte()) * 64, 0, flags, stream) + [UInt8](repeating: 0, count: Int(input.bytes[input.position - 1]) * 64))
+        let length = Int(input.byte()) * 64
+        hear(head(length, HTTP2FrameType.data, flags, stream) + [UInt8](repeating: 0, count: length))
       case 11: frame(input.byte())
       case 13: act(input.byte())
       case 14:

@@ -24,7 +24,9 @@ enum HTTPDateFuzz {
     check(date)
     let after = RetryAfter.parse(value, date: input.isAtEnd ? nil : date, wallMilliseconds: 1_700_000_000_000)
     require(after.map { Nanoseconds.zero...RetryAfter.max ~= $0 } ?? true, "Retry-After out of its range")
-    let number = String(validating: value, as: UTF8.self).flatMap { $0.first == "+" || $0.first == "-" ? nil : Int64($0) }
+    let number = String(validating: value, as: UTF8.self).flatMap {
+      $0.first == "+" || $0.first == "-" ? nil : Int64($0)
+    }
     if let number, value.count <= 18 {
       require(after == .seconds(min(number, 86_400)), "another number of seconds than there stands")
     }

@@ -50,7 +50,8 @@ enum JSONFuzz {
       case .object:
         let members = json.members(of: value)
           .map { Member(name: json.key($0), value: Tree($0.value, in: json)) }
-        for (index, member) in members.enumerated() where index == members.lastIndex(where: { $0.name == member.name }) {
+        for (index, member) in members.enumerated() where index == members.lastIndex(where: { $0.name == member.name })
+        {
           let found = json.member(member.name, of: value).map { Tree($0, in: json) }
           require(found == member.value, "a member that is not found by its name")
         }
@@ -59,7 +60,8 @@ enum JSONFuzz {
       case .string: self = .string(json.string(value) ?? [])
       case .number:
         let digits = Array(json.raw(value))
-        require(json.integer(value) == Int64(String(decoding: digits, as: UTF8.self)), "another integer than there stands")
+        require(
+          json.integer(value) == Int64(String(decoding: digits, as: UTF8.self)), "another integer than there stands")
         self = .number(digits)
       case .boolean: self = .boolean(json.boolean(value) ?? false)
       case .null: self = .null

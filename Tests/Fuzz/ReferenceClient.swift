@@ -163,7 +163,8 @@ final class ReferenceClient {
       from(context).headersStream = frame!.pointee.hd.stream_id
       return 0
     }
-    nghttp2_session_callbacks_set_on_header_callback(callbacks) { _, _, name, nameLength, value, valueLength, _, context in
+    nghttp2_session_callbacks_set_on_header_callback(callbacks) {
+      _, _, name, nameLength, value, valueLength, _, context in
       from(context).fields.append(Array(UnsafeBufferPointer(start: name, count: nameLength)))
       from(context).fields.append(Array(UnsafeBufferPointer(start: value, count: valueLength)))
       return 0
@@ -232,7 +233,8 @@ final class ReferenceClient {
       let data = UnsafeBufferPointer(start: frame.goaway.opaque_data, count: frame.goaway.opaque_data_len)
       events.append(
         .goAway(
-          lastStream: frame.goaway.last_stream_id, code: frame.goaway.error_code, debugData: Array(data)))
+          lastStream: frame.goaway.last_stream_id, code: frame.goaway.error_code,
+          debugData: Array(data.prefix(settings.budget.debugDataBytesMax))))
       for request in waiting {
         events.append(.ended(tag: request.tag, code: HTTP2ErrorCode.refusedStream.rawValue, answer: nil))
       }
