@@ -130,7 +130,7 @@ select test.equal('and what they hold', (select claimed from push.replicas where
 select test.equal('health names every concern once, with a hint', (select count(*) = count(distinct item) and bool_and(length(hint) > 20 and state in ('ok', 'warn', 'bad') and value is not null) and count(*) > 12 from push.health), true);
 update push.job set due_at = case name when 'promote' then now() - interval '1 minute' else now() end;
 update push.gateways set started_at = now() - interval '5 minutes' where alive;
-select test.equal('a job that nobody does is bad', (select state || ' ' || value from push.health where item = 'housekeeping'), 'bad promote overdue since 00:01:00');
+select test.equal('a job that nobody does is bad', (select state || ' ' || value from push.health where item = 'housekeeping'), 'bad promote overdue for 00:01:00');
 update push.job set due_at = now() - interval '1 minute' where name = 'ensure_partitions';
 update push.job set due_at = now() where name = 'promote';
 select test.equal('one that comes every hour may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');

@@ -13,6 +13,8 @@ final class DatabaseServer {
   private unowned let world: World
   private(set) var outbox = MemoryOutbox()
   private(set) var isUp = true
+  /// It executes nothing before then.
+  private(set) var stillUntil: VirtualTime = 0
   /// Since when it has been up without a break, in true time.
   private(set) var upSince: VirtualTime = 0
   /// Raised by each crash and restart: sessions of earlier ones are over.
@@ -37,9 +39,14 @@ final class DatabaseServer {
 
   func start() { sync() }
 
+  /// Backends get through to it.
+  var isResponsive: Bool { isUp && stillUntil <= world.now }
+
   private func sync() {
-    outbox.sync(upTo: unsynced)
-    unsynced = outbox.unsyncedCommits
+    if stillUntil <= world.now {
+      outbox.sync(upTo: unsynced)
+      unsynced = outbox.unsyncedCommits
+    }
     world.after(Self.syncInterval) { [self] in sync() }
   }
 
@@ -103,6 +110,7 @@ final class DatabaseServer {
   func stop(isCrash: Bool, for duration: VirtualTime) {
     guard isUp else { return }
     isUp = false
+    stillUntil = 0
     epoch += 1
     if isCrash {
       let kept = world.random.count(0...outbox.unsyncedCommits)
@@ -120,6 +128,20 @@ final class DatabaseServer {
     world.after(duration) { [self] in comeUp() }
   }
 
+  /// It executes nothing for a while, and loses nothing; connections stay.
+  func standStill(for duration: VirtualTime) {
+    guard isUp, stillUntil <= world.now else { return }
+    stillUntil = world.now + duration
+    world.tell("server", "stands still for \(duration / 1_000_000) ms")
+    world.at(stillUntil) { [self] in goOn() }
+  }
+
+  private func goOn() {
+    guard isUp else { return }
+    upSince = world.now
+    world.tell("server", "goes on")
+  }
+
   private func comeUp() {
     guard !isUp else { return }
     isUp = true
@@ -128,7 +150,13 @@ final class DatabaseServer {
   }
 
   /// Faults stop.
-  func recover() { comeUp() }
+  func recover() {
+    if stillUntil > world.now {
+      stillUntil = world.now
+      goOn()
+    }
+    comeUp()
+  }
 
   /// Its clock is set.
   func jump(by microseconds: Int64) {
