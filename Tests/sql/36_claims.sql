@@ -71,7 +71,7 @@ select test.equal('all lanes are right', pg_temp.right_lanes(), 0::bigint);
 
 -- Who holds what, in bites.
 select push.forget(:g1, 14), push.forget(:g2, 21);
-select test.call('wide-' || i, 50) from generate_series(1, 4) i;
+select test.call('wide-' || i, 50, p_ring => 600) from generate_series(1, 4) i;
 select test.equal('a wide claim', pg_temp.claim(:g1, 20, 120), 120::bigint);
 select test.equal('and another''s', pg_temp.claim(:g2, 22, 30), 30::bigint);
 create temp table held (outbox_id bigint, n int, lease int, bite int);

@@ -15,6 +15,7 @@ final class DatabaseServer {
   private(set) var isUp = true
   /// It executes nothing before then.
   private(set) var stillUntil: VirtualTime = 0
+  private var stillSince: VirtualTime = 0
   /// Since when it has been up without a break, in true time.
   private(set) var upSince: VirtualTime = 0
   /// Raised by each crash and restart: sessions of earlier ones are over.
@@ -131,14 +132,17 @@ final class DatabaseServer {
   /// It executes nothing for a while, and loses nothing; connections stay.
   func standStill(for duration: VirtualTime) {
     guard isUp, stillUntil <= world.now else { return }
+    stillSince = world.now
     stillUntil = world.now + duration
     world.tell("server", "stands still for \(duration / 1_000_000) ms")
-    world.at(stillUntil) { [self] in goOn() }
+    let epoch = epoch
+    world.at(stillUntil) { [self] in if epoch == self.epoch { goOn() } }
   }
 
   private func goOn() {
     guard isUp else { return }
-    upSince = world.now
+    // For a shorter time nobody has to have been silent.
+    if world.now - stillSince >= VirtualTime(MemoryOutbox.Limits.silence) * 2 / 3 * 1_000 { upSince = world.now }
     world.tell("server", "goes on")
   }
 
