@@ -135,8 +135,8 @@ final class DatabaseServer {
     stillSince = world.now
     stillUntil = world.now + duration
     world.tell("server", "stands still for \(duration / 1_000_000) ms")
-    let epoch = epoch
-    world.at(stillUntil) { [self] in if epoch == self.epoch { goOn() } }
+    let until = stillUntil
+    world.at(until) { [self] in if until == stillUntil { goOn() } }
   }
 
   private func goOn() {
