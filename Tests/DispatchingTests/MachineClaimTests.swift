@@ -139,6 +139,20 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
+  @Test("what a claim brings of a deleted call is parked, for the database to drop it, and nobody is alarmed")
+  func orphans() throws {
+    var rig = try MachineRig.open()
+    let number = try #require(rig.claims().first)
+    let orphan = DeliveryLease(outboxID: 9, number: 0, lease: number)
+    rig.hear(.claimed(number: number, .success(Claimed(deliveries: [], orphans: [orphan]))))
+    #expect(rig.lines.allSatisfy { $0.level <= .info })
+    rig.pass(.milliseconds(5))
+    let parkings = rig.parkings().flatMap(\.parkings)
+    #expect(parkings.map(\.lease) == [orphan])
+    #expect(parkings.map(\.reason) == ["CallDeleted"])
+    #expect(rig.sends().isEmpty)
+  }
+
   @Test("while too many results cannot be written nothing more is claimed")
   func backlog() throws {
     var rig = try MachineRig.open { $0.backlogMax = 100 }

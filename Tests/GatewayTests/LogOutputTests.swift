@@ -41,6 +41,37 @@ import Testing
     #expect(whole + lost == count)
   }
 
+  @Test func `closed, it takes no more, so that no line is cut off by the end of the process`() async throws {
+    let pipe = LogPipe()
+    pipe.read()
+    let output = LogOutput(descriptor: pipe.descriptor) { _ in [] }
+    output.write(Array("before\n".utf8))
+    output.close(seconds: 30)
+    output.write(Array("after\n".utf8))
+    output.flush(seconds: 30)
+    #expect(try await pipe.text() == "before\n")
+  }
+
+  @Test func `a reader that is slow gets everything, for as long as it reads`() throws {
+    let pipe = Pipe()
+    let output = LogOutput(descriptor: pipe.fileHandleForWriting.fileDescriptor) { _ in [] }
+    let line = Array((String(repeating: "x", count: 999) + "\n").utf8)
+    let count = 1_500
+    for _ in 0..<count { output.write(line) }
+    let reader = Thread {
+      // Longer in all than the output waits for a sign of life.
+      for _ in 0..<15 {
+        Thread.sleep(forTimeInterval: 0.2)
+        _ = try? pipe.fileHandleForReading.read(upToCount: 100_000)
+      }
+    }
+    reader.start()
+    output.close(seconds: 2)
+    // All is written: what is not read yet is in the pipe.
+    output.flush(seconds: 0)
+    #expect(output.writtenBytes == count * 1_000)
+  }
+
   @Test func `a closed reader ends nothing`() throws {
     signal(SIGPIPE, SIG_IGN)
     let pipe = Pipe()

@@ -52,6 +52,7 @@ extension DispatcherMachine {
       if delivery.kind == .invite, ended.contains(entry.key.outboxID) { entry.needsLookUp = true }
       claimed.append(entry)
     }
+    for lease in answer.orphans { parkUnusable(lease, attempts: 0, reason: "CallDeleted", now) }
     for lease in answer.unreadable { parkUnusable(lease, attempts: 0, now) }
     if !answer.unreadable.isEmpty {
       log(
@@ -96,9 +97,11 @@ extension DispatcherMachine {
   }
 
   /// A row that this version cannot use waits a little, for a gateway that can.
-  private mutating func parkUnusable(_ lease: DeliveryLease, attempts: Int32, _ now: Instant) {
+  private mutating func parkUnusable(
+    _ lease: DeliveryLease, attempts: Int32, reason: String = "UnknownKind", _ now: Instant
+  ) {
     writer.park(
-      unusable: Parking(lease: lease, attempts: attempts, delay: settings.unusableDelay, reason: "UnknownKind"), now)
+      unusable: Parking(lease: lease, attempts: attempts, delay: settings.unusableDelay, reason: reason), now)
   }
 
   // MARK: - Lost answers
