@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format migrations schema clean
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format migrations schema clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test-swift: setup ## the Swift tests alone: make test-swift FILTER=JSON
 
 test-sql: setup ## the schema, backends (psql, psycopg, pgbouncer), and what the pages show
 	@scripts/test.sh --sql
+
+fuzz: setup ## everything a provider writes, coverage-guided: make fuzz SECONDS=600 (in all), TARGET=hpack for one
+	@scripts/fuzz.sh --seconds $(or $(SECONDS),60) $(TARGET)
 
 sim: setup ## replicas that freeze, a Postgres that crashes: make sim SEEDS=5000, or SEED=17 for one and its story
 	@scripts/sim.sh $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),500) $(if $(FIRST),--first $(FIRST)))

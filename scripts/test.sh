@@ -54,6 +54,7 @@ esac
 case $part in
   "")
     swift_tests
+    scripts/fuzz.sh --quick --seconds 40
     scripts/sim.sh --seeds 500
     PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway
     export PUSH_GATEWAY

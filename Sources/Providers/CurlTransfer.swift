@@ -28,8 +28,7 @@ final class CurlTransfer {
   var firstByteTimer: EventLoop.Timer?
   private var requestHeaders: UnsafeMutablePointer<curl_slist>?
   private var body: [UInt8] = []
-  private var retryAfter: [UInt8]?
-  private var date: [UInt8]?
+  private var fields = AnswerFields()
   private var isTooLarge = false
   private var mayLeave: (@Sendable () -> Bool)?
   private var isWithheld = false
@@ -134,7 +133,8 @@ final class CurlTransfer {
     _ = unsafe shim_curl_easy_getinfo_long(handle, CURLINFO_RESPONSE_CODE, &status)
     return .success(
       CurlResponse(
-        status: UInt16(clamping: status), body: body, retryAfter: retryAfter, date: date, sentAt: sentAt ?? now))
+        status: UInt16(clamping: status), body: body, retryAfter: fields.retryAfter, date: fields.date,
+        sentAt: sentAt ?? now))
   }
 
   /// Forgets the request, its secrets and its answer. Returns who waits for the result.
@@ -147,7 +147,7 @@ final class CurlTransfer {
     didReceive = nil
     (upload, uploadedCount, isOnNewConnection) = ([], 0, false)
     body = []
-    (retryAfter, date, isTooLarge) = (nil, nil, false)
+    (fields, isTooLarge) = (AnswerFields(), false)
     (mayLeave, isWithheld) = (nil, false)
     defer { completion = nil }
     return completion
@@ -182,24 +182,7 @@ final class CurlTransfer {
 
   private func receive(header line: UnsafeRawBufferPointer) {
     didReceive?()
-    if unsafe line.starts(with: "HTTP/".utf8) {
-      (retryAfter, date) = (nil, nil)  // an interim answer's headers are not the answer's
-    } else if let value = unsafe Self.value(of: "retry-after", in: line) {
-      retryAfter = value
-    } else if let value = unsafe Self.value(of: "date", in: line) {
-      date = value
-    }
-  }
-
-  private static func value(of name: String, in line: UnsafeRawBufferPointer) -> [UInt8]? {
-    let count = name.utf8.count
-    guard line.count > count, unsafe line[count] == UInt8(ascii: ":"),
-      unsafe zip(line, name.utf8).allSatisfy({ $0 | 0x20 == $1 || $0 == $1 })
-    else { return nil }
-    let isSpace: (UInt8) -> Bool = { $0 == 0x20 || $0 == 0x09 || $0 == 0x0D || $0 == 0x0A }
-    let value = unsafe line[(count + 1)...].drop(while: isSpace)
-    guard let last = unsafe value.lastIndex(where: { !isSpace($0) }) else { return [] }
-    return unsafe Array(value[...last])
+    unsafe fields.read(line)
   }
 
   // MARK: - libcurl's accounts

@@ -31,30 +31,6 @@ extension HTTP2ConnectionPoolDelegate {
 
 /// Connections to one endpoint and the requests that wait for them. Confined to its event loop.
 public final class HTTP2ConnectionPool {
-  /// What an answer says about the connection it came on, and whether the request is to be sent again.
-  public struct Verdict: Sendable, Equatable {
-    public enum Connection: Sendable {
-      /// Our credentials are accepted there.
-      case proven
-      /// Nothing new.
-      case unproven
-      /// To be replaced: it finishes what is in flight and takes nothing new.
-      case worn
-    }
-
-    public var connection: Connection
-    /// Only for answers, and only where the request was certainly not carried out. The owner bounds how often.
-    public var resends: Bool
-
-    public init(_ connection: Connection, resends: Bool = false) {
-      self.connection = connection
-      self.resends = resends
-    }
-
-    /// The usual answer.
-    public static let done = Verdict(.proven)
-  }
-
   /// A connection, what the machine calls it, and what the pool's owner calls it.
   private struct Member {
     let id: HTTP2ConnectionPoolMachine.ConnectionID

@@ -30,15 +30,3 @@ protocol HTTP2PushFormat {
     _ response: borrowing HTTP2Message, clock: any GatewayClock
   ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection)
 }
-
-/// What an answer obliges us to do.
-enum AnswerDisposition: Equatable {
-  /// The push is settled, as far as this attempt goes.
-  case settle(PushOutcome)
-  /// The provider token was too old: another one, without counting an attempt.
-  case renewToken
-  /// The provider token came too soon after the one before, which is to be used on; without counting an attempt.
-  case keepOlderToken
-  /// The request was not looked at: again, without counting an attempt.
-  case resend
-}

@@ -97,6 +97,12 @@ private let expected: [(Int, String, AnswerDisposition, Connection)] = [
     #expect(found.disposition == .settle(.tokenInvalid(reason: "Unregistered", since: 1_700_000_000_123)))
   }
 
+  @Test(arguments: [(Int64.max, 7_258_118_400_000), (-1, 0), (.min, 0)] as [(Int64, Int64)])
+  func aTimeThatCannotBeIsMovedToOneThatCan(timestamp: Int64, since: Int64) {
+    let found = read(410, #"{"reason":"Unregistered","timestamp":\#(timestamp)}"#)
+    #expect(found.disposition == .settle(.tokenInvalid(reason: "Unregistered", since: since)))
+  }
+
   @Test func retryAfterIsPassedOn() {
     let found = read(503, #"{"reason":"ServiceUnavailable"}"#, [("retry-after", "7")])
     #expect(found.disposition == .settle(.unavailable(reason: "ServiceUnavailable", after: .seconds(7))))

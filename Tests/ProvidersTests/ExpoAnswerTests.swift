@@ -82,6 +82,8 @@ import Testing
       (400, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
       (400, "VALIDATION_ERROR", .rejected(reason: "VALIDATION_ERROR")),
       (500, "INTERNAL_SERVER_ERROR", .unavailable(reason: "INTERNAL_SERVER_ERROR", after: .seconds(3))),
+      (500, "UNAUTHORIZED", .unavailable(reason: "UNAUTHORIZED", after: .seconds(3))),
+      (503, "PUSH_TOO_MANY_RECEIPTS", .unavailable(reason: "PUSH_TOO_MANY_RECEIPTS", after: .seconds(3))),
     ] as [(UInt16, String, PushOutcome)])
   func requestErrors(status: UInt16, code: String, outcome: PushOutcome) {
     let body = #"{"errors":[{"code":"\#(code)","message":"m"}]}"#

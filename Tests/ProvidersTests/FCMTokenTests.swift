@@ -41,7 +41,9 @@ private final class StandingClock: GatewayClock {
     arguments: [
       (400, #"{"error":"invalid_grant","error_description":"Invalid JWT Signature."}"#, "clock"),
       (401, #"{"error":"invalid_client"}"#, "invalid_client"), (404, "<html>not found</html>", "token_uri"),
-      (503, "", "503"), (400, #"{"error":"x\ny"}"#, "unreadable"), (200, "", "usable"), (200, "{}", "usable"),
+      (503, "", "503"), (400, #"{"error":"x\ny"}"#, "unreadable"),
+      (400, #"{"error":"\#(String(repeating: "x", count: 49))"}"#, "unreadable"), (400, "{}", "no error code"),
+      (200, "", "usable"), (200, "{}", "usable"),
       (200, #"{"access_token":"secret"}"#, "usable"),
       (200, #"{"access_token":"secret","expires_in":"3600"}"#, "usable"),
       (200, #"{"access_token":"secret\r\nx: y","expires_in":3600}"#, "usable"),

@@ -83,6 +83,9 @@ enum APNsReasonTable {
     Row(503, "Shutdown", .closing),
   ]
 
+  /// 1970 to 2200 in milliseconds: whatever APNs says, a time is one that can be reckoned with.
+  private static let times: ClosedRange<Int64> = 0...7_258_118_400_000
+
   private static let byReason: [String: Row] = Dictionary(rows.map { ($0.reason, $0) }) { first, _ in first }
 
   /// Reads an answer: what to do, and what it says about the connection it came on.
@@ -101,6 +104,7 @@ enum APNsReasonTable {
       return unlisted(status, reason, retryAfter(response))
     }
     let since = body.flatMap { body in body.member("timestamp").flatMap(body.integer) }
+      .map { min(max($0, times.lowerBound), times.upperBound) }
     switch row.meaning {
     case .deadToken: return (.settle(.tokenInvalid(reason: reason, since: since)), .proven)
     case .rejected: return (.settle(.rejected(reason: reason)), .proven)

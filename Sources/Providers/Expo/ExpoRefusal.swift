@@ -25,9 +25,10 @@ struct ExpoRefusal {
     let code = json.flatMap { json in
       error.flatMap { json.member("code", of: $0) }.flatMap { AnswerWord.reason($0, in: json) }
     }
-    // A 200 with an error and nothing else: nothing was done, and only the code can say why.
-    verdict =
-      code.flatMap(ExpoReasonTable.request)?.verdict ?? ExpoReasonTable.verdict(status: response.status)
+    // A 200 with an error and nothing else: nothing was done, and only the code can say why. Trouble at Expo stays trouble,
+    // whatever it speaks of.
+    let row = (500...599).contains(response.status) ? nil : code.flatMap(ExpoReasonTable.request)
+    verdict = row?.verdict ?? ExpoReasonTable.verdict(status: response.status)
     reason = code ?? "HTTP\(response.status)"
     after = response.retryAfter.flatMap {
       RetryAfter.parse($0, date: response.date, wallMilliseconds: wallMilliseconds)

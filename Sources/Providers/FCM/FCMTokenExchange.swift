@@ -27,9 +27,11 @@ enum FCMTokenExchange {
   static func read(_ response: CurlResponse) throws(ProviderTokenError) -> Grant {
     let json = try? JSONScanner(response.body)
     guard response.status == 200 else {
-      let code = json.flatMap { json in json.member("error").flatMap(json.text) } ?? "no error code"
+      let code = json.flatMap { json in
+        json.member("error").map { AnswerWord.reason($0, in: json) ?? "unreadable" }
+      }
       throw ProviderTokenError(
-        "the token endpoint answered \(response.status) (\(code.utf8.allSatisfy(isCodeByte) ? code : "unreadable"))"
+        "the token endpoint answered \(response.status) (\(code ?? "no error code"))"
           + hint(status: response.status, code: code))
     }
     guard let json, let token = json.member("access_token").flatMap(json.string), !token.isEmpty,
@@ -42,16 +44,12 @@ enum FCMTokenExchange {
     return Grant(value: token, lifetimeSeconds: min(lifetime, 86_400))
   }
 
-  private static func hint(status: UInt16, code: String) -> String {
+  private static func hint(status: UInt16, code: String?) -> String {
     switch code {
     case "invalid_grant": ": the key may have been deleted, the account disabled, or this machine's clock is wrong"
     case "invalid_client", "unauthorized_client", "invalid_scope": ": the service account may not send through Firebase"
     case _ where status == 404: ": check token_uri"
     default: ""
     }
-  }
-
-  private static func isCodeByte(_ byte: UInt8) -> Bool {
-    UInt8(ascii: "a")...UInt8(ascii: "z") ~= byte | 0x20 || byte == UInt8(ascii: "_") || byte == UInt8(ascii: " ")
   }
 }

@@ -79,6 +79,7 @@ extension HTTP2ClientSession {
     case HTTP2FrameType.pushPromise: throw broken(.protocolError, "PUSH_PROMISE, which we said we do not take")
     case HTTP2FrameType.priority:
       if head.length != 5 { throw broken(.frameSizeError, "PRIORITY of \(head.length) bytes") }
+      if head.stream == 0 { throw broken(.protocolError, "PRIORITY of no stream") }
     default: break  // frames that are not known are passed over (RFC 9113 §4.1)
     }
   }
@@ -124,11 +125,11 @@ extension HTTP2ClientSession {
       unsafe responses[slot].append(data, upTo: settings.bodyBytesMax)
       streams[slot]?.bodyBytes += data.count
     }
-    if head.has(HTTP2FrameFlags.endsStream) { return complete(slot) }
-    if responses[slot].isTruncated { return cutOff(slot) }
     let window = Int(settings.streamWindowBytes)
     let received = (streams[slot]?.received ?? 0) + head.length
     guard received <= window else { return reset(slot, .flowControlError) }
+    if head.has(HTTP2FrameFlags.endsStream) { return complete(slot) }
+    if responses[slot].isTruncated { return cutOff(slot) }
     streams[slot]?.received = received
     if received * 2 > window {
       output.appendWindowUpdate(head.stream, received)
@@ -154,6 +155,7 @@ extension HTTP2ClientSession {
       unsafe block = UnsafeRawBufferPointer(rebasing: block[5...])
     }
     if head.has(HTTP2FrameFlags.endsHeaders) { return try unsafe handleBlock(head, block) }
+    _ = try openSlot(head)
     unsafe fragments = (head, [UInt8](block))
   }
 
@@ -194,8 +196,10 @@ extension HTTP2ClientSession {
       if hasRoom { unsafe message.headers.add(name: name, value: value) }
     }
     guard hasRoom else { return reset(slot, .enhanceYourCalm) }
+    guard message.headers.isAnswerHead else { return reset(slot, .protocolError) }
     let ends = head.has(HTTP2FrameFlags.endsStream)
     switch message.status {
+    case 101: reset(slot, .protocolError)  // HTTP/2 has no upgrades (RFC 9113 §8.6)
     case 200...999:
       if ends {
         finish(slot, message)

@@ -254,7 +254,7 @@ public final class HTTP2Connection {
     case .goAway(_, let code, let debugData):
       guard state == .ready || state == .connecting else { return }
       state = .draining
-      delegate?.connection(self, isGoingAwayBecause: "GOAWAY \(code)\(Self.word(debugData))")
+      delegate?.connection(self, isGoingAwayBecause: "GOAWAY \(code)\(HTTP2GoAwayWord.word(debugData))")
     case .pong: break  // like any other bytes
     }
   }
@@ -290,17 +290,6 @@ public final class HTTP2Connection {
   private func report(_ exchange: Exchange, _ result: consuming HTTP2Exchange.Result, _ now: Instant) {
     delegate?.connection(
       self, didEnd: exchange.tag, HTTP2Exchange(result, sentAt: exchange.sentAt, endedAt: now))
-  }
-
-  /// Debug data as far as it may stand in a log line: a word such as FCM's `max_age`, or the reason in Apple's JSON. Whatever
-  /// else it is may quote a request, and with that a device token.
-  private static func word(_ data: [UInt8]) -> String {
-    guard !data.isEmpty else { return "" }
-    let json = try? JSONScanner(data)
-    let reason = json.flatMap { json in json.member("reason").flatMap(json.text) }
-    let text = reason ?? String(decoding: data, as: UTF8.self)
-    let isWord = text.utf8.count <= 40 && text.utf8.allSatisfy { 0x61...0x7A ~= $0 | 0x20 || $0 == UInt8(ascii: "_") }
-    return isWord ? ": \(text)" : ": (unreadable)"
   }
 
   // MARK: - Time

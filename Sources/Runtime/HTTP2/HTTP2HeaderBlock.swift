@@ -108,6 +108,13 @@ public struct HTTP2HeaderBlock: Sendable {
     return status
   }
 
+  /// Whether `:status` is there once, before all other fields, and no other field's name begins with a colon
+  /// (RFC 9113 §8.3).
+  var isAnswerHead: Bool {
+    guard place(of: ":status") == 0 else { return false }
+    return !fields.dropFirst().contains { $0.nameLength > 0 && bytes[Int($0.nameStart)] == UInt8(ascii: ":") }
+  }
+
   // MARK: - Storage
 
   /// The place of the first field of this name; nil when there is none.
