@@ -43,11 +43,15 @@ build() {
   if [ "$(cat $bin/stamp 2>/dev/null)" = "$stamp" ]; then return; fi
   mkdir -p $bin
   echo "building the fuzz targets"
+  # What the build says is of interest only where it fails.
   # shellcheck disable=SC2086,SC2046
   $swiftc -swift-version 6 $optimise -wmo -num-threads 2 -g -parse-as-library -module-name Runtime -suppress-warnings \
     -enable-upcoming-feature ExistentialAny -sanitize=fuzzer,address \
     -I Sources/CLibs/CNghttp2 $(pkg-config --cflags --libs libnghttp2) \
-    $files -o $bin/targets
+    $files -o $bin/targets >$out/build.log 2>&1 || {
+    grep -vE 'warning: Cannot export local symbol' $out/build.log >&2
+    exit 1
+  }
   for target in $targets; do ln -sf targets "$bin/$target"; done
   echo "$stamp" >$bin/stamp
 }
@@ -69,7 +73,7 @@ run() {
     END { printf "%-16s %9d inputs, coverage %s, corpus %s\n", target, runs, coverage, corpus }' "$out/$target.log"
   if [ $status != 0 ]; then
     grep -E -A3 '^broken: |ERROR: |Fatal error: |^SUMMARY: ' "$out/$target.log" | head -40
-    sed -n "s|.*Test unit written to \(.*\)|again: $bin/$target \1|p" "$out/$target.log"
+    sed -n "s|.*Test unit written to \(.*\)|again: SWIFT_BACKTRACE=enable=no $bin/$target \1|p" "$out/$target.log"
     return 1
   fi
 }
