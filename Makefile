@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format migrations schema clean
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format migrations schema clean test-hostile
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-api: setup ## the HTTP API against schemathesis, then against attackers: th
 
 test-alerts: setup build ## every alert, caused by simulators, seen by a real Prometheus: two minutes
 	@scripts/test-alerts.sh
+
+test-hostile: setup ## providers that misbehave, bounds of a quiet machine, packets that are lost: three minutes; ONLY=GOAWAY
+	@scripts/test-hostile.sh $(if $(UPDATE_DOCS),--update-docs) $(if $(ONLY),'$(ONLY)')
 
 test-dashboard: setup build ## the dashboard in headless Chromium
 	@Tests/dashboard/run.sh

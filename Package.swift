@@ -151,8 +151,9 @@ let package = Package(
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Dialects", "DialectsTestSupport", "Dispatching", "Queue", "Providers", "Simulators", "Runtime",
-        "TestSupport",
+        "Gateway", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "Queue", "Providers",
+        "Simulators",
+        "Runtime", "TestSupport",
         logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],

@@ -14,7 +14,7 @@ fi
 command -v dpkg-query >/dev/null 2>&1 \
   || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL, zlib and jemalloc, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2"
 
 # What counts is what works here, however it was installed.
 provided() {
@@ -28,6 +28,7 @@ provided() {
     pkg-config) command -v pkg-config >/dev/null ;;
     nghttp2-server) command -v nghttpd >/dev/null ;;
     nghttp2-client) command -v h2load >/dev/null ;;
+    iproute2) command -v ip >/dev/null || [ -x /usr/sbin/ip ] ;;
     curl | openssl) command -v "$1" >/dev/null ;;
     python3-venv) python3 -c 'import venv, ensurepip' ;;
     pgbouncer) [ -x /usr/sbin/pgbouncer ] ;;

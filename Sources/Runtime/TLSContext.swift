@@ -45,7 +45,8 @@ public final class TLSContext: @unchecked Sendable {
 
   /// A server with a certificate chain and its private key, both PEM files.
   ///
-  /// - Parameter protocols: what the server agrees to; a client that offers none of them is refused.
+  /// - Parameter protocols: what the server agrees to; a client that offers none of them is refused. Without any, ALPN is
+  ///   not answered.
   /// - Throws: `TLSError` naming the file that cannot be used.
   public static func server(
     certificateFile: String, keyFile: String, protocols: [String] = ["h2"]
@@ -60,8 +61,10 @@ public final class TLSContext: @unchecked Sendable {
     guard unsafe SSL_CTX_check_private_key(context.handle) == 1 else {
       throw TLSError(.configuration, "\(keyFile) is not the key of \(certificateFile)")
     }
-    let argument = unsafe Unmanaged.passUnretained(context).toOpaque()
-    unsafe SSL_CTX_set_alpn_select_cb(context.handle, selectProtocol, argument)
+    if !protocols.isEmpty {
+      let argument = unsafe Unmanaged.passUnretained(context).toOpaque()
+      unsafe SSL_CTX_set_alpn_select_cb(context.handle, selectProtocol, argument)
+    }
     return context
   }
 

@@ -1,0 +1,240 @@
+// A gateway as a process of its own, whose lanes end at scripted peers; one app beside them has honest providers.
+
+import Foundation
+import HTTP2TestSupport
+import Queue
+import Runtime
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// The process, its database, its peers, and the neighbour's simulators.
+struct HostileGateway {
+  /// The app whose providers are honest.
+  static let neighbour = "porteiro"
+
+  /// One finished delivery, as history has it.
+  struct Story: Sendable {
+    var outcome: String
+    var attempts: Int
+    /// Seconds from the commit to the provider's yes, or to the end.
+    var seconds: Double
+    /// Reasons of the tries that failed, the final one last.
+    var reasons: String
+  }
+
+  let database: TestDatabase
+  let simulators: SimulatorSuite
+  private let connection: PostgresConnection
+  private let process: Process
+
+  struct Failure: Error, CustomStringConvertible { let description: String }
+
+  /// Starts it all, runs `body`, and stops it all.
+  ///
+  /// - Parameters:
+  ///   - host: by which the gateway reaches the hostile peers, an address in digits.
+  ///   - makePeers: app and peer of each hostile lane.
+  static func with(
+    host: String = "127.0.0.1",
+    makePeers: (SimulatorMaterial) async throws -> [(app: String, peer: ScriptedPeer)],
+    _ body: (HostileGateway, [(app: String, peer: ScriptedPeer)]) async throws -> Void
+  ) async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await Migrator().migrate(connection)
+      let material = try SimulatorMaterial(hosts: [host])
+      var configuration = SimulatorSuite.Configuration()
+      configuration.database = database.url
+      configuration.http = "127.0.0.1:0"
+      configuration.requiresExpoAccessToken = true
+      let simulators = try await SimulatorSuite.start(configuration, material: material)
+      let apps = try await makePeers(material)
+      try append(apps, at: host, to: material, simulators.endpoints)
+      let process = OperationsFixture.process(
+        database.url, ["serve", "--config", material.configurationFile, "--log-format", "text"])
+      let log = FileManager.default.temporaryDirectory.appending(path: "push-gateway-hostile-\(UUID().uuidString).log")
+      _ = FileManager.default.createFile(atPath: log.path(), contents: nil)
+      process.standardError = try FileHandle(forWritingTo: log)
+      process.standardOutput = FileHandle.nullDevice
+      try process.run()
+      let gateway = HostileGateway(
+        database: database, simulators: simulators, connection: connection, process: process)
+      var failure: (any Error)?
+      do {
+        try await body(gateway, apps)
+        #expect(process.isRunning, "the gateway has died: \(tail(of: log))")
+      } catch {
+        failure = error
+      }
+      for (_, peer) in apps { await peer.perform { $0.close() } }
+      await gateway.stop()
+      await connection.close()
+      await simulators.stop()
+      if let failure { throw Failure(description: "\(failure); the gateway's log ends: \(tail(of: log))") }
+      try? FileManager.default.removeItem(at: log)
+      try? FileManager.default.removeItem(atPath: material.directory)
+    }
+  }
+
+  private static func tail(of log: URL) -> String {
+    String(((try? String(contentsOf: log, encoding: .utf8)) ?? "").suffix(2000))
+  }
+
+  private func stop() async {
+    process.terminate()
+    for _ in 0..<3000 where process.isRunning { try? await Task.sleep(for: .milliseconds(10)) }
+    if process.isRunning { kill(process.processIdentifier, SIGKILL) }
+  }
+
+  /// Hostile lanes have one connection each, and the neighbour's credentials.
+  private static func append(
+    _ apps: [(app: String, peer: ScriptedPeer)], at host: String, to material: SimulatorMaterial,
+    _ endpoints: SimulatorEndpoints
+  ) throws {
+    var text = try String(contentsOfFile: material.configurationFile, encoding: .utf8)
+    var last = ""
+    for (app, peer) in apps {
+      let url = "https://\(host):\(peer.port)"
+      if app != last { text += "  \(app):\n    dialect: intercom\n" }
+      last = app
+      text += "    \(peer.provider.rawValue):\n"
+      switch peer.provider {
+      case .apns:
+        let identity = material.identity
+        text += """
+                team_id: \(identity.teamID)
+                key_id: \(identity.keyID)
+                key_file: "\(material.apnsKeyFile)"
+                topic: \(identity.topic)
+                production_url: \(url)
+                sandbox_url: \(endpoints.apnsSandbox)
+                connections: 1
+
+          """
+      case .fcm:
+        text += """
+                service_account_file: "\(material.serviceAccountFile)"
+                url: \(url)
+                connections: 1
+
+          """
+      case .expo: text += "      url: \(url)\n      connections: 1\n"
+      }
+    }
+    try text.write(toFile: material.configurationFile, atomically: true, encoding: .utf8)
+  }
+
+  // MARK: - Calls
+
+  private static func recipient(_ provider: ScriptedPeer.Provider) -> String {
+    switch provider {
+    case .apns: #"{"userId": "ios", "voipPushToken": "\#(String(repeating: "ab", count: 32))"}"#
+    case .fcm: #"{"userId": "android", "fcmToken": "cQ7mZl2pR0uX:APA91bHexample-token"}"#
+    case .expo: #"{"userId": "expo", "pushToken": "ExponentPushToken[aBcDeFgHiJkLmNoPqRsTuV]"}"#
+    }
+  }
+
+  /// Commits one call for each app, to one device of each of its lanes.
+  func call(_ callID: String, _ lanes: [HostileLane], ringSeconds: Int = 30) async throws {
+    let rows = Dictionary(grouping: lanes, by: \.app).sorted { $0.key < $1.key }.map { app, lanes in
+      let devices = lanes.map { Self.recipient($0.peer.provider) }.joined(separator: ", ")
+      return #"('\#(app)', '{"callId": "\#(callID)", "from": "doorman"}', '[\#(devices)]', \#(ringSeconds))"#
+    }
+    try await connection.script(
+      "insert into push.outbox (app, payload, recipients, ring_seconds) values \(rows.joined(separator: ", "))")
+  }
+
+  /// Commits one call of three devices for the neighbour.
+  func callNeighbour(_ callID: String, over other: PostgresConnection? = nil) async throws {
+    let devices = ScriptedPeer.Provider.allCases.map(Self.recipient).joined(separator: ", ")
+    try await (other ?? connection).script(
+      """
+      insert into push.outbox (app, payload, recipients, ring_seconds)
+      values ('\(Self.neighbour)', '{"callId": "\(callID)", "from": "doorman"}', '[\(devices)]', 30)
+      """)
+  }
+
+  /// What became of a call, by lane; of those that have ended.
+  func stories(of callID: String) async throws -> [String: Story] {
+    let rows = try await connection.query(
+      PostgresStatement(
+        name: "stories \(callID)",
+        text: """
+          select concat_ws(' ', app, provider), outcome, attempts::text,
+            extract(epoch from coalesce(answered_at, finished_at) - created_at)::text,
+            concat_ws(', ', (select string_agg(f ->> 'reason', ', ' order by o)
+              from jsonb_array_elements(failures) with ordinality as t(f, o)), reason)
+          from push.delivery_history where call_id = '\(callID)' and kind = 'invite' order by app, provider
+          """))
+    var stories: [String: Story] = [:]
+    for row in 0..<rows.rowCount {
+      stories[rows.text(row, 0)] = Story(
+        outcome: rows.text(row, 1), attempts: Int(rows.text(row, 2)) ?? 0, seconds: Double(rows.text(row, 3)) ?? 0,
+        reasons: rows.text(row, 4))
+    }
+    return stories
+  }
+
+  /// Waits until this call has ended on so many lanes.
+  func waitForEnds(of callID: String, _ count: Int, seconds: Double) async throws {
+    let ended = PostgresStatement(
+      name: "ended \(callID)",
+      text: "select count(*)::text from push.delivery_history where call_id = '\(callID)' and kind = 'invite'")
+    let clock = ContinuousClock()
+    let end = clock.now + .seconds(seconds)
+    while Int(try await connection.query(ended).text(0, 0)) ?? 0 < count {
+      guard clock.now < end else { return }
+      try await Task.sleep(for: .milliseconds(20))
+    }
+  }
+
+  /// How the neighbour's calls fared whose ids begin with `prefix`: how many deliveries ended, which of them were not
+  /// delivered at the first try, and the longest time from the commit to the yes, seconds.
+  func neighbour(_ prefix: String) async throws -> (count: Int, troubled: String, worst: Double) {
+    let row = try await connection.query(
+      PostgresStatement(
+        name: "neighbour \(prefix)",
+        text: """
+          select count(*)::text,
+            coalesce(string_agg(concat_ws(' ', call_id, provider, outcome, attempts, reason), ', '
+              order by call_id, provider) filter (where outcome <> 'delivered' or attempts > 1), ''),
+            coalesce(max(extract(epoch from answered_at - created_at)), 0)::text
+          from push.delivery_history
+          where app = '\(Self.neighbour)' and kind = 'invite' and starts_with(call_id, '\(prefix)')
+          """))
+    return (Int(row.text(0, 0)) ?? 0, row.text(0, 1), Double(row.text(0, 2)) ?? 0)
+  }
+
+  // MARK: - What it takes
+
+  /// CPU seconds since the process began; nil where there is no /proc.
+  func cpuSeconds() -> Double? {
+    guard let text = try? String(contentsOfFile: "/proc/\(process.processIdentifier)/stat", encoding: .utf8),
+      let end = text.lastIndex(of: ")")
+    else { return nil }
+    let fields = text[end...].split(separator: " ")
+    guard fields.count > 13, let user = Double(fields[12]), let system = Double(fields[13]) else { return nil }
+    return (user + system) / Double(sysconf(Int32(_SC_CLK_TCK)))
+  }
+
+  /// Begins to look for the highest memory anew.
+  func resetPeak() {
+    try? "5".write(toFile: "/proc/\(process.processIdentifier)/clear_refs", atomically: false, encoding: .utf8)
+  }
+
+  /// Megabytes resident, now and at most since `resetPeak`; nil where there is no /proc.
+  func megabytes() -> (now: Double, peak: Double)? {
+    guard let text = try? String(contentsOfFile: "/proc/\(process.processIdentifier)/status", encoding: .utf8) else {
+      return nil
+    }
+    func value(_ name: String) -> Double? {
+      text.split(separator: "\n").first { $0.hasPrefix(name) }
+        .flatMap { Double($0.filter(\.isNumber)) }.map { $0 / 1024 }
+    }
+    guard let now = value("VmRSS:"), let peak = value("VmHWM:") else { return nil }
+    return (now, peak)
+  }
+}

@@ -1,0 +1,212 @@
+// One lone call through a whole gateway whose provider misbehaves, while a neighbour's phones ring as ever.
+
+import Foundation
+import HTTP2TestSupport
+import Queue
+import Runtime
+import Simulators
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite("Hostile", .serialized, .timeLimit(.minutes(10)))
+struct HostileTests {
+  /// Longer than the pause after which a request brings a PING.
+  private static let idleTime = Duration.milliseconds(5_500)
+  /// So long may a neighbour's call take at most. Only a stall can break it: it is a hundred times what calls take.
+  private static let neighbourBound = 5.0
+
+  // MARK: - Those that wait
+
+  @Test(
+    "a lone call rings in time or ends honestly, whatever its provider does, and the neighbours' calls ring as ever")
+  func everythingAtOnce() async throws {
+    let behaviours = Self.chosen { !$0.isFlood }
+    guard !behaviours.isEmpty else { return }
+    try await Self.with(behaviours) { gateway, lanes in
+      let cpu = gateway.cpuSeconds()
+      let memory = gateway.megabytes()
+      gateway.resetPeak()
+      let (calls, neighbour) = try await gateway.besideNeighbour("beside", every: .milliseconds(250)) {
+        for behaviour in behaviours {
+          let lanes = lanes.filter { $0.behaviour.name == behaviour.name }
+          for lane in lanes { await Self.arm(lane) }
+          try await gateway.call("lone", lanes, ringSeconds: behaviour.ringSeconds)
+          try await Task.sleep(for: .milliseconds(50))
+        }
+        try await gateway.waitForEnds(of: "lone", lanes.count, seconds: 45)
+      }
+      try await gateway.check("lone", lanes)
+      #expect(neighbour.count == 3 * calls)
+      #expect(neighbour.troubled == "")
+      #expect(neighbour.worst < Self.neighbourBound)
+      var line = "hostile: neighbour: \(neighbour.count) pushes, the slowest \(Int(neighbour.worst * 1000)) ms"
+      if let cpu, let after = gateway.cpuSeconds(), let memory, let peak = gateway.megabytes()?.peak {
+        line += String(format: "; gateway: %.1f CPU s, grew by at most %.0f MB", after - cpu, peak - memory.now)
+        #expect(after - cpu < 20)
+        #expect(peak - memory.now < 96)
+      }
+      print(line)
+    }
+  }
+
+  // MARK: - Floods
+
+  @Test("a flood is cut off before it costs memory, CPU or a neighbour's call")
+  func floods() async throws {
+    let behaviours = Self.chosen { $0.isFlood }
+    guard !behaviours.isEmpty else { return }
+    try await Self.with(behaviours) { gateway, lanes in
+      for (number, lane) in lanes.enumerated() {
+        let call = "flood-\(number)"
+        let cpu = gateway.cpuSeconds()
+        let memory = gateway.megabytes()
+        gateway.resetPeak()
+        let (calls, neighbour) = try await gateway.besideNeighbour("beside-\(number)-", every: .milliseconds(50)) {
+          await Self.arm(lane)
+          try await gateway.call(call, [lane], ringSeconds: lane.behaviour.ringSeconds)
+          try await gateway.waitForEnds(of: call, 1, seconds: 35)
+        }
+        try await gateway.check(call, [lane])
+        let comment = Comment(rawValue: "\(lane.behaviour.name), \(lane.peer.provider)")
+        #expect(neighbour.count == 3 * calls, comment)
+        #expect(neighbour.troubled == "", comment)
+        #expect(neighbour.worst < Self.neighbourBound, comment)
+        let flooded = await lane.peer.perform { $0.counts.floodBytes }
+        var line = "hostile: \(comment): \(flooded >> 10) KB; neighbour: the slowest \(Int(neighbour.worst * 1000)) ms"
+        if let cpu, let after = gateway.cpuSeconds(), let memory, let peak = gateway.megabytes()?.peak {
+          line += String(format: "; gateway: %.2f CPU s, grew by at most %.0f MB", after - cpu, peak - memory.now)
+          #expect(after - cpu < lane.behaviour.cpuSecondsMax, comment)
+          #expect(peak - memory.now < lane.behaviour.megabytesMax, comment)
+        }
+        print(line)
+        await lane.peer.perform { $0.close() }
+      }
+    }
+  }
+
+  // MARK: - Parts
+
+  private static func chosen(_ isIncluded: (HostileBehaviour) -> Bool) -> [HostileBehaviour] {
+    HostileBehaviour.all.filter { behaviour in
+      guard isIncluded(behaviour) else { return false }
+      if let filter = HostileTable.filter { return behaviour.name.contains(filter) }
+      return HostileTable.isStrict || behaviour.isQuick
+    }
+  }
+
+  /// Starts a gateway with a lane for each behaviour and provider; all have delivered one call and were idle since.
+  private static func with(
+    _ behaviours: [HostileBehaviour], _ body: (HostileGateway, [HostileLane]) async throws -> Void
+  ) async throws {
+    let rows = behaviours.enumerated().flatMap { number, behaviour in
+      behaviour.providers.map { (app: "app-\(number)", behaviour: behaviour, provider: $0) }
+    }
+    let loop = EventLoop(name: "hostile-peers")
+    defer { loop.stop() }
+    try await HostileGateway.with { material in
+      let contexts = try ScriptedPeer.Contexts(
+        certificateFile: material.certificateFile, keyFile: material.certificateKeyFile)
+      // Floods get a thread of their own.
+      return try rows.map { row in
+        (row.app, try ScriptedPeer(row.provider, contexts, loop: row.behaviour.isFlood ? nil : loop))
+      }
+    } _: { gateway, apps in
+      let lanes = zip(rows, apps).map { HostileLane(behaviour: $0.behaviour, app: $1.app, peer: $1.peer) }
+      try await gateway.warmUp(lanes)
+      try await Task.sleep(for: Self.idleTime)
+      try await body(gateway, lanes)
+      for lane in lanes { await lane.peer.perform { $0.close() } }
+    }
+  }
+
+  private static func arm(_ lane: HostileLane) async {
+    let behaviour = lane.behaviour
+    await lane.peer.perform { peer in
+      peer.arm(behaviour.script, behaviour.scope)
+      behaviour.prepare(peer)
+    }
+  }
+}
+
+/// A behaviour at one provider.
+struct HostileLane {
+  var behaviour: HostileBehaviour
+  var app: String
+  var peer: ScriptedPeer
+  /// As `HostileGateway.stories` calls it.
+  var name: String { "\(app) \(peer.provider)" }
+}
+
+extension HostileGateway {
+  /// Every lane delivers a call, so that its connection is open and proven.
+  func warmUp(_ lanes: [HostileLane]) async throws {
+    try await callNeighbour("first")
+    try await call("warm", lanes, ringSeconds: 600)
+    try await waitForEnds(of: "warm", lanes.count, seconds: 300)
+    let warm = try await stories(of: "warm")
+    let delivered = warm.values.count { $0.outcome == "delivered" }
+    try #require(delivered == lanes.count)
+  }
+
+  /// Whether each of these lanes' calls ended as its behaviour says, and prints the table's rows.
+  func check(_ call: String, _ lanes: [HostileLane]) async throws {
+    let stories = try await self.stories(of: call)
+    var rows: [HostileTable.Row] = []
+    for lane in lanes {
+      let comment = Comment(
+        rawValue:
+          "\(lane.behaviour.name), \(lane.peer.provider): \(stories[lane.name].map { "\($0)" } ?? "owed for ever")")
+      let expected = lane.behaviour.expectation(lane.peer.provider)
+      let counts = await lane.peer.perform { $0.counts }
+      if let story = stories[lane.name] {
+        #expect(story.outcome == expected.outcome, comment)
+        #expect(story.seconds < expected.within + HostileTable.slack, comment)
+        #expect(expected.attempts.contains(story.attempts), comment)
+        if rows.last?.behaviour.name != lane.behaviour.name {
+          rows.append(.init(behaviour: lane.behaviour, seconds: [:]))
+        }
+        rows[rows.count - 1].seconds[lane.peer.provider] = story.seconds
+      } else {
+        Issue.record(comment)
+      }
+      #expect(counts.requests <= expected.requestsMax, comment)
+      #expect(counts.connections <= 12, comment)
+    }
+    HostileTable.print(rows)
+  }
+
+  /// Calls the neighbour at an even pace while `body` runs; how many times, and how those calls fared.
+  func besideNeighbour(
+    _ prefix: String, every pause: Duration, _ body: () async throws -> Void
+  ) async throws -> (calls: Int, neighbour: (count: Int, troubled: String, worst: Double)) {
+    let other = try await database.connect()
+    let isOver = Mutex(false)
+    async let calls = {
+      var count = 0
+      while !isOver.withLock({ $0 }) {
+        try await self.callNeighbour("\(prefix)\(count)", over: other)
+        count += 1
+        try await Task.sleep(for: pause)
+      }
+      return count
+    }()
+    do {
+      try await body()
+    } catch {
+      isOver.withLock { $0 = true }
+      _ = try await calls
+      await other.close()
+      throw error
+    }
+    isOver.withLock { $0 = true }
+    let made = try await calls
+    await other.close()
+    let clock = ContinuousClock()
+    let end = clock.now + .seconds(35)
+    while try await neighbour(prefix).count < 3 * made, clock.now < end { try await Task.sleep(for: .milliseconds(20)) }
+    return (made, try await neighbour(prefix))
+  }
+}

@@ -1,0 +1,43 @@
+// A network whose packets are really lost: Tests/servers/packet_mirror.py.
+
+import Foundation
+
+/// The running mirror. Peers listen on `peerAddress`; the gateway reaches them at `host`.
+final class PacketMirror {
+  static let peerAddress = "10.213.0.1"
+  static let host = "10.213.0.2"
+
+  private let process = Process()
+  private let (input, output) = (Pipe(), Pipe())
+
+  struct NotStarted: Error {}
+
+  init() throws {
+    let tests = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../servers/packet_mirror.py")
+    process.executableURL = URL(filePath: "/usr/bin/env")
+    process.arguments = ["python3", tests.path()]
+    process.standardInput = input
+    process.standardOutput = output
+    try process.run()
+    guard line().hasPrefix("ready") else { throw NotStarted() }
+  }
+
+  deinit {
+    try? input.fileHandleForWriting.close()
+    process.waitUntilExit()
+  }
+
+  /// Loses packets of these ports from now on, and of no others; `<` before a port: only those to it, `>`: only those
+  /// from it. Returns how many packets were lost so far.
+  @discardableResult
+  func drop(_ ports: [String]) -> Int {
+    let command = ports.isEmpty ? "pass" : "drop " + ports.joined(separator: " ")
+    input.fileHandleForWriting.write(Data("\(command)\n".utf8))
+    return Int(line().split(separator: " ").last ?? "") ?? 0
+  }
+
+  private func line() -> String {
+    String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
+      .trimmingCharacters(in: .whitespacesAndNewlines)
+  }
+}

@@ -1,0 +1,58 @@
+#!/bin/sh
+# The hostile suite (docs/reliability.md): one lone call for each thing a provider can do wrong, through a whole gateway, with
+# the bounds of a quiet machine; and lone calls over connections whose packets are really lost. A private Postgres cluster is
+# stopped at the end. About three minutes.
+#
+#   scripts/test-hostile.sh                everything; the table goes to .local/hostile-table.md
+#   scripts/test-hostile.sh --update-docs  and into docs/reliability.md
+#   scripts/test-hostile.sh NAME           the behaviours whose names contain NAME
+#
+# PUSH_GATEWAY_HOSTILE_IDLE_SECONDS: how long connections are idle before their packets are lost; 6.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Packets are lost on a device of a network namespace that nothing else is in.
+if [ -z "${PUSH_GATEWAY_HOSTILE_NETWORK:-}" ]; then
+  if [ "$(uname)" = Linux ] && [ "$(id -u)" = 0 ] && [ -c /dev/net/tun ] && command -v ip >/dev/null \
+    && unshare -n true 2>/dev/null
+  then
+    swift build --build-tests # here, where there is a network
+    exec env PUSH_GATEWAY_HOSTILE_NETWORK=1 unshare -n "$0" "$@"
+  fi
+  echo "test-hostile.sh: skipped: packets that are really lost (that takes root, a network namespace, ip and /dev/net/tun)"
+  PUSH_GATEWAY_HOSTILE_NETWORK=0
+  swift build --build-tests
+else
+  ip link set lo up
+fi
+export PUSH_GATEWAY_HOSTILE_NETWORK
+
+update=
+if [ "${1:-}" = --update-docs ]; then
+  update=yes
+  shift
+fi
+cluster=.local/hostile
+stop() { scripts/postgres.sh stop "$cluster" >/dev/null 2>&1 || true; }
+trap stop EXIT
+trap 'exit 130' INT TERM
+PUSH_GATEWAY_TEST_DATABASE_URL=$(scripts/postgres.sh start "$cluster")
+PUSH_GATEWAY_HOSTILE=1
+PUSH_GATEWAY_HOSTILE_TABLE=$PWD/.local/hostile-table.md
+export PUSH_GATEWAY_TEST_DATABASE_URL PUSH_GATEWAY_HOSTILE PUSH_GATEWAY_HOSTILE_TABLE
+unset DATABASE_URL PUSH_GATEWAY_CONFIG
+[ -z "${1:-}" ] || export PUSH_GATEWAY_HOSTILE_ONLY="$1"
+rm -f "$PUSH_GATEWAY_HOSTILE_TABLE"
+
+NO_COLOR=1 timeout --kill-after=10 900 "$(swift build --show-bin-path)/push-gatewayPackageTests.xctest" \
+  --testing-library swift-testing --no-parallel --filter 'HostileTests|HostileNetworkTests'
+
+[ -z "$update" ] || python3 - "$PUSH_GATEWAY_HOSTILE_TABLE" <<'PYTHON'
+import pathlib, re, sys
+page = pathlib.Path("docs/reliability.md")
+rows = pathlib.Path(sys.argv[1]).read_text()
+text = page.read_text()
+begin, end = "<!-- measured by make test-hostile: begin -->", "<!-- end -->"
+head = "| behaviour | what the phone experiences | bound | APNs | FCM | Expo |\n|---|---|---|---|---|---|\n"
+page.write_text(re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n{head}{rows}{end}", text, flags=re.S))
+PYTHON
