@@ -41,6 +41,36 @@ import Testing
     #expect(whole + lost == count)
   }
 
+  @Test func `closed, it takes no more, so that no line is cut off by the end of the process`() async throws {
+    let pipe = LogPipe()
+    pipe.read()
+    let output = LogOutput(descriptor: pipe.descriptor) { _ in [] }
+    output.write(Array("before\n".utf8))
+    output.close(seconds: 30)
+    output.write(Array("after\n".utf8))
+    output.flush(seconds: 30)
+    #expect(try await pipe.text() == "before\n")
+  }
+
+  @Test func `a reader that is slow gets everything, for as long as it reads`() throws {
+    let pipe = Pipe()
+    let output = LogOutput(descriptor: pipe.fileHandleForWriting.fileDescriptor) { _ in [] }
+    let line = Array((String(repeating: "x", count: 999) + "\n").utf8)
+    let bytes = 1_000_000
+    for _ in 0..<bytes / line.count { output.write(line) }
+    Thread.detachNewThread { [reader = pipe.fileHandleForReading] in
+      // Longer in all than the output waits for a sign of life.
+      var left = bytes
+      while left > 0 {
+        Thread.sleep(forTimeInterval: 0.25)
+        guard let part = try? reader.read(upToCount: 65_536), !part.isEmpty else { return }
+        left -= part.count
+      }
+    }
+    output.close(seconds: 3)
+    #expect(output.writtenBytes == bytes)
+  }
+
   @Test func `a closed reader ends nothing`() throws {
     signal(SIGPIPE, SIG_IGN)
     let pipe = Pipe()

@@ -25,10 +25,15 @@ private final class ServingProcess {
 
   var text: String { (try? String(contentsOf: log, encoding: .utf8)) ?? "" }
 
+  /// The lines that are there as a whole: one may be in the middle of being written.
+  private var wholeLines: [Substring] {
+    Array(text.split(separator: "\n", omittingEmptySubsequences: false).dropLast())
+  }
+
   /// Waits for a line that holds `text`; a file gives no signal.
   func line(with text: String, count: Int = 1) async throws -> String {
     while true {
-      let lines = self.text.split(separator: "\n").filter { $0.contains(text) }
+      let lines = wholeLines.filter { $0.contains(text) }
       if lines.count >= count { return String(lines[count - 1]) }
       guard process.isRunning else { throw Ended(log: self.text) }
       try await Task.sleep(for: .milliseconds(20))
@@ -203,6 +208,7 @@ private final class ServingProcess {
       #expect(try await process.stop() == 0)
 
       let text = process.text
+      #expect(text.last == "\n")
       let lines = text.split(separator: "\n")
       #expect(lines.count > ended + 5)
       let pem = try ["apns-key.p8", "fcm-key.pem", "server.key"].flatMap {

@@ -45,7 +45,7 @@ struct ServeCommand: AsyncParsableCommand {
     let threshold = LogThreshold(configuration.logLevel)
     let logs = GatewayLogHandler.Sink.standardError(
       logFormat ?? configuration.logFormat ?? .ofStandardError, threshold)
-    defer { logs.output.flush() }
+    defer { logs.output.close() }
     LoggingSystem.bootstrap { _ in GatewayLogHandler(logs) }
     let logger = Logger(label: "push-gateway")
     let heartbeat = Heartbeat()

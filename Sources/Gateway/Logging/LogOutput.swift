@@ -19,11 +19,18 @@ final class LogOutput: Sendable {
   /// What may wait to be written. Lines beyond it are lost, and how many is said as soon as there is room.
   static let waitingMaxBytes = 4 << 20
 
+  /// What is given to the system at a time: a reader that takes it has not stopped reading.
+  private static let chunkBytes = 16 << 10
+
   private struct State {
     var waiting: [UInt8] = []
     var lost = 0
     /// A write is due.
     var isPlanned = false
+    /// Nothing more is taken.
+    var isClosed = false
+    /// How much was ever written.
+    var writtenBytes = 0
   }
 
   private let descriptor: Int32
@@ -44,9 +51,13 @@ final class LogOutput: Sendable {
     self.noteOfLost = noteOfLost
   }
 
+  /// How much was ever written.
+  var writtenBytes: Int { state.withLock { $0.writtenBytes } }
+
   /// Takes a line with its line break. Never waits.
   func write(_ line: [UInt8]) {
     let isFirst = state.withLock { state in
+      guard !state.isClosed else { return false }
       guard state.waiting.count + line.count <= waitingMaxBytes else {
         state.lost += 1
         return false
@@ -58,14 +69,26 @@ final class LogOutput: Sendable {
     if isFirst { queue.asyncAfter(deadline: .now() + .milliseconds(Self.pauseMilliseconds)) { self.drain() } }
   }
 
-  /// Returns when everything that was logged until now is written, or after `seconds`.
+  /// Returns when everything that was logged until now is written, or when nothing could be written for `seconds`.
   func flush(seconds: Int = 2) {
     let isDone = DispatchSemaphore(value: 0)
     queue.async {
       self.drain()
       isDone.signal()
     }
-    _ = isDone.wait(timeout: .now() + .seconds(seconds))
+    var written = writtenBytes
+    while isDone.wait(timeout: .now() + .seconds(seconds)) == .timedOut {
+      let now = writtenBytes
+      if now == written { return }
+      written = now
+    }
+  }
+
+  /// Flushes, and takes no more. To be called before the process exits: a line that another thread is writing then would be cut
+  /// off wherever the system happens to be.
+  func close(seconds: Int = 5) {
+    state.withLock { $0.isClosed = true }
+    flush(seconds: seconds)
   }
 
   /// Writes what waits; what comes meanwhile has a write of its own coming.
@@ -75,7 +98,7 @@ final class LogOutput: Sendable {
 
   private func take() -> [UInt8]? {
     let (bytes, lost): ([UInt8], Int) = state.withLock { state in
-      defer { state = State() }
+      defer { (state.waiting, state.lost, state.isPlanned) = ([], 0, false) }
       return (state.waiting, state.lost)
     }
     if bytes.isEmpty, lost == 0 { return nil }
@@ -88,13 +111,14 @@ final class LogOutput: Sendable {
     while !rest.isEmpty {
       let count = unsafe rest.withUnsafeBytes { buffer in
         #if canImport(Glibc)
-        unsafe Glibc.write(descriptor, buffer.baseAddress, buffer.count)
+        unsafe Glibc.write(descriptor, buffer.baseAddress, min(buffer.count, Self.chunkBytes))
         #else
-        unsafe Darwin.write(descriptor, buffer.baseAddress, buffer.count)
+        unsafe Darwin.write(descriptor, buffer.baseAddress, min(buffer.count, Self.chunkBytes))
         #endif
       }
       if count > 0 {
         rest = rest.dropFirst(count)
+        state.withLock { $0.writtenBytes += count }
       } else if count < 0, errno == EAGAIN {
         var wanted = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         _ = unsafe poll(&wanted, 1, -1)
