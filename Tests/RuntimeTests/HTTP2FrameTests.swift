@@ -312,18 +312,18 @@ private let data = HTTP2FrameType.data
     #expect(places[2] > places[1])
   }
 
-  @Test func thousandsOfStreamsBehindAnOpenOneKeepTheirPlaces() throws {
+  @Test func hundredsOfStreamsBehindAnOpenOneKeepTheirPlaces() throws {
     let wire = try Wire()
     try wire.request(tag: 0)
-    for tag in 1...20_000 {
+    for tag in 1...300 {
       try wire.request(tag: tag)
       try wire.hear(frame(headers, flags: 5, stream: Int32(2 * tag + 1), status200))
     }
-    #expect(wire.events.count == 20_000)
+    #expect(wire.events.count == 300)
     try wire.hear(frame(headers, flags: 5, stream: 1, status200))
     #expect(wire.ends.last == "0 NO_ERROR 200 ")
     try wire.request(tag: 7)
-    try wire.hear(frame(headers, flags: 5, stream: 40_003, status200))
+    try wire.hear(frame(headers, flags: 5, stream: 603, status200))
     #expect(wire.ends.last == "7 NO_ERROR 200 ")
   }
 
