@@ -28,7 +28,7 @@ test-sql: setup ## the schema, backends (psql, psycopg, pgbouncer), and what the
 sim: setup ## replicas that freeze, a Postgres that crashes: make sim SEEDS=5000, or SEED=17 for one and its story
 	@scripts/sim.sh $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),500) $(if $(FIRST),--first $(FIRST)))
 
-sim-mutants: setup ## which seed of the simulation finds out which broken rule: about ten minutes
+sim-mutants: setup ## which seed of the simulation finds out which broken rule: a build and a minute
 	@scripts/sim-mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(MUTANTS)
 
 test-api: setup ## the HTTP API against schemathesis, then against attackers: three minutes

@@ -24,6 +24,9 @@ final class FaultInjector {
     every(.cut, 1) { [self] in link { $0.partition(for: world.random.latency(10...2_000, longest: 8_000)) } }
     every(.silentCut, 1) { [self] in link { $0.cutSilently() } }
     every(.deafness, 1) { [self] in link { $0.deafen() } }
+    every(.standstill, 0.7) { [self] in
+      world.server.standStill(for: world.random.latency(100...3_500, longest: 9_000))
+    }
     every(.restart, 0.5) { [self] in
       world.server.stop(isCrash: false, for: world.random.latency(100...2_000, longest: 8_000))
     }
@@ -74,7 +77,7 @@ final class FaultInjector {
   /// A replica is doing something that matters: the worst moment for whatever can go wrong.
   func tempt(_ life: Life, _ probability: Double = 0.05) {
     guard !isStopped, world.random.chance(probability) else { return }
-    let candidates = [Fault.freeze, .crash, .cut, .silentCut, .databaseCrash, .restart].filter(world.plan.has)
+    let candidates = [Fault.freeze, .crash, .cut, .silentCut, .databaseCrash, .standstill, .restart].filter(world.plan.has)
     guard let fault = world.random.pick(candidates) else { return }
     world.after(world.random.latency(0...30, longest: 300)) { [self] in
       guard !isStopped, !life.isDead else { return }
@@ -84,8 +87,18 @@ final class FaultInjector {
       case .cut: life.link.partition(for: world.random.latency(10...2_000, longest: 8_000))
       case .silentCut: life.link.cutSilently()
       case .databaseCrash: world.server.stop(isCrash: true, for: world.random.latency(50...2_000, longest: 8_000))
+      case .standstill: world.server.standStill(for: world.random.latency(100...3_500, longest: 9_000))
       default: world.server.stop(isCrash: false, for: world.random.latency(100...5_000, longest: 8_000))
       }
+    }
+  }
+
+  /// What dead gateways had is given to others: the worst moment for losing commits, for then it is the dead ones' again.
+  func temptAfterReap() {
+    guard !isStopped, world.plan.has(.databaseCrash), world.random.chance(0.5) else { return }
+    world.after(world.random.time(20...400)) { [self] in
+      guard !isStopped else { return }
+      world.server.stop(isCrash: true, for: world.random.latency(50...2_000, longest: 8_000))
     }
   }
 

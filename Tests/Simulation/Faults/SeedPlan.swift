@@ -7,6 +7,8 @@ import Runtime
 enum Fault: String, CaseIterable {
   /// A statement does not reach the server, and its connection is lost.
   case lostStatement
+  /// A statement gets stuck on its way: its connection is lost, and the server executes it seconds later.
+  case lateStatement
   /// The server executes a statement, and its answer is lost with the connection.
   case lostAnswer
   /// The server refuses a statement for a reason that passes.
@@ -17,6 +19,8 @@ enum Fault: String, CaseIterable {
   case cut
   /// A connection breaks, and its end is noticed long after.
   case silentCut
+  /// The server stands still, and then executes everything that has come: a machine that was suspended, a disk that hangs.
+  case standstill
   /// The server is stopped and started: nothing is lost.
   case restart
   /// The server crashes: what was not on the disk is lost.

@@ -84,6 +84,7 @@ final class Checker {
           "gateway \(dead) was silent for \((world.now - silentSince) / 1_000_000) ms")
       }
     }
+    if !gateways.isEmpty { world.faults.temptAfterReap() }
   }
 
   // MARK: - Machines
@@ -195,7 +196,7 @@ final class Checker {
         world.violate("Nothing leaves after its deadline.", "\(key.story) of \(life.name)")
       }
     }
-    if let settler = settledBy[key], !isExcused(key, settler) {
+    if let settler = settledBy[key], !isExcused(key, settler), !isDead {
       world.violate("What was settled is not sent again.", "\(key.story) of \(life.name), settled by \(settler.name)")
     }
   }
@@ -205,7 +206,9 @@ final class Checker {
     let acceptance = Acceptance(key: request.key, kind: request.kind, at: world.now, life: life, gateway: gateway)
     let earlier = world.phones[acceptance.key]
     world.tell("phone", "\(acceptance.key.story) \(request.kind) is accepted from \(life.name)")
-    for former in earlier where !isExcused(former) {
+    // What had left when its gateway was declared dead may arrive after what another has sent since.
+    let isOfDead = !request.kind.isVisible && (gateway.map(declaredDead.contains) ?? true)
+    for former in earlier where !isOfDead && !isExcused(former) {
       if !request.kind.isVisible {
         world.violate(
           "A push is accepted twice only if its gateway died or was silent, or nobody knew the first outcome.",

@@ -59,7 +59,7 @@ final class Backend {
 
   private func ring(isExtra: Bool = false) {
     // A backend tries until it gets through.
-    guard world.server.isUp else { return later { [self] in ring(isExtra: isExtra) } }
+    guard world.server.isResponsive else { return later { [self] in ring(isExtra: isExtra) } }
     calls += 1
     if isExtra { extraCalls += 1 }
     let app = world.random.pick(SimulatedLane.apps) ?? "alpha"
@@ -82,7 +82,7 @@ final class Backend {
   }
 
   private func end(_ id: Int64, _ recipients: [MemoryRecipient]) {
-    guard world.server.isUp else { return later { [self] in end(id, recipients) } }
+    guard world.server.isResponsive else { return later { [self] in end(id, recipients) } }
     let reason = world.random.pick(["ended", "declined", "answered"]) ?? "ended"
     let user = world.random.pick(recipients)?.userID
     let hasEnded = world.server.change { outbox, now in
@@ -94,7 +94,7 @@ final class Backend {
   // MARK: - Messages
 
   private func notify() {
-    guard world.server.isUp else { return later { [self] in notify() } }
+    guard world.server.isResponsive else { return later { [self] in notify() } }
     notifications += 1
     let app = world.random.pick(SimulatedLane.apps) ?? "alpha"
     let recipients = recipients(of: app, world.random.pick([1, 2, 5]) ?? 1)

@@ -48,9 +48,16 @@ final class Connection {
     guard !isBroken else { return }  // into the void
     let isLost = world.hasFaults && world.random.chance(world.plan.probability(.lostStatement, 0.01))
     if isLost { return breakOff(noticedAfter: noticeTime) }
+    let isLate = world.hasFaults && world.random.chance(world.plan.probability(.lateStatement, 0.01))
+    if isLate { return delay(statement) }
     let isAnswerLost = world.hasFaults && world.random.chance(world.plan.probability(.lostAnswer, 0.01))
     let generation = generation
     let session = session
+    world.after(statement.patience) { [life] in
+      life.whenRunning { [self] in
+        if generation == self.generation, pending[id] != nil { breakOff(noticedAfter: 0) }
+      }
+    }
     lastArrival = max(lastArrival, world.now + world.random.latency(0...1, longest: 5)) + 1
     world.at(lastArrival) { [self] in
       let job = ServerSession.Job(statement: statement) { [self] result in
@@ -60,11 +67,23 @@ final class Connection {
       guard generation != self.generation else { return session?.receive(job) ?? () }
       // What was under way when the connection broke may arrive all the same, at times late.
       guard world.random.chance(0.5) else { return }
-      world.after(world.random.latency(0...5, longest: 3_000)) { [world] in
-        // The worst moment for a call: nobody will ever hear what this claim takes.
-        if statement.claimNumber != nil { world.backend.ringNow() }
-        session?.receive(job)
-      }
+      deliver(job, to: session, after: world.random.latency(0...5, longest: 3_000))
+    }
+  }
+
+  /// The connection is lost, and only the client knows that: what it asked for arrives, and is executed.
+  private func delay(_ statement: Statement) {
+    let session = session
+    breakOff(noticedAfter: noticeTime)
+    deliver(
+      ServerSession.Job(statement: statement) { _ in }, to: session, after: world.random.latency(0...1_500, longest: 5_000))
+  }
+
+  private func deliver(_ job: ServerSession.Job, to session: ServerSession?, after time: VirtualTime) {
+    world.after(time) { [world] in
+      // The worst moment for a call: nobody will ever hear what this claim takes.
+      if job.statement.claimNumber != nil { world.backend.ringNow() }
+      session?.receive(job)
     }
   }
 
@@ -116,7 +135,7 @@ final class Connection {
     world.after(world.random.time(20...400)) { [self] in
       life.whenRunning { [self] in
         guard !isUp else { return }
-        guard world.server.isUp, !life.link.isPartitioned else { return reconnect() }
+        guard world.server.isResponsive, !life.link.isPartitioned else { return reconnect() }
         session = ServerSession(world)
         isUp = true
         lastArrival = world.now

@@ -13,6 +13,9 @@ final class DatabaseServer {
   private unowned let world: World
   private(set) var outbox = MemoryOutbox()
   private(set) var isUp = true
+  /// It executes nothing before then.
+  private(set) var stillUntil: VirtualTime = 0
+  private var stillSince: VirtualTime = 0
   /// Since when it has been up without a break, in true time.
   private(set) var upSince: VirtualTime = 0
   /// Raised by each crash and restart: sessions of earlier ones are over.
@@ -37,9 +40,14 @@ final class DatabaseServer {
 
   func start() { sync() }
 
+  /// Backends get through to it.
+  var isResponsive: Bool { isUp && stillUntil <= world.now }
+
   private func sync() {
-    outbox.sync(upTo: unsynced)
-    unsynced = outbox.unsyncedCommits
+    if stillUntil <= world.now {
+      outbox.sync(upTo: unsynced)
+      unsynced = outbox.unsyncedCommits
+    }
     world.after(Self.syncInterval) { [self] in sync() }
   }
 
@@ -103,6 +111,7 @@ final class DatabaseServer {
   func stop(isCrash: Bool, for duration: VirtualTime) {
     guard isUp else { return }
     isUp = false
+    stillUntil = 0
     epoch += 1
     if isCrash {
       let kept = world.random.count(0...outbox.unsyncedCommits)
@@ -120,6 +129,23 @@ final class DatabaseServer {
     world.after(duration) { [self] in comeUp() }
   }
 
+  /// It executes nothing for a while, and loses nothing; connections stay.
+  func standStill(for duration: VirtualTime) {
+    guard isUp, stillUntil <= world.now else { return }
+    stillSince = world.now
+    stillUntil = world.now + duration
+    world.tell("server", "stands still for \(duration / 1_000_000) ms")
+    let until = stillUntil
+    world.at(until) { [self] in if until == stillUntil { goOn() } }
+  }
+
+  private func goOn() {
+    guard isUp else { return }
+    // For a shorter time nobody has to have been silent.
+    if world.now - stillSince >= VirtualTime(MemoryOutbox.Limits.silence) * 2 / 3 * 1_000 { upSince = world.now }
+    world.tell("server", "goes on")
+  }
+
   private func comeUp() {
     guard !isUp else { return }
     isUp = true
@@ -128,7 +154,13 @@ final class DatabaseServer {
   }
 
   /// Faults stop.
-  func recover() { comeUp() }
+  func recover() {
+    if stillUntil > world.now {
+      stillUntil = world.now
+      goOn()
+    }
+    comeUp()
+  }
 
   /// Its clock is set.
   func jump(by microseconds: Int64) {

@@ -34,7 +34,9 @@ final class Link {
   func abandon() { for connection in [claims, settlements, control] { connection.abandon() } }
 
   /// Statements get through.
-  var isWell: Bool { isAvailable && claims.canHear && settlements.canHear && !isPartitioned }
+  var isWell: Bool {
+    isAvailable && claims.canHear && settlements.canHear && !isPartitioned && world.server.isResponsive
+  }
 
   // MARK: - Statements
 
@@ -67,7 +69,7 @@ final class Link {
 
   /// Says goodbye, as far as the server can be reached. Then the process ends.
   func retire() {
-    guard isAvailable, settlements.canHear, let gateway else { return }
+    guard isAvailable, settlements.canHear, world.server.isResponsive, let gateway else { return }
     world.server.change { outbox, now in outbox.retire(gateway, at: now) }
   }
 

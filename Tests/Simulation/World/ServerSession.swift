@@ -39,6 +39,9 @@ final class ServerSession {
 
   private func startNext() {
     guard !isBusy, isAlive, !jobs.isEmpty else { return }
+    guard world.server.stillUntil <= world.now else {
+      return world.at(world.server.stillUntil) { [self] in startNext() }
+    }
     isBusy = true
     let job = jobs.removeFirst()
     let isSlow = world.hasFaults && world.random.chance(world.plan.probability(.slowStatements, 0.05))
@@ -49,8 +52,9 @@ final class ServerSession {
 
   private func finish(_ job: Job, _ claim: MemoryRunningClaim?) {
     guard isAlive else { return }
-    guard busyUntil <= world.now, !world.server.mustWait(job.statement) else {
-      world.at(max(busyUntil, world.now + 1_000_000)) { [self] in finish(job, claim) }
+    let waitUntil = max(busyUntil, world.server.stillUntil)
+    guard waitUntil <= world.now, !world.server.mustWait(job.statement) else {
+      world.at(max(waitUntil, world.now + 1_000_000)) { [self] in finish(job, claim) }
       return
     }
     let isClaim = job.statement.claimNumber != nil

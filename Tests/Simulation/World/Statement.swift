@@ -39,6 +39,15 @@ struct Statement {
     if case .forget = action { true } else { false }
   }
 
+  /// For how long its answer is waited for; then the connection counts as dead.
+  var patience: VirtualTime {
+    switch action {
+    case .claim: 3_000_000_000
+    case .beat: 2_000_000_000
+    default: 7_000_000_000
+    }
+  }
+
   /// Executes it, unless it is a claim.
   func execute(_ outbox: inout MemoryOutbox, at now: DatabaseTime) throws(OutboxError) -> Answer {
     if case .register = action { return .registered(outbox.register(name: name, at: now)) }
