@@ -15,7 +15,7 @@ create schema bare;
 create table bare.outbox (like push.outbox including all);
 create table bare.delivery (like push.delivery including all);
 alter table bare.outbox set (fillfactor = 90);
-alter table bare.delivery set (fillfactor = 80);
+alter table bare.delivery set (fillfactor = 50);
 begin;
 insert into push.outbox (app, kind, payload, recipients, ring_seconds)
   select app, kind, payload, recipients, ring_seconds from calls where number < :batches * :batch;
@@ -61,10 +61,10 @@ begin
       select m.id, m.app, m.kind, m.call_id, m.payload, m.recipients, m.ring_seconds, m.state, m.created_at,
         m.deadline_at
       from made_outbox m where m.number between v_from and v_to order by m.number;
-    insert into bare.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, kind, environment, platform,
+    insert into bare.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
       user_id, token, locale)
-      select m.outbox_id, m.n, m.created_at, m.due_at, m.deadline_at, m.lane, m.kind, m.environment, m.platform,
-        m.user_id, m.token, m.locale
+      select m.outbox_id, m.n, m.created_at, m.due_at, m.deadline_at, m.lane, m.ready_lane, m.kind, m.environment,
+        m.platform, m.user_id, m.token, m.locale
       from made_delivery m where m.number between v_from and v_to order by m.number, m.n;
     call cpu(v_end);
     v_bare := v_end - v_start;

@@ -130,18 +130,25 @@ CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence inter
     AS $$
 #variable_conflict use_column
 declare
-  v_silent int[];
+  v_now    timestamptz := clock_timestamp();
+  v_steady timestamptz;
+  v_silent int[] := '{}';
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = clock_timestamp() where g.id = p_gateway and g.alive;
+  update push.gateways g set heartbeat_at = v_now,
+      steady_since = case when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since else v_now end
+    where g.id = p_gateway and g.alive
+    returning g.steady_since into v_steady;
   alive := found;
   if not alive then
     return;
   end if;
-  if p_may_reap then
+  if p_may_reap and v_steady <= v_now - p_silence then
     with silent as materialized (
       select g.id from push.gateways g
-      where g.alive and g.heartbeat_at < clock_timestamp() - p_silence and g.id <> p_gateway
+      -- Of the future: the clock was set back, and it was not heard since.
+      where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
+        and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
       update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
@@ -150,6 +157,8 @@ begin
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
     delete from push.reclaimed r where r.gateway = any (v_silent);
+  end if;
+  if p_may_reap then
     perform push.free_claims(v_silent);
   end if;
   insert into push.reclaimed (gateway) select p_gateway
@@ -160,7 +169,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
+COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
 
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -553,7 +562,7 @@ begin
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
       case when g.since is null then 'waits for a replica'
-        when j.late is null then 'in time' else format('%s overdue since %s', j.name, date_trunc('second', j.late)) end,
+        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
       case when j.late is null then 'ok' else 'bad' end,
       'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
@@ -724,7 +733,10 @@ begin
       t.deadline_at,
       -- Not extract, which calculates in numeric: half a microsecond a row.
       (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint,
-      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason, o.ended, o.traceparent, o.payload
+      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason,
+      -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
+      case when t.is_first then coalesce(o.ended, true) end,
+      o.traceparent, o.payload
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
       select o.kind, o.call_id, o.payload, o.end_reason, o.ended_at is not null as ended, o.traceparent
@@ -734,7 +746,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead, nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, which the gateway counts and which becomes the deliveries'' lease; p_total: the most of all lanes together, which are looked into in the order of p_lanes until it is reached; p_background: the most of those whose deadline is more than ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; ended: a call no longer rings (a notification never did). The session''s setting push.walked says how many index entries it stepped over, dead ones included';
+COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead, nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, which the gateway counts and which becomes the deliveries'' lease; p_total: the most of all lanes together, which are looked into in the order of p_lanes until it is reached; p_background: the most of those whose deadline is more than ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; ended: a call no longer rings (a notification never did), or was deleted, and then the others are null. The session''s setting push.walked says how many index entries it stepped over, dead ones included';
 
 CREATE FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) RETURNS TABLE(ticket text, outbox_id bigint, n integer, token text, sent_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2093,12 +2105,20 @@ CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
     SET jit TO 'off'
     AS $$
 declare
-  v_lost bigint;
+  c_batches constant int := 1000;
+  v_lost    bigint;
 begin
-  -- due_at is never later than give_up_at: it is what the index knows.
-  with gone as (
+  -- due_at is never later than give_up_at: it is what the index knows. What nobody looks up any more soon has the earliest.
+  with due as materialized (
+    select r.ctid as tid, r.give_up_at
+    from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp()
+    order by r.due_at
+    limit c_batches
+    for update skip locked
+  ), gone as (
     delete from push.receipt_batch r
-    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at <= statement_timestamp()
+    where r.ctid = any (array(select d.tid from due d where d.give_up_at <= statement_timestamp()))
     returning cardinality(r.ticket) as count
   )
   select coalesce(sum(g.count), 0) into v_lost from gone g;
@@ -2106,7 +2126,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.give_up_receipts(p_app text) IS 'forgets tickets whose receipts Expo no longer has; returns how many nobody will ever know of. p_app: whose';
+COMMENT ON FUNCTION push.give_up_receipts(p_app text) IS 'forgets tickets whose receipts Expo no longer has, of the 1,000 batches that were due first; returns how many nobody will ever know of. p_app: whose';
 
 CREATE FUNCTION push.given_call_id(p_kind text, p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2865,15 +2885,16 @@ CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAU
     SET lock_timeout TO '200ms'
     AS $$
 declare
-  -- A bite ends after so long, and steps shrink or grow to take a fifth of it: a call may have a thousand reports.
-  c_bite   constant interval := '40 ms';
+  -- A bite ends after so long, and steps shrink or grow to take a tenth of it or two: a call may have a thousand reports.
+  c_bite   constant interval := '25 ms';
   c_pause  constant interval := '10 minutes';
   -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
   v_begun  timestamptz := clock_timestamp();
-  v_step   int := 100;
+  v_step   int := 20;
   v_from   timestamptz;
+  v_took   interval;
   v_cursor push.prune_cursor;
   v_seen   int;
   v_last   bigint;
@@ -2883,18 +2904,18 @@ declare
 begin
   -- Of others a bite each, for as long as somebody prunes.
   delete from push.escalations_due e where e.ctid = any (array(
-    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 1000
+    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 250
     for update skip locked));
   delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 1000
+    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
-      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 1000 for update skip locked));
+      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
   -- Not while a delivery may still be claimed in its name.
   delete from push.gateways g where g.id = any (array(
     select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
-    limit 1000 for update skip locked));
+    limit 250 for update skip locked));
 
   select c.* into v_cursor from push.prune_cursor c for update skip locked;
   if not found
@@ -2930,7 +2951,9 @@ begin
       select v_pruned + count(*) into v_pruned from gone;
     end if;
     exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
-    v_step := case when clock_timestamp() > v_from + c_bite / 5 then greatest(v_step / 2, 1) else least(v_step * 2, 2000) end;
+    v_took := clock_timestamp() - v_from;
+    v_step := case when v_took > c_bite / 5 then greatest(v_step / 4, 1) when v_took > c_bite / 10 then v_step
+      else least(v_step * 2, 500) end;
   end loop;
   update push.prune_cursor c
     set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;
@@ -2938,7 +2961,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 40 ms and goes on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next pass';
+COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 25 ms and goes on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next pass';
 
 CREATE FUNCTION push.put_away(p_max integer DEFAULT 20000) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3386,6 +3409,7 @@ CREATE FUNCTION push.resume_invalidation(app text, provider text, apply boolean 
     AS $$
 #variable_conflict use_column
 declare
+  c_tokens   constant int := 10000;
   v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
   v_held_at  timestamptz;
   v_token    text[];
@@ -3404,7 +3428,10 @@ begin
   update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
   with gone as (
     delete from push.quarantined_tokens q
-    where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider
+    where q.ctid = any (array(
+      select x.ctid from push.quarantined_tokens x
+      where x.app = resume_invalidation.app and x.provider = resume_invalidation.provider
+      limit c_tokens))
     returning q.token, q.since, q.reason
   )
   select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
@@ -3422,7 +3449,11 @@ begin
         to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
       cardinality(v_token),
       case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
-      format('%s live on', forgotten)) end;
+      format('%s live on', forgotten))
+      || case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
+          where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider)
+        then '; more are quarantined: run it again' else '' end
+    end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
   perform pg_notify('push_control', 'resume ' || lane);
@@ -3430,7 +3461,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.resume_invalidation(app text, provider text, apply boolean) IS 'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did; running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
+COMMENT ON FUNCTION push.resume_invalidation(app text, provider text, apply boolean) IS 'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did: with up to 10,000 tokens at a time, and whether there are more; running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
 
 CREATE FUNCTION push.resume_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4930,6 +4961,7 @@ CREATE TABLE push.gateways (
     alive boolean DEFAULT true NOT NULL,
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     heartbeat_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    steady_since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     ended_at timestamp with time zone,
     ended_reason text,
     claims_from integer DEFAULT 0 NOT NULL,
@@ -4953,6 +4985,8 @@ COMMENT ON COLUMN push.gateways.alive IS 'false once retired or found silent: it
 COMMENT ON COLUMN push.gateways.started_at IS 'when it registered';
 
 COMMENT ON COLUMN push.gateways.heartbeat_at IS 'when it was last heard';
+
+COMMENT ON COLUMN push.gateways.steady_since IS 'since when its beats have come without a gap: only one whose own beats do may find that another is silent';
 
 COMMENT ON COLUMN push.gateways.ended_at IS 'when it ended or was declared dead';
 

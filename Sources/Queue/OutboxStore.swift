@@ -210,10 +210,13 @@ public struct Claimed: Sendable {
   public var deliveries: [Delivery]
   /// Rows this version cannot read (a kind it does not know): they are ours and must be given back.
   public var unreadable: [DeliveryLease]
+  /// Rows whose call was deleted by a transaction that did not see them: they are ours, and go once they are given back.
+  public var orphans: [DeliveryLease]
 
-  public init(deliveries: [Delivery], unreadable: [DeliveryLease] = []) {
+  public init(deliveries: [Delivery], unreadable: [DeliveryLease] = [], orphans: [DeliveryLease] = []) {
     self.deliveries = deliveries
     self.unreadable = unreadable
+    self.orphans = orphans
   }
 }
 

@@ -1,5 +1,6 @@
 // Claims: numbers, lost answers, and what is done about deliveries that are known.
 
+import Logging
 import Providers
 import Queue
 import Runtime
@@ -136,6 +137,20 @@ import Testing
     let parkings = rig.parkings().flatMap(\.parkings)
     #expect(parkings.map(\.lease.outboxID) == [1, 9])
     #expect(parkings.allSatisfy { $0.delay == .seconds(1) && $0.reason == "UnknownKind" && $0.attempts == 0 })
+    #expect(rig.sends().isEmpty)
+  }
+
+  @Test("what a claim brings of a deleted call is parked, for the database to drop it, and nobody is alarmed")
+  func orphans() throws {
+    var rig = try MachineRig.open()
+    let number = try #require(rig.claims().first)
+    let orphan = DeliveryLease(outboxID: 9, number: 0, lease: number)
+    rig.hear(.claimed(number: number, .success(Claimed(deliveries: [], orphans: [orphan]))))
+    #expect(!rig.lines.contains { $0.level == .error })
+    rig.pass(.milliseconds(5))
+    let parkings = rig.parkings().flatMap(\.parkings)
+    #expect(parkings.map(\.lease) == [orphan])
+    #expect(parkings.map(\.reason) == ["CallDeleted"])
     #expect(rig.sends().isEmpty)
   }
 

@@ -7,7 +7,7 @@ extension MemoryOutbox {
   public mutating func register(name: String, at now: DatabaseTime) -> Int32 {
     let id = nextGateway
     nextGateway += 1
-    gateways[id] = MemoryGateway(id: id, name: name, heartbeatAt: now)
+    gateways[id] = MemoryGateway(id: id, name: name, heartbeatAt: now, steadySince: now)
     reclaimed[id] = true  // it has nothing to reclaim
     openLife()
     commit(isDurable: true)
@@ -18,9 +18,11 @@ extension MemoryOutbox {
   public mutating func beat(_ gateway: Int32, mayReap: Bool, at now: DatabaseTime) -> Beat {
     defer { commit() }
     guard var row = gateways[gateway], row.isAlive else { return Beat(isAlive: false, mustReclaim: false) }
+    // If the server stood still or its clock was set, all seem to have been silent, the one that asks as well.
+    if !(now - Limits.silence * 2 / 3...now).contains(row.heartbeatAt) { row.steadySince = now }
     row.heartbeatAt = now
     gateways[gateway] = row
-    if mayReap { reap(at: now) }
+    if mayReap { reap(declaringDead: row.steadySince <= now - Limits.silence, at: now) }
     if reclaimed[gateway] == nil { reclaimed[gateway] = false }
     openLife()
     return Beat(isAlive: true, mustReclaim: reclaimed[gateway] == false)
@@ -59,9 +61,11 @@ extension MemoryOutbox {
 
   /// Declares the silent dead, and frees what they had claimed. What a claim brings in that was running meanwhile is found by a
   /// later look: the last one is made when no claim is running any more.
-  private mutating func reap(at now: DatabaseTime) {
+  private mutating func reap(declaringDead: Bool, at now: DatabaseTime) {
     let due = gateways.values.filter { $0.isFreeDue }.map(\.id).sorted()
-    let silent = gateways.values.filter { $0.isAlive && $0.heartbeatAt < now - Limits.silence }.map(\.id).sorted()
+    let lively = now - Limits.silence...now + Limits.silence
+    let silent = gateways.values.filter { declaringDead && $0.isAlive && !lively.contains($0.heartbeatAt) }
+      .map(\.id).sorted()
     for id in silent { end(id, reason: "silent") }
     for id in silent + due { freeClaims(of: id, at: now) }
     for id in due where !isLocked(id) { gateways[id]?.isFreeDue = false }

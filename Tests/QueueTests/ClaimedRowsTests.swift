@@ -6,14 +6,17 @@ import Testing
 @Suite("Rows of a claim")
 struct ClaimedRowsTests {
   /// As the columns of the claim: a row of an apartment's call, which has the call's texts or has them elsewhere.
-  private static func row(_ outboxID: Int, _ number: Int, kind: Int = 0, call: String?) -> String {
+  private static func row(
+    _ outboxID: Int, _ number: Int, kind: Int = 0, call: String?, isDeleted: Bool = false
+  ) -> String {
     let texts = call.map {
       "true, 'incoming_call', '\($0)', null::text, '00-trace', jsonb_build_object('callId', '\($0)')"
     }
+    let isOver = isDeleted ? "true" : "null::bool"
     return """
       select '(\(outboxID + 70_000),\(number + 3))'::tid, 4::int2, \(outboxID)::int8, \(number)::int4, 70000::int4, \(kind)::int2, 2::int2,
         1::int2, 2::int2, '2026-01-01 00:00Z'::timestamptz, '2026-01-01 00:01Z'::timestamptz, 30000000::int8, 'user-\(number)',
-        'token-\(number)', null::text, \(texts ?? "null::bool, null, null, null, null, null::jsonb")
+        'token-\(number)', null::text, \(texts ?? "\(isOver), null, null, null, null, null::jsonb")
       """
   }
 
@@ -68,6 +71,20 @@ struct ClaimedRowsTests {
       claimed.unreadable == [
         DeliveryLease(outboxID: 1, number: 0, lease: 9), DeliveryLease(outboxID: 2, number: 0, lease: 9),
         DeliveryLease(outboxID: 1, number: 2, lease: 9),
+      ])
+    #expect(claimed.orphans.isEmpty)
+  }
+
+  @Test("rows of a call that is over and of which nothing is said are of a call that was deleted")
+  func orphans() async throws {
+    let claimed = try await claimed([
+      Self.row(1, 0, call: nil, isDeleted: true), Self.row(2, 0, call: "two"), Self.row(1, 1, call: nil),
+    ])
+    #expect(claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 2, number: 0)])
+    #expect(claimed.unreadable.isEmpty)
+    #expect(
+      claimed.orphans == [
+        DeliveryLease(outboxID: 1, number: 0, lease: 9), DeliveryLease(outboxID: 1, number: 1, lease: 9),
       ])
   }
 }

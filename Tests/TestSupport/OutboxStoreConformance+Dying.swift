@@ -77,8 +77,7 @@ extension OutboxStoreConformance {
       let call = try await server.call(devices: 2)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let claimed = try await server.claim(1, gateway)
-      try await server.advance(by: .seconds(4))
-      _ = try await other.beat(mayReap: false)
+      try await server.beat(other, mayReap: false)
       try expect(try await server.states(of: call), [.claimed(lease: 1), .claimed(lease: 1)], "rows before")
       _ = try await other.beat(mayReap: true)
       try expect(try await server.states(of: call), [.ready, .ready], "rows afterwards")
@@ -94,6 +93,20 @@ extension OutboxStoreConformance {
         try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 0, "what it settles of its former life")
       _ = try await server.call()
       try expect(try await server.claim(1, gateway).count, 1, "what it claims in its new life")
+    },
+    OutboxStoreRule("whose own beats had a gap declares nobody dead for a while: the server may have stood still") {
+      server in
+      let call = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      _ = try await server.claim(1, gateway)
+      try await server.beat(other, mayReap: false)
+      _ = try await gateway.beat(mayReap: true)
+      try await server.advance(by: .seconds(4))
+      for _ in 0..<2 { _ = try await other.beat(mayReap: true) }
+      try expect(try await gateway.beat(mayReap: true).isAlive, true, "one that beats next is alive")
+      try expect(try await server.states(of: call), [.claimed(lease: 1)], "rows")
+      try await server.reap(by: other)
+      try expect(try await server.states(of: call), [.ready], "rows, when it is silent for longer")
     },
     OutboxStoreRule("what people see is not repeated when its gateway dies, unless its app wants that") { server in
       try await server.setAtLeastOnce(true, lane: server.lanes[1])

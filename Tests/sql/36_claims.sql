@@ -71,7 +71,7 @@ select test.equal('all lanes are right', pg_temp.right_lanes(), 0::bigint);
 
 -- Who holds what, in bites.
 select push.forget(:g1, 14), push.forget(:g2, 21);
-select test.call('wide-' || i, 50) from generate_series(1, 4) i;
+select test.call('wide-' || i, 50, p_ring => 600) from generate_series(1, 4) i;
 select test.equal('a wide claim', pg_temp.claim(:g1, 20, 120), 120::bigint);
 select test.equal('and another''s', pg_temp.claim(:g2, 22, 30), 30::bigint);
 create temp table held (outbox_id bigint, n int, lease int, bite int);
@@ -121,7 +121,7 @@ select test.equal('when all have, the life is open', pg_temp.claim(:g3, 2, 5), 5
 select test.equal('and health is well', (select state || ' ' || value from push.health where item = 'claims'), 'ok open');
 truncate push.life, push.reclaimed;
 select push.beat(:g1, false), push.confirm_reclaimed(:g1), push.beat(:g3, false), push.confirm_reclaimed(:g3);
-update push.gateways set heartbeat_at = now() - interval '10 s' where id = :g2;
+update push.gateways set heartbeat_at = case id when :g2 then now() - interval '10 s' else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
 select test.equal('one died with the server', pg_temp.claim(:g1, 33, 5), 0::bigint);
 select push.beat(:g1, true);
 select test.equal('declared dead, it is not waited for', pg_temp.claim(:g1, 34, 5), 5::bigint);

@@ -177,6 +177,9 @@ update push.receipt_batch set sent_at = now() - interval '25 hours', due_at = no
 select test.equal('past its end it is not claimed', (select count(*) from push.claim_receipts('default', 10, 60000)), 0::bigint);
 select test.equal('but given up', push.give_up_receipts('other') || '' || push.give_up_receipts('default'), '01');
 select test.equal('and gone', (select count(*) from push.receipt_batch), 0::bigint);
+insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
+  select 'many', now() - interval '25 hours', now() - interval '1 hour', now() - interval '1 hour', '{a,b}', '{1,1}', '{0,1}', '{u,u}', '{k,l}' from generate_series(1, 1001);
+select test.equal('a bite of a thousand batches at a time', push.give_up_receipts('many') || ' ' || push.give_up_receipts('many') || ' ' || push.give_up_receipts('many'), '2000 2 0');
 select pg_temp.enqueue('x2', '[{"userId": "x", "pushToken": "ExponentPushToken[receipt-9]"}]') as x2, pg_temp.claim_all(:g1) \gset
 select push.settle(:g1, null, array[:x2]::bigint[], array[0], array[7], array[1], array[0]::smallint[], array[200]::smallint[], array[null], array['t'], array['x2'], array[now()], array[now()], null, array[0]);
 select test.equal('a lost lease schedules nothing', (select count(*) from push.receipt_batch), 0::bigint);
@@ -211,9 +214,14 @@ select test.equal('twice is harmless, and says so', (select format('%s %s %s %s'
   'f 0 0 breaker/fcm: invalidation was not on hold; nothing to do');
 select push.hold_invalidation(:lane::smallint, '5 minutes', 'once more'), pg_temp.said(:lane, '5');
 select test.equal('resumed without: they live on', (select format('%s %s %s', was_held, invalidated, forgotten) from push.resume_invalidation('breaker', 'fcm')) || ' ' || pg_temp.tokens(), 't 0 5 alive 2345 dead 1 quarantined ');
+insert into push.quarantined_tokens (app, provider, token, since, reason) select 'breaker', 'fcm', 'many-token-0123456789-' || i, now(), 'x' from generate_series(1, 10001) i;
+select test.equal('of many, ten thousand at a time', (select string_agg(format('%s %s', r.invalidated, r.message ~ '; more are quarantined: run it again$'), ' ')
+  from generate_series(1, 3) i, lateral push.resume_invalidation('breaker', 'fcm', i > 0) r), '10000 t 1 f 0 f');
+delete from push.token_invalidations where token like 'many-%';
 select test.equal('then tokens die again', pg_temp.said(:lane, '5') || ' ' || pg_temp.tokens(), '1 alive 234 dead 15 quarantined ');
 select test.equal('all of it is written down', (select string_agg(concat_ws(' ', action, target, who = session_user, detail ->> 'apply', detail ->> 'note'), ', ' order by id) from push.audit),
-  'hold_invalidation breaker/fcm t 31 % dead, resume_invalidation breaker/fcm t true, resume_invalidation breaker/fcm t true, hold_invalidation breaker/fcm t once more, resume_invalidation breaker/fcm t false');
+  'hold_invalidation breaker/fcm t 31 % dead, resume_invalidation breaker/fcm t true, resume_invalidation breaker/fcm t true, hold_invalidation breaker/fcm t once more, resume_invalidation breaker/fcm t false'
+    || repeat(', resume_invalidation breaker/fcm t true', 3));
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;

@@ -31,6 +31,15 @@ insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, toke
 select test.equal('no waiting invite of a deleted call becomes ready', push.promote(), 0::bigint);
 select test.equal('it is dropped', pg_temp.left_of(:d1), '0 0 0 0');
 
+-- What a transaction leaves behind that did not see it (REPEATABLE READ), until push.check_ends comes by: ready invites.
+insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, state, user_id, token, due_at)
+  select :d1, n, now() + interval '1 minute', id, id, 0, 'u', 'left-token-0123456789', now()
+  from (select id from push.lane where app = 'default' order by id limit 1) l, generate_series(7, 8) n;
+select test.equal('a claim says of a deleted call that it is over, and nothing else', (select string_agg(format('%s:%s:%s', c.n, coalesce(c.ended::text, '-'), coalesce(c.call_id, '-')), ' ' order by c.n)
+  from push.claim(:g, 2, array(select id from push.lane where app = 'default' order by id), array[9, 9, 9], array['-infinity', '-infinity', '-infinity']::timestamptz[]) c where c.outbox_id = :d1), '7:true:- 8:-:-');
+select push.park(:g, array[outbox_id], array[n], array[lease], array[0], array[1000], array['CallDeleted']) from push.delivery where outbox_id = :d1 and n = 7;
+select test.equal('given back they are dropped', pg_temp.left_of(:d1), '0 0 0 0');
+
 select test.equal('each call has its key, and no other', (select string_agg(coalesce(o.call_id, k.call_id), ' ') from push.outbox o full join push.call_key k using (call_id, app) where o.id is null or k.app is null), null);
 truncate push.outbox;
 select test.equal('after a TRUNCATE nothing is left of any call', (select count(*) from push.delivery) + (select count(*) from push.ring_reports) + (select count(*) from push.escalations)

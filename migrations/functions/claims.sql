@@ -5,6 +5,8 @@
 --   push.forget        has its gateway's row, waits for deliveries
 --   push.reclaim       has its gateway's row, waits for deliveries, in order
 --   the end of a call  has the call's row, waits for the call's deliveries, in order (push.void_unsent)
+--   its deletion       has the call's row, waits for the call's deliveries, in order, and for what belongs to the call
+--                      (push.drop_calls); TRUNCATE has the tables, in this order, too
 --   push.settle        has deliveries, waits for its turn with a call (push.fall_back); who has the turn waits for nobody
 --   push.requeue       has the call's row, waits for the turn, then for deliveries
 -- Everything else that locks several rows passes by what is locked ("skip locked"), in whatever order it comes, and finds it
@@ -149,7 +151,10 @@ begin
       t.deadline_at,
       -- Not extract, which calculates in numeric: half a microsecond a row.
       (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint,
-      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason, o.ended, o.traceparent, o.payload
+      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason,
+      -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
+      case when t.is_first then coalesce(o.ended, true) end,
+      o.traceparent, o.payload
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
       select o.kind, o.call_id, o.payload, o.end_reason, o.ended_at is not null as ended, o.traceparent
@@ -167,8 +172,8 @@ comment on function push.claim is
   'ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push '
   'needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; '
   'app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; '
-  'ended: a call no longer rings (a notification never did). The session''s setting push.walked says how many index entries '
-  'it stepped over, dead ones included';
+  'ended: a call no longer rings (a notification never did), or was deleted, and then the others are null. The session''s '
+  'setting push.walked says how many index entries it stepped over, dead ones included';
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 

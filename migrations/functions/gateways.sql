@@ -208,24 +208,36 @@ comment on function push.retire_gateway is
 
 -- Its own row is first. A gateway that is silent may be one that works on something (settles, claims): that does not hinder
 -- declaring it dead, for every transition is fenced by itself.
+--
+-- Silence is measured on the server's clock, from beats that were executed. If the server stood still (a virtual machine that
+-- was suspended, a disk that did not answer), or its clock was set ahead, all gateways seem to have been silent, and the first
+-- whose beat is executed then would declare all others dead. But its own beats have a gap then, too: for one interval of
+-- silence after a gap it declares nobody dead, and by then all that live have been heard.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
-  v_silent int[];
+  v_now    timestamptz := clock_timestamp();
+  v_steady timestamptz;
+  v_silent int[] := '{}';
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = clock_timestamp() where g.id = p_gateway and g.alive;
+  update push.gateways g set heartbeat_at = v_now,
+      steady_since = case when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since else v_now end
+    where g.id = p_gateway and g.alive
+    returning g.steady_since into v_steady;
   alive := found;
   if not alive then
     return;
   end if;
-  if p_may_reap then
+  if p_may_reap and v_steady <= v_now - p_silence then
     with silent as materialized (
       select g.id from push.gateways g
-      where g.alive and g.heartbeat_at < clock_timestamp() - p_silence and g.id <> p_gateway
+      -- Of the future: the clock was set back, and it was not heard since.
+      where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
+        and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
       update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
@@ -234,6 +246,8 @@ begin
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
     delete from push.reclaimed r where r.gateway = any (v_silent);
+  end if;
+  if p_may_reap then
     perform push.free_claims(v_silent);
   end if;
   insert into push.reclaimed (gateway) select p_gateway
@@ -246,6 +260,7 @@ $$;
 comment on function push.beat is
   'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares '
   'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. '
+  'It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own. '
   'p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it '
   'must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then '
   'push.confirm_reclaimed; until all have, nobody is given anything';

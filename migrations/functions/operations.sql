@@ -227,7 +227,7 @@ begin
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
       case when g.since is null then 'waits for a replica'
-        when j.late is null then 'in time' else format('%s overdue since %s', j.name, date_trunc('second', j.late)) end,
+        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
       case when j.late is null then 'ok' else 'bad' end,
       'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
     from (select min(g.started_at) as since from push.gateways g where g.alive) g

@@ -177,12 +177,20 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_lost bigint;
+  c_batches constant int := 1000;
+  v_lost    bigint;
 begin
-  -- due_at is never later than give_up_at: it is what the index knows.
-  with gone as (
+  -- due_at is never later than give_up_at: it is what the index knows. What nobody looks up any more soon has the earliest.
+  with due as materialized (
+    select r.ctid as tid, r.give_up_at
+    from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp()
+    order by r.due_at
+    limit c_batches
+    for update skip locked
+  ), gone as (
     delete from push.receipt_batch r
-    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at <= statement_timestamp()
+    where r.ctid = any (array(select d.tid from due d where d.give_up_at <= statement_timestamp()))
     returning cardinality(r.ticket) as count
   )
   select coalesce(sum(g.count), 0) into v_lost from gone g;
@@ -190,7 +198,8 @@ begin
 end
 $$;
 comment on function push.give_up_receipts is
-  'forgets tickets whose receipts Expo no longer has; returns how many nobody will ever know of. p_app: whose';
+  'forgets tickets whose receipts Expo no longer has, of the 1,000 batches that were due first; returns how many nobody will '
+  'ever know of. p_app: whose';
 
 create or replace function push.erase_receipts(p_outbox_id bigint[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$

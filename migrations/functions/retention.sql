@@ -116,15 +116,16 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 set lock_timeout = '200ms'
 as $$
 declare
-  -- A bite ends after so long, and steps shrink or grow to take a fifth of it: a call may have a thousand reports.
-  c_bite   constant interval := '40 ms';
+  -- A bite ends after so long, and steps shrink or grow to take a tenth of it or two: a call may have a thousand reports.
+  c_bite   constant interval := '25 ms';
   c_pause  constant interval := '10 minutes';
   -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
   v_begun  timestamptz := clock_timestamp();
-  v_step   int := 100;
+  v_step   int := 20;
   v_from   timestamptz;
+  v_took   interval;
   v_cursor push.prune_cursor;
   v_seen   int;
   v_last   bigint;
@@ -134,18 +135,18 @@ declare
 begin
   -- Of others a bite each, for as long as somebody prunes.
   delete from push.escalations_due e where e.ctid = any (array(
-    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 1000
+    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 250
     for update skip locked));
   delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 1000
+    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
-      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 1000 for update skip locked));
+      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
   -- Not while a delivery may still be claimed in its name.
   delete from push.gateways g where g.id = any (array(
     select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
-    limit 1000 for update skip locked));
+    limit 250 for update skip locked));
 
   select c.* into v_cursor from push.prune_cursor c for update skip locked;
   if not found
@@ -181,7 +182,9 @@ begin
       select v_pruned + count(*) into v_pruned from gone;
     end if;
     exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
-    v_step := case when clock_timestamp() > v_from + c_bite / 5 then greatest(v_step / 2, 1) else least(v_step * 2, 2000) end;
+    v_took := clock_timestamp() - v_from;
+    v_step := case when v_took > c_bite / 5 then greatest(v_step / 4, 1) when v_took > c_bite / 10 then v_step
+      else least(v_step * 2, 500) end;
   end loop;
   update push.prune_cursor c
     set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;
@@ -191,6 +194,6 @@ $$;
 comment on function push.prune is
   'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have '
   'ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days '
-  'ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 40 ms and goes '
+  'ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 25 ms and goes '
   'on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next '
   'pass';

@@ -147,6 +147,7 @@ set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
+  c_tokens   constant int := 10000;
   v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
   v_held_at  timestamptz;
   v_token    text[];
@@ -165,7 +166,10 @@ begin
   update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
   with gone as (
     delete from push.quarantined_tokens q
-    where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider
+    where q.ctid = any (array(
+      select x.ctid from push.quarantined_tokens x
+      where x.app = resume_invalidation.app and x.provider = resume_invalidation.provider
+      limit c_tokens))
     returning q.token, q.since, q.reason
   )
   select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
@@ -183,7 +187,11 @@ begin
         to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
       cardinality(v_token),
       case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
-      format('%s live on', forgotten)) end;
+      format('%s live on', forgotten))
+      || case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
+          where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider)
+        then '; more are quarantined: run it again' else '' end
+    end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
   perform pg_notify('push_control', 'resume ' || lane);
@@ -192,8 +200,9 @@ end
 $$;
 comment on function push.resume_invalidation is
   'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, '
-  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did; '
-  'running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
+  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did: with up to '
+  '10,000 tokens at a time, and whether there are more; running it twice is harmless. NOTIFY push_control with "resume" and '
+  'push.lanes.id';
 
 -- APNs' other environment ---------------------------------------------------------------------------------------------
 

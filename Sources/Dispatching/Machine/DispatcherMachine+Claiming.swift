@@ -50,6 +50,7 @@ extension DispatcherMachine {
       }
       begin(entry, now)
     }
+    for lease in claimed.orphans { parkUnusable(lease, attempts: 0, reason: "CallDeleted", now) }
     for lease in claimed.unreadable { parkUnusable(lease, attempts: 0, now) }
     if !claimed.unreadable.isEmpty {
       log(
@@ -89,9 +90,11 @@ extension DispatcherMachine {
   }
 
   /// A row that this version cannot use waits a little, for a gateway that can.
-  private mutating func parkUnusable(_ lease: DeliveryLease, attempts: Int32, _ now: Instant) {
+  private mutating func parkUnusable(
+    _ lease: DeliveryLease, attempts: Int32, reason: String = "UnknownKind", _ now: Instant
+  ) {
     writer.park(
-      unusable: Parking(lease: lease, attempts: attempts, delay: settings.unusableDelay, reason: "UnknownKind"), now)
+      unusable: Parking(lease: lease, attempts: attempts, delay: settings.unusableDelay, reason: reason), now)
   }
 
   // MARK: - Lost answers

@@ -54,7 +54,7 @@ extension ExpositionWriter {
     let lanes = lanes.map { (app: $0.app, provider: $0.provider.rawValue) }
     var seen: Set<String> = []
     let apps = lanes.map(\.app).filter { seen.insert($0).inserted }
-    family("push_gateway_pending", .gauge, "Deliveries owed, of all replicas")
+    family("push_gateway_pending", .gauge, "Deliveries owed, of all replicas; above a few thousand an estimate")
     for (app, provider) in lanes {
       for kind in DeliveryKind.allCases {
         for (state, word) in DatabaseSight.states.enumerated() {

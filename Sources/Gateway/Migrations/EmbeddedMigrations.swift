@@ -111,6 +111,7 @@ create table push.gateways (
   alive        boolean not null default true,
   started_at   timestamptz not null default clock_timestamp(),
   heartbeat_at timestamptz not null default clock_timestamp(),
+  steady_since timestamptz not null default clock_timestamp(),
   ended_at     timestamptz,
   ended_reason text,
   claims_from  int not null default 0,
@@ -126,6 +127,8 @@ comment on column push.gateways.version is 'version of the program';
 comment on column push.gateways.alive is 'false once retired or found silent: it can claim nothing more';
 comment on column push.gateways.started_at is 'when it registered';
 comment on column push.gateways.heartbeat_at is 'when it was last heard';
+comment on column push.gateways.steady_since is
+  'since when its beats have come without a gap: only one whose own beats do may find that another is silent';
 comment on column push.gateways.ended_at is 'when it ended or was declared dead';
 comment on column push.gateways.ended_reason is 'retired (clean shutdown) or silent (missed its heartbeats)';
 comment on column push.gateways.claims_from is 'claims with a lower number are barred: they take nothing any more (push.forget)';
@@ -1451,6 +1454,8 @@ private let functionsClaims = ###"""
 --   push.forget        has its gateway's row, waits for deliveries
 --   push.reclaim       has its gateway's row, waits for deliveries, in order
 --   the end of a call  has the call's row, waits for the call's deliveries, in order (push.void_unsent)
+--   its deletion       has the call's row, waits for the call's deliveries, in order, and for what belongs to the call
+--                      (push.drop_calls); TRUNCATE has the tables, in this order, too
 --   push.settle        has deliveries, waits for its turn with a call (push.fall_back); who has the turn waits for nobody
 --   push.requeue       has the call's row, waits for the turn, then for deliveries
 -- Everything else that locks several rows passes by what is locked ("skip locked"), in whatever order it comes, and finds it
@@ -1595,7 +1600,10 @@ begin
       t.deadline_at,
       -- Not extract, which calculates in numeric: half a microsecond a row.
       (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint,
-      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason, o.ended, o.traceparent, o.payload
+      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason,
+      -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
+      case when t.is_first then coalesce(o.ended, true) end,
+      o.traceparent, o.payload
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
       select o.kind, o.call_id, o.payload, o.end_reason, o.ended_at is not null as ended, o.traceparent
@@ -1613,8 +1621,8 @@ comment on function push.claim is
   'ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push '
   'needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; '
   'app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; '
-  'ended: a call no longer rings (a notification never did). The session''s setting push.walked says how many index entries '
-  'it stepped over, dead ones included';
+  'ended: a call no longer rings (a notification never did), or was deleted, and then the others are null. The session''s '
+  'setting push.walked says how many index entries it stepped over, dead ones included';
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 
@@ -2543,24 +2551,36 @@ comment on function push.retire_gateway is
 
 -- Its own row is first. A gateway that is silent may be one that works on something (settles, claims): that does not hinder
 -- declaring it dead, for every transition is fenced by itself.
+--
+-- Silence is measured on the server's clock, from beats that were executed. If the server stood still (a virtual machine that
+-- was suspended, a disk that did not answer), or its clock was set ahead, all gateways seem to have been silent, and the first
+-- whose beat is executed then would declare all others dead. But its own beats have a gap then, too: for one interval of
+-- silence after a gap it declares nobody dead, and by then all that live have been heard.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
-  v_silent int[];
+  v_now    timestamptz := clock_timestamp();
+  v_steady timestamptz;
+  v_silent int[] := '{}';
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = clock_timestamp() where g.id = p_gateway and g.alive;
+  update push.gateways g set heartbeat_at = v_now,
+      steady_since = case when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since else v_now end
+    where g.id = p_gateway and g.alive
+    returning g.steady_since into v_steady;
   alive := found;
   if not alive then
     return;
   end if;
-  if p_may_reap then
+  if p_may_reap and v_steady <= v_now - p_silence then
     with silent as materialized (
       select g.id from push.gateways g
-      where g.alive and g.heartbeat_at < clock_timestamp() - p_silence and g.id <> p_gateway
+      -- Of the future: the clock was set back, and it was not heard since.
+      where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
+        and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
       update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
@@ -2569,6 +2589,8 @@ begin
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
     delete from push.reclaimed r where r.gateway = any (v_silent);
+  end if;
+  if p_may_reap then
     perform push.free_claims(v_silent);
   end if;
   insert into push.reclaimed (gateway) select p_gateway
@@ -2581,6 +2603,7 @@ $$;
 comment on function push.beat is
   'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares '
   'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. '
+  'It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own. '
   'p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it '
   'must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then '
   'push.confirm_reclaimed; until all have, nobody is given anything';
@@ -3278,7 +3301,7 @@ begin
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
       case when g.since is null then 'waits for a replica'
-        when j.late is null then 'in time' else format('%s overdue since %s', j.name, date_trunc('second', j.late)) end,
+        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
       case when j.late is null then 'ok' else 'bad' end,
       'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
@@ -3641,12 +3664,20 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_lost bigint;
+  c_batches constant int := 1000;
+  v_lost    bigint;
 begin
-  -- due_at is never later than give_up_at: it is what the index knows.
-  with gone as (
+  -- due_at is never later than give_up_at: it is what the index knows. What nobody looks up any more soon has the earliest.
+  with due as materialized (
+    select r.ctid as tid, r.give_up_at
+    from push.receipt_batch r
+    where r.app = p_app and r.due_at <= statement_timestamp()
+    order by r.due_at
+    limit c_batches
+    for update skip locked
+  ), gone as (
     delete from push.receipt_batch r
-    where r.app = p_app and r.due_at <= statement_timestamp() and r.give_up_at <= statement_timestamp()
+    where r.ctid = any (array(select d.tid from due d where d.give_up_at <= statement_timestamp()))
     returning cardinality(r.ticket) as count
   )
   select coalesce(sum(g.count), 0) into v_lost from gone g;
@@ -3654,7 +3685,8 @@ begin
 end
 $$;
 comment on function push.give_up_receipts is
-  'forgets tickets whose receipts Expo no longer has; returns how many nobody will ever know of. p_app: whose';
+  'forgets tickets whose receipts Expo no longer has, of the 1,000 batches that were due first; returns how many nobody will '
+  'ever know of. p_app: whose';
 
 create or replace function push.erase_receipts(p_outbox_id bigint[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$
@@ -3926,15 +3958,16 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 set lock_timeout = '200ms'
 as $$
 declare
-  -- A bite ends after so long, and steps shrink or grow to take a fifth of it: a call may have a thousand reports.
-  c_bite   constant interval := '40 ms';
+  -- A bite ends after so long, and steps shrink or grow to take a tenth of it or two: a call may have a thousand reports.
+  c_bite   constant interval := '25 ms';
   c_pause  constant interval := '10 minutes';
   -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
   v_begun  timestamptz := clock_timestamp();
-  v_step   int := 100;
+  v_step   int := 20;
   v_from   timestamptz;
+  v_took   interval;
   v_cursor push.prune_cursor;
   v_seen   int;
   v_last   bigint;
@@ -3944,18 +3977,18 @@ declare
 begin
   -- Of others a bite each, for as long as somebody prunes.
   delete from push.escalations_due e where e.ctid = any (array(
-    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 1000
+    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 250
     for update skip locked));
   delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 1000
+    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
-      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 1000 for update skip locked));
+      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
   -- Not while a delivery may still be claimed in its name.
   delete from push.gateways g where g.id = any (array(
     select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
-    limit 1000 for update skip locked));
+    limit 250 for update skip locked));
 
   select c.* into v_cursor from push.prune_cursor c for update skip locked;
   if not found
@@ -3991,7 +4024,9 @@ begin
       select v_pruned + count(*) into v_pruned from gone;
     end if;
     exit when v_pruned >= p_max or clock_timestamp() > v_begun + c_bite;
-    v_step := case when clock_timestamp() > v_from + c_bite / 5 then greatest(v_step / 2, 1) else least(v_step * 2, 2000) end;
+    v_took := clock_timestamp() - v_from;
+    v_step := case when v_took > c_bite / 5 then greatest(v_step / 4, 1) when v_took > c_bite / 10 then v_step
+      else least(v_step * 2, 500) end;
   end loop;
   update push.prune_cursor c
     set after_id = v_cursor.after_id, until = v_cursor.until, ended_at = v_cursor.ended_at;
@@ -4001,7 +4036,7 @@ $$;
 comment on function push.prune is
   'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have '
   'ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days '
-  'ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 40 ms and goes '
+  'ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 25 ms and goes '
   'on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next '
   'pass';
 
@@ -5047,6 +5082,7 @@ set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
+  c_tokens   constant int := 10000;
   v_target   text := left(resume_invalidation.app, 64) || '/' || left(resume_invalidation.provider, 8);
   v_held_at  timestamptz;
   v_token    text[];
@@ -5065,7 +5101,10 @@ begin
   update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
   with gone as (
     delete from push.quarantined_tokens q
-    where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider
+    where q.ctid = any (array(
+      select x.ctid from push.quarantined_tokens x
+      where x.app = resume_invalidation.app and x.provider = resume_invalidation.provider
+      limit c_tokens))
     returning q.token, q.since, q.reason
   )
   select coalesce(array_agg(g.token), '{}'), array_agg(g.since), array_agg(g.reason)
@@ -5083,7 +5122,11 @@ begin
         to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
       cardinality(v_token),
       case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
-      format('%s live on', forgotten)) end;
+      format('%s live on', forgotten))
+      || case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
+          where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider)
+        then '; more are quarantined: run it again' else '' end
+    end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
   perform pg_notify('push_control', 'resume ' || lane);
@@ -5092,8 +5135,9 @@ end
 $$;
 comment on function push.resume_invalidation is
   'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, '
-  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did; '
-  'running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
+  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did: with up to '
+  '10,000 tokens at a time, and whether there are more; running it twice is harmless. NOTIFY push_control with "resume" and '
+  'push.lanes.id';
 
 -- APNs' other environment ---------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ public struct ClaimedRows {
   /// What was claimed. Deliveries of one call share its data, which the answer has in one of their rows at least.
   /// - Parameter note: is told of each delivery, with the microseconds that were left until its deadline.
   public func claimed(_ note: (Delivery, _ remaining: Int64) -> Void) -> Claimed {
-    let calls = calls()
+    let (calls, deleted) = calls()
     var claimed = Claimed(deliveries: [])
     claimed.deliveries.reserveCapacity(result.rowCount)
     for row in 0..<result.rowCount {
@@ -33,7 +33,11 @@ public struct ClaimedRows {
         outboxID: outboxID(row), number: result.int32(row, Column.number.rawValue), lease: number)
       let kind = UInt8(exactly: result.int16(row, Column.kind.rawValue)).flatMap(DeliveryKind.init(rawValue:))
       guard let kind, let call = calls[lease.outboxID] else {
-        claimed.unreadable.append(lease)
+        if deleted.contains(lease.outboxID) {
+          claimed.orphans.append(lease)
+        } else {
+          claimed.unreadable.append(lease)
+        }
         continue
       }
       let remaining = result.int64(row, Column.remaining.rawValue)
@@ -46,13 +50,19 @@ public struct ClaimedRows {
 
   private func outboxID(_ row: Int) -> Int64 { result.int64(row, Column.outboxID.rawValue) }
 
-  private func calls() -> [Int64: CallData] {
+  /// What the rows say of calls, and the calls that are over and of which nothing is said: they were deleted.
+  private func calls() -> ([Int64: CallData], deleted: Set<Int64>) {
     var calls: [Int64: CallData] = [:]
-    for row in 0..<result.rowCount where !result.isNull(row, Column.callID.rawValue) {
-      let id = outboxID(row)
-      if calls[id] == nil { calls[id] = call(row) }
+    var deleted: Set<Int64> = []
+    for row in 0..<result.rowCount {
+      if !result.isNull(row, Column.callID.rawValue) {
+        let id = outboxID(row)
+        if calls[id] == nil { calls[id] = call(row) }
+      } else if !result.isNull(row, Column.isOver.rawValue), result.bool(row, Column.isOver.rawValue) {
+        deleted.insert(outboxID(row))
+      }
     }
-    return calls
+    return (calls, deleted)
   }
 
   private func call(_ row: Int) -> CallData {
