@@ -1,5 +1,6 @@
 // Claims: numbers, lost answers, and what is done about deliveries that are known.
 
+import Logging
 import Providers
 import Queue
 import Runtime
@@ -145,7 +146,7 @@ import Testing
     let number = try #require(rig.claims().first)
     let orphan = DeliveryLease(outboxID: 9, number: 0, lease: number)
     rig.hear(.claimed(number: number, .success(Claimed(deliveries: [], orphans: [orphan]))))
-    #expect(rig.lines.allSatisfy { $0.level <= .info })
+    #expect(!rig.lines.contains { $0.level == .error })
     rig.pass(.milliseconds(5))
     let parkings = rig.parkings().flatMap(\.parkings)
     #expect(parkings.map(\.lease) == [orphan])

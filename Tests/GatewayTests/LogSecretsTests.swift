@@ -26,7 +26,9 @@ private final class ServingProcess {
   var text: String { (try? String(contentsOf: log, encoding: .utf8)) ?? "" }
 
   /// The lines that are there as a whole: one may be in the middle of being written.
-  private var wholeLines: [Substring] { text.split(separator: "\n", omittingEmptySubsequences: false).dropLast() }
+  private var wholeLines: [Substring] {
+    Array(text.split(separator: "\n", omittingEmptySubsequences: false).dropLast())
+  }
 
   /// Waits for a line that holds `text`; a file gives no signal.
   func line(with text: String, count: Int = 1) async throws -> String {

@@ -12,10 +12,11 @@ struct ClaimedRowsTests {
     let texts = call.map {
       "true, 'incoming_call', '\($0)', null::text, '00-trace', jsonb_build_object('callId', '\($0)')"
     }
+    let isOver = isDeleted ? "true" : "null::bool"
     return """
       select '(\(outboxID + 70_000),\(number + 3))'::tid, 4::int2, \(outboxID)::int8, \(number)::int4, 70000::int4, \(kind)::int2, 2::int2,
         1::int2, 2::int2, '2026-01-01 00:00Z'::timestamptz, '2026-01-01 00:01Z'::timestamptz, 30000000::int8, 'user-\(number)',
-        'token-\(number)', null::text, \(texts ?? "\(isDeleted ? "true" : "null::bool"), null, null, null, null, null::jsonb")
+        'token-\(number)', null::text, \(texts ?? "\(isOver), null, null, null, null, null::jsonb")
       """
   }
 

@@ -20,7 +20,7 @@ final class LogOutput: Sendable {
   static let waitingMaxBytes = 4 << 20
 
   /// What is given to the system at a time: a reader that takes it has not stopped reading.
-  private static let chunkBytes = 64 << 10
+  private static let chunkBytes = 16 << 10
 
   private struct State {
     var waiting: [UInt8] = []
@@ -52,7 +52,7 @@ final class LogOutput: Sendable {
   }
 
   /// How much was ever written.
-  var writtenBytes: Int { state.withLock(\.writtenBytes) }
+  var writtenBytes: Int { state.withLock { $0.writtenBytes } }
 
   /// Takes a line with its line break. Never waits.
   func write(_ line: [UInt8]) {
