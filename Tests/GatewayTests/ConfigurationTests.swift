@@ -130,6 +130,33 @@ import Testing
     #expect(try folder.message(Self.minimal, kubernetes) == "")
   }
 
+  @Test(arguments: [
+    "postgres://u:pa@ss-word@db/push", "postgres://u:pass/word@db/push", "postgres://u:123/word@db/push",
+    "postgres://u:pa%zz@db/push",
+    "postgres://u:password@db:port/push", "postgres://u:pass word@db/push", "postgres://db/push?passwrd=word",
+    "postgres://u:pass?word@db/push", "postgres://u:pass#word@db#/push", "postgres://u:word@d$b/push",
+    "postgres://word:70000/push",
+  ])
+  func `a database URL that was mistyped is refused, and nothing of it told`(url: String) throws {
+    for yaml in ["database: '\(url)'\napps: { a: { expo: } }", "apps: { a: { expo: } }"] {
+      let isInFile = yaml.hasPrefix("database")
+      let message = try folder.message(yaml, isInFile ? [:] : ["DATABASE_URL": url])
+      #expect(message.contains(isInFile ? "database: " : "DATABASE_URL"))
+      for piece in ["word", "pass", "ss", "zz", "123", "70000"] {
+        #expect(!message.replacing("PASSWORD", with: "").contains(piece))
+      }
+    }
+  }
+
+  @Test(arguments: [
+    "postgres://push@db/push", "postgres://u:p%40ss@db-1.example:5432,db_2:/push?sslmode=require", "postgresql:///push",
+    "postgres://u@[::1]:5433/push", "postgres://%2Frun%2Fpostgresql/push", "postgres://u:p@/push?host=/run/postgresql",
+    "postgres://u:p:q@127.0.0.1/push", "postgresql://db?connect_timeout=2",
+  ])
+  func `a database URL that libpq understands is taken`(url: String) throws {
+    #expect(try GatewayConfiguration.loadDatabaseURL(file: nil, environment: ["DATABASE_URL": url]) == url)
+  }
+
   @Test func `the database alone can be read from a file whose apps are wrong, but not from nothing`() throws {
     #expect(
       try GatewayConfiguration.loadDatabaseURL(file: nil, environment: ["DATABASE_URL": "postgres://a/b"])

@@ -28,7 +28,7 @@ extension GatewayConfiguration {
 
   /// Reads nothing but the database: for commands that need no provider, and so no file where `DATABASE_URL` is set.
   static func loadDatabaseURL(file: String?, environment: [String: String]) throws(ConfigurationError) -> String {
-    if let url = environment["DATABASE_URL"], isPostgresURL(url) { return url }
+    if let url = environment["DATABASE_URL"], DatabaseURL.fault(of: url) == nil { return url }
     var reader = try reader(file, environment)
     let url = databaseURL(&reader, environment)
     guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
@@ -39,23 +39,15 @@ extension GatewayConfiguration {
 
   private static func databaseURL(_ reader: inout ConfigurationReader, _ environment: [String: String]) -> String {
     if let url = environment["DATABASE_URL"], !url.isEmpty {
-      if !isPostgresURL(url) {
-        reader.note(
-          environment: "DATABASE_URL", ["database"], "must be a URL that begins with postgres:// or postgresql://")
-      }
+      if let fault = DatabaseURL.fault(of: url) { reader.note(environment: "DATABASE_URL", ["database"], fault) }
       return url
     }
     guard let url = reader.text(["database"]) else {
       reader.note(["database"], "is missing; it may also be given as DATABASE_URL")
       return ""
     }
-    if !isPostgresURL(url) { reader.note(["database"], "must be a URL that begins with postgres:// or postgresql://") }
+    if let fault = DatabaseURL.fault(of: url) { reader.note(["database"], fault) }
     return url
-  }
-
-  private static func isPostgresURL(_ text: String) -> Bool {
-    ["postgres://", "postgresql://"].contains { text.hasPrefix($0) && text.count > $0.count }
-      && !text.contains(where: \.isWhitespace)
   }
 
   /// Checked even where it is off, so that switching it on holds no surprise.
