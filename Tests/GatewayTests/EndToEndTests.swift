@@ -112,7 +112,7 @@ struct EndToEndTests {
         """
         begin;
         select pg_terminate_backend(pid) from pg_stat_activity
-        where datname = current_database() and application_name = 'push-gateway control';
+        where datname = current_database() and application_name = 'push-gateway listener';
         select push.enqueue_call('\(GatewayHarness.baseCallData("unheard"))', '\(GatewayHarness.residents)', 'porteiro');
         commit;
         """)

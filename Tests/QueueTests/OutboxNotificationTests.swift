@@ -1,3 +1,4 @@
+import Runtime
 import Testing
 
 @testable import Queue
@@ -42,5 +43,17 @@ struct OutboxNotificationTests {
     for id in 0...Int64(EndedHints.idsMax) { _ = hints.note(id) }
     if case .manyMayHaveEnded = hints.take() {} else { Issue.record("names were told") }
     if hints.take() != nil { Issue.record("told twice") }
+  }
+
+  @Test("notifications are read up to a number within a second, and again in the next")
+  func limit() {
+    var limit = NotificationLimit()
+    let begun = Instant(nanoseconds: 0)
+    let admitted = (0..<NotificationLimit.countMax).allSatisfy { _ in limit.admit(begun + .milliseconds(999)) }
+    #expect(admitted)
+    let more = limit.admit(begun + .milliseconds(1_998))
+    #expect(!more)
+    let later = limit.admit(begun + .milliseconds(1_999))
+    #expect(later)
   }
 }

@@ -115,6 +115,29 @@ struct PostgresOutboxTests {
     }
   }
 
+  @Test("a flood of notifications, which anybody may send, closes the listener for a while and disturbs nothing else")
+  func flood() async throws {
+    try await withOutbox { database, outbox, events, lane in
+      await events.bells(1)
+      _ = try await database.value(
+        "select count(pg_notify('push_control', 'void ' || g)) from generate_series(1, 60000) g")
+      var heard: [Bool] = []
+      await events.wait {
+        switch $0 {
+        case .listening(let isListening): heard.append(isListening)
+        case .unavailable: Issue.record("a flood must not take the connections for work")
+        default: break
+        }
+        return !heard.isEmpty
+      }
+      #expect(heard == [false])
+      #expect(try await outbox.beat(mayReap: false).isAlive)
+      _ = try await database.value(Self.enqueue("call-flood"))
+      #expect(try await claim(1, lane, outbox).count == 1)
+      await events.wait { if case .listening(true) = $0 { true } else { false } }
+    }
+  }
+
   @Test("closing retires the replica, and what it held is ready for others at once")
   func close() async throws {
     try await withOutbox { database, outbox, _, lane in

@@ -172,7 +172,10 @@ final class OutboxLink {
     onUp?()
   }
 
-  private func fail(_ error: PostgresError) {
+  /// Closes the connection for so long; then it comes back.
+  func rest(for pause: Nanoseconds, because error: PostgresError) { fail(error, pause: pause) }
+
+  private func fail(_ error: PostgresError, pause: Nanoseconds? = nil) {
     guard !isClosed, retryTimer?.isPending != true else { return }
     if isUp, loop.now - upSince >= Self.steadyAfter { failures = 0 }
     isUp = false
@@ -180,8 +183,8 @@ final class OutboxLink {
     let former = channel
     channel = nil
     former?.close()
-    let delay = Self.reconnectDelay(afterFailures: failures)
-    failures += 1
+    let delay = pause ?? Self.reconnectDelay(afterFailures: failures)
+    if pause == nil { failures += 1 }
     retryTimer = loop.schedule(at: loop.now + delay) { [weak self] in self?.open() }
     onDown?(error)
   }

@@ -1,4 +1,6 @@
-// What Postgres' notifications say. Pure.
+// What Postgres' notifications say, and how many of them are listened to. Pure.
+
+internal import Runtime
 
 /// A notification on one of the channels we listen to.
 enum OutboxNotification: Equatable {
@@ -48,5 +50,28 @@ struct EndedHints {
   mutating func take() -> OutboxEvent? {
     defer { self = EndedHints() }
     return areMany ? .manyMayHaveEnded : ids.isEmpty ? nil : .mayHaveEnded(ids)
+  }
+}
+
+/// Maximum rate of notifications. A gateway of a busy house hears a few thousand a second; above the limit somebody sends them
+/// who means no good, and reading them would take the loop's time from sending.
+struct NotificationLimit {
+  /// Within one second.
+  static let countMax = 20_000
+  /// For how long nothing is heard once there were more.
+  static let rest = Nanoseconds.seconds(5)
+
+  private var count = 0
+  private var since: Instant?
+
+  /// Whether a notification that came now is to be read.
+  mutating func admit(_ now: Instant) -> Bool {
+    if let since, now - since < .seconds(1) {
+      count += 1
+    } else {
+      since = now
+      count = 1
+    }
+    return count <= Self.countMax
   }
 }

@@ -1,12 +1,14 @@
-// The outbox in Postgres: four connections, our identity, and the batches between.
+// The outbox in Postgres: five connections, our identity, and the batches between.
 //
 //   claims       push.claim, forget                                      one statement for all lanes
 //   settlements  push.settle, park, release, reclaim, ended
-//   control      LISTEN, register_gateway, beat                          never behind anything slow, always drained
+//   control      register_gateway, beat                                  never behind anything slow
 //   maintenance  jobs, tokens, receipts, what ops see                    may wait
+//   listener     LISTEN                                                  always drained; closed for a while when it is flooded
 //
 // The first three are needed to work. A beat that stood in line behind a settlement that waits for a lock would come too late, and
-// others would take this gateway for dead.
+// others would take this gateway for dead. The same goes for notifications: whoever may connect to the database may send them, as
+// many as they like. Without a listener the gateway polls.
 //
 // All that belongs to one database is in this object, so that a gateway can serve several of them.
 
@@ -46,6 +48,10 @@ public actor PostgresOutbox: OutboxStore {
   let settlements: OutboxLink
   let control: OutboxLink
   let maintenance: OutboxLink
+  private let listener: OutboxLink
+  private var notificationLimit = NotificationLimit()
+  /// There were too many notifications, and it has not come back since.
+  private var isListenerResting = false
   private var report: (@Sendable (OutboxEvent) -> Void)?
 
   /// Our row in `push.gateways`: one life of this process, the owner of what it claims.
@@ -75,11 +81,12 @@ public actor PostgresOutbox: OutboxStore {
     }
     claims = link("claims", OutboxStatements.setUpClaims)
     settlements = link("settlements", OutboxStatements.setUpWork)
-    control = link("control", OutboxStatements.setUpWork, [OutboxStatements.listen, OutboxStatements.listenControl])
+    control = link("control", OutboxStatements.setUpWork)
     maintenance = link("maintenance", OutboxStatements.setUpWork)
+    listener = link("listener", OutboxStatements.setUpWork, [OutboxStatements.listen, OutboxStatements.listenControl])
   }
 
-  private var links: [OutboxLink] { [claims, settlements, control, maintenance] }
+  private var links: [OutboxLink] { [claims, settlements, control, maintenance, listener] }
 
   /// What was done since the start.
   public var counters: OutboxCounters {
@@ -98,17 +105,15 @@ public actor PostgresOutbox: OutboxStore {
       link.onUp = { self.linkIsUp() }
       link.onDown = { self.linkIsDown($0) }
     }
-    control.onUp = {
+    listener.onUp = {
+      self.isListenerResting = false
       report(.listening(true))
       report(.bell)  // whatever was enqueued while we did not listen
       self.linkIsUp()
     }
-    control.onDown = {
-      report(.listening(false))
-      self.linkIsDown($0)
-    }
+    listener.onDown = { self.listenerIsDown($0) }
     maintenance.onDown = { self.maintenanceIsDown($0) }
-    control.onNotification = { self.hear(OutboxNotification(channel: $0, payload: $1)) }
+    listener.onNotification = { self.hear($0, $1) }
     for link in links { link.open() }
   }
 
@@ -129,7 +134,7 @@ public actor PostgresOutbox: OutboxStore {
   }
 
   private func linkIsUp() {
-    guard !isAvailable, !isClosed, links.allSatisfy(\.isUp) else { return }
+    guard !isAvailable, !isClosed, links.allSatisfy({ $0.isUp || $0 === listener && isListenerResting }) else { return }
     isAvailable = true
     report?(.available)
   }
@@ -150,10 +155,25 @@ public actor PostgresOutbox: OutboxStore {
     logger.warning("The connection for maintenance is lost; reconnecting", metadata: ["reason": "\(error)"])
   }
 
+  /// Work goes on without it, by polling.
+  private func listenerIsDown(_ error: PostgresError) {
+    report?(.listening(false))
+    guard isAvailable else { return linkIsDown(error) }
+    logger.warning(
+      "Notifications are not heard for the moment; the database is polled", metadata: ["reason": "\(error)"])
+  }
+
   // MARK: - Notifications
 
-  private func hear(_ notification: OutboxNotification?) {
-    switch notification {
+  private func hear(_ channel: String, _ payload: String) {
+    guard notificationLimit.admit(loop.now) else {
+      let error = PostgresError(
+        .connectionLost, "more than \(NotificationLimit.countMax) notifications came within a second",
+        hint: "Whoever may connect to the database may send them: pg_stat_activity shows who runs NOTIFY or pg_notify.")
+      isListenerResting = true
+      return listener.rest(for: NotificationLimit.rest, because: error)
+    }
+    switch OutboxNotification(channel: channel, payload: payload) {
     case nil: return  // of a later version
     case .bell: report?(.bell)
     case .invalidationResumed(let lane): report?(.invalidationResumed(lane: lane))
