@@ -166,6 +166,19 @@ update push.outbox set state = 'missed' where call_id = 'm1';
 select test.equal('exactly once', (select count(*) from push.deliveries where call_id = 'm1' and kind = 'missed_call'), 7::bigint);
 select test.equal('an answer comes too late', push.answer_call('m1', 'droid') or push.end_call('m1'), false);
 
+insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'large-' || c, 'from', 'x'), (select jsonb_agg('nobody-' || u) from generate_series(1, 1000) u) from generate_series(1, 3) c;
+select pg_temp.lapse('large-' || c) from generate_series(1, 3) c;
+select test.equal('large calls are missed a few at a time', push.miss() || '/' || push.miss() || '/' || push.miss(), '2/1/0');
+insert into push.ends_unchecked (outbox_id) select id from push.outbox where call_id like 'large-%';
+select test.equal('and looked at once more a few at a time', push.check_ends() || '/' || push.check_ends() || '/' || push.check_ends(), '2/1/0');
+insert into push.escalations_due (outbox_id, due_at) select id, now() - interval '1 s' from push.outbox where call_id like 'large-%';
+select push.escalate();
+select test.equal('and escalated a few at a time', (select count(*) from push.escalations_due), 1::bigint);
+select push.escalate();
+insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'large-' || c, 'from', 'x'), (select jsonb_agg('nobody-' || u) from generate_series(1, 1000) u) from generate_series(4, 6) c;
+select pg_temp.lapse('large-' || c) from generate_series(4, 6) c;
+select test.equal('the job is due again at once while there is more', push.run_job('miss') || '/' || push.run_job('miss'), 'true/false');
+
 select test.call('m2', 1) as m2 \gset
 select pg_temp.lapse('m2');
 select test.equal('expire before miss: the same', push.expire() || '/' || push.miss() || ' ' || pg_temp.past('m2') || ' ' || pg_temp.missed('m2'), '1/1 invite/0:expired:DeadlinePassed u1:fcm:9-1');

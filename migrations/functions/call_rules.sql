@@ -192,6 +192,18 @@ comment on function push.cancel_invites is
   'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who '
   'answered; returns how many. p_again: it was done before, and those who were told are left alone';
 
+-- How much at a time --------------------------------------------------------------------------------------------------
+
+-- What follows from the end of a call grows with its recipients. A bite of housekeeping takes calls up to so many recipients,
+-- one call at least: many large calls that end together must fit into no statement's time limit. A long list is not
+-- unpacked to be counted.
+create or replace function push.count_recipients(p_recipients jsonb) returns int language sql stable parallel safe as $$
+  select case when pg_column_size(p_recipients) > 20000 then 1000
+    when jsonb_typeof(p_recipients) = 'array' then 1 + jsonb_array_length(p_recipients) else 1 end
+$$;
+comment on function push.count_recipients is
+  'about how many recipients a call has, at most 1,001. p_recipients: push.outbox.recipients';
+
 -- Missed calls --------------------------------------------------------------------------------------------------------
 
 -- Nobody missed a voided call.
@@ -209,7 +221,7 @@ begin
     select m.*, m.until <= v_now as is_late,
       19999 + row_number() over (partition by m.id order by m.user_id) as n
     from (
-      select m.*, coalesce(l.id, push.register_lane(m.app, m.provider)) as lane
+      select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
       from (
         select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
         from (
@@ -259,6 +271,7 @@ begin
       left join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
+    where m.lane is not null
   ), made as (
     insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
       user_id, token, locale)
@@ -300,6 +313,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  c_recipients constant int := 2000;
   v_missed bigint;
 begin
   -- Calls of the time before a restore are not announced.
@@ -307,20 +321,23 @@ begin
     return 0;
   end if;
   with late as materialized (
-    select o.id
+    select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
     from push.outbox o
     where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
     order by o.deadline_at
     limit p_max
     for no key update skip locked
+  ), bite as (
+    select l.id, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
   )
-  update push.outbox o set state = 'missed' where o.id = any (array(select late.id from late));
+  update push.outbox o set state = 'missed'
+    where o.id = any (array(select b.id from bite b where b.before < c_recipients));
   get diagnostics v_missed = row_count;
   return v_missed;
 end
 $$;
 comment on function push.miss is
-  'up to p_max calls that still ring after their deadline become missed; returns how many';
+  'up to p_max calls that still ring after their deadline, with about 2,000 recipients in all, become missed; returns how many';
 
 -- The end of a call ---------------------------------------------------------------------------------------------------
 
@@ -365,9 +382,9 @@ create or replace function push.tell_void(p_outbox_id bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   if cardinality(p_outbox_id) > 100 then
-    perform pg_notify('push_control', 'void *');
+    perform push.notify('push_control', 'void *');
   else
-    perform pg_notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
+    perform push.notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
   end if;
 end
 $$;
@@ -440,12 +457,18 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  c_recipients constant int := 2000;
   v_calls bigint[];
   v_taken bigint;
 begin
-  with taken as (
+  with unchecked as materialized (
+    select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
+    from push.ends_unchecked x limit p_max for update of x skip locked
+  ), bite as (
+    select u.tid, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
+  ), taken as (
     delete from push.ends_unchecked e
-    where e.ctid = any (array(select x.ctid from push.ends_unchecked x limit p_max for update skip locked))
+    where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
     returning e.outbox_id
   )
   select array_agg(distinct t.outbox_id order by t.outbox_id), count(*) into v_calls, v_taken from taken t;
@@ -463,7 +486,7 @@ begin
 end
 $$;
 comment on function push.check_ends is
-  'looks once more at up to p_max calls that were ended or deleted by transactions which may not have seen all their '
+  'looks once more at up to p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions which may not have seen all their '
   'deliveries: invites that are left are void, and devices that may ring are told; returns how many calls';
 
 -- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".

@@ -165,7 +165,8 @@ begin
         v.environment, v.platform, v.locale,
         case when e.size_faults[v.rank] is null
           then coalesce(l.id,
-            push.register_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end))
+            push.make_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end),
+            push.refuse(e.call_id, 'app: is served by no gateway, and so are too many others; is its name right?')::int)
           else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,

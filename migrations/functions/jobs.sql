@@ -32,8 +32,15 @@ declare
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
-    when 'miss' then v_more := push.miss(1000) >= 1000;
-    when 'check_ends' then v_more := push.check_ends(500) >= 500;
+    -- These take large calls a few at a time, so the number does not say whether there are more: only a new statement does.
+    -- What others have locked is no reason to come back at once.
+    when 'miss' then
+      v_more := push.miss(1000) > 0;
+      v_more := v_more
+        and exists (select from push.outbox o where o.state = 'ringing' and o.deadline_at <= statement_timestamp());
+    when 'check_ends' then
+      v_more := push.check_ends(500) > 0;
+      v_more := v_more and exists (select from push.ends_unchecked);
     -- What expired lately: cheap, also while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;

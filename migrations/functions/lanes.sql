@@ -19,14 +19,66 @@ $$;
 comment on function push.register_lane is
   'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
 
+-- What backends write must not use up what all apps share. So a lane that is made by enqueueing takes no number from the
+-- sequence, which keeps what a rolled back transaction took: its number is a negative one. And lanes of apps that no gateway
+-- has ever served are at most 500.
+create or replace function push.make_lane(p_app text, p_provider text) returns smallint
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  c_strangers constant int := 500;
+  v_lane smallint;
+  v_next int;
+begin
+  loop
+    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
+    if found then
+      return v_lane;
+    end if;
+    if not exists (select from push.apps a where a.app = p_app) and c_strangers <= (
+      select count(*) from push.lane l where l.id < 0 and not exists (select from push.apps a where a.app = l.app))
+    then
+      return null;
+    end if;
+    v_next := (select coalesce(max(l.id) + 1, -32767) from push.lane l where l.id < 0);
+    if v_next >= 0 then
+      return null;
+    end if;
+    -- Of two that choose the same number, the second waits for the first, and then looks again.
+    insert into push.lane (id, app, provider) overriding system value values (v_next, p_app, p_provider)
+      on conflict do nothing;
+  end loop;
+end
+$$;
+comment on function push.make_lane is
+  'the lane of an app and provider for what is enqueued, made if it is missing; null: there are 500 already of apps that no '
+  'gateway has served. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+
+-- Whoever may connect may also listen, and then read nothing. What is notified meanwhile piles up, for the whole cluster, and
+-- when there is room for no more each commit that notifies fails. Notifications are hints, calls are not: before that happens
+-- nothing is notified any more, and gateways poll.
+create or replace function push.notify(p_channel text, p_payload text, p_full double precision default 0.75) returns boolean
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  if pg_notification_queue_usage() >= p_full then
+    return false;
+  end if;
+  perform pg_notify(p_channel, p_payload);
+  return true;
+end
+$$;
+comment on function push.notify is
+  'NOTIFY, unless the queue of notifications is so full that commits may fail. p_channel, p_payload: of NOTIFY; p_full: how full, '
+  'from 0 to 1. False: nothing was notified';
+
 create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
 declare
   v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
   -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
-  -- a fixed key one long transaction would silence all others.
+  -- a fixed key one long transaction would silence all others. Whoever takes keys in advance, which anybody may, silences the
+  -- bell and nothing else: gateways poll 50 ms later.
   if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
-    perform pg_notify('push_outbox', '');
+    perform push.notify('push_outbox', '');
   end if;
 end
 $$;

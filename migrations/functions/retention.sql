@@ -95,7 +95,7 @@ begin
       execute format('delete from push.%I', v_table);
     end;
   end loop;
-  perform pg_notify('push_control', 'void *');
+  perform push.notify('push_control', 'void *');
   return null;
 end
 $$;

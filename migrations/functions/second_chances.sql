@@ -223,6 +223,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off s
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  c_recipients constant int := 2000;
   v_calls   bigint[];
   v_unheard push.delivery[];
   v_made    bigint := 0;
@@ -235,13 +236,19 @@ begin
     return 0;
   end if;
   with pick as materialized (
-    select e.ctid as tid from push.escalations_due e
+    select e.ctid as tid, e.due_at,
+      coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = e.outbox_id), 1) as count
+    from push.escalations_due e
     where e.due_at <= statement_timestamp()
     order by e.due_at
     limit p_max
-    for update skip locked
+    for update of e skip locked
+  ), bite as (
+    select p.tid, sum(p.count) over (order by p.due_at, p.tid) - p.count as before from pick p
   ), taken as (
-    delete from push.escalations_due e where e.ctid = any (array(select p.tid from pick p)) returning e.outbox_id
+    delete from push.escalations_due e
+    where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
+    returning e.outbox_id
   )
   select array_agg(t.outbox_id) into v_calls from taken t;
   if v_calls is null then
@@ -280,5 +287,5 @@ begin
 end
 $$;
 comment on function push.escalate is
-  'for up to p_max calls that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
+  'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
   'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many';

@@ -57,7 +57,7 @@ begin
   on conflict do nothing;
   get diagnostics v_dead = row_count;
   if v_dead > 0 then
-    perform pg_notify('push_token_invalidations', '');
+    perform push.notify('push_token_invalidations', '');
   end if;
   return v_dead;
 end
@@ -186,7 +186,7 @@ begin
       format('%s live on', forgotten)) end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
-  perform pg_notify('push_control', 'resume ' || lane);
+  perform push.notify('push_control', 'resume ' || lane);
   return next;
 end
 $$;

@@ -1110,6 +1110,18 @@ comment on function push.cancel_invites is
   'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who '
   'answered; returns how many. p_again: it was done before, and those who were told are left alone';
 
+-- How much at a time --------------------------------------------------------------------------------------------------
+
+-- What follows from the end of a call grows with its recipients. A bite of housekeeping takes calls up to so many recipients,
+-- one call at least: many large calls that end together must fit into no statement's time limit. A long list is not
+-- unpacked to be counted.
+create or replace function push.count_recipients(p_recipients jsonb) returns int language sql stable parallel safe as $$
+  select case when pg_column_size(p_recipients) > 20000 then 1000
+    when jsonb_typeof(p_recipients) = 'array' then 1 + jsonb_array_length(p_recipients) else 1 end
+$$;
+comment on function push.count_recipients is
+  'about how many recipients a call has, at most 1,001. p_recipients: push.outbox.recipients';
+
 -- Missed calls --------------------------------------------------------------------------------------------------------
 
 -- Nobody missed a voided call.
@@ -1127,7 +1139,7 @@ begin
     select m.*, m.until <= v_now as is_late,
       19999 + row_number() over (partition by m.id order by m.user_id) as n
     from (
-      select m.*, coalesce(l.id, push.register_lane(m.app, m.provider)) as lane
+      select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
       from (
         select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
         from (
@@ -1177,6 +1189,7 @@ begin
       left join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
+    where m.lane is not null
   ), made as (
     insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
       user_id, token, locale)
@@ -1218,6 +1231,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  c_recipients constant int := 2000;
   v_missed bigint;
 begin
   -- Calls of the time before a restore are not announced.
@@ -1225,20 +1239,23 @@ begin
     return 0;
   end if;
   with late as materialized (
-    select o.id
+    select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
     from push.outbox o
     where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
     order by o.deadline_at
     limit p_max
     for no key update skip locked
+  ), bite as (
+    select l.id, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
   )
-  update push.outbox o set state = 'missed' where o.id = any (array(select late.id from late));
+  update push.outbox o set state = 'missed'
+    where o.id = any (array(select b.id from bite b where b.before < c_recipients));
   get diagnostics v_missed = row_count;
   return v_missed;
 end
 $$;
 comment on function push.miss is
-  'up to p_max calls that still ring after their deadline become missed; returns how many';
+  'up to p_max calls that still ring after their deadline, with about 2,000 recipients in all, become missed; returns how many';
 
 -- The end of a call ---------------------------------------------------------------------------------------------------
 
@@ -1283,9 +1300,9 @@ create or replace function push.tell_void(p_outbox_id bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   if cardinality(p_outbox_id) > 100 then
-    perform pg_notify('push_control', 'void *');
+    perform push.notify('push_control', 'void *');
   else
-    perform pg_notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
+    perform push.notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
   end if;
 end
 $$;
@@ -1358,12 +1375,18 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  c_recipients constant int := 2000;
   v_calls bigint[];
   v_taken bigint;
 begin
-  with taken as (
+  with unchecked as materialized (
+    select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
+    from push.ends_unchecked x limit p_max for update of x skip locked
+  ), bite as (
+    select u.tid, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
+  ), taken as (
     delete from push.ends_unchecked e
-    where e.ctid = any (array(select x.ctid from push.ends_unchecked x limit p_max for update skip locked))
+    where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
     returning e.outbox_id
   )
   select array_agg(distinct t.outbox_id order by t.outbox_id), count(*) into v_calls, v_taken from taken t;
@@ -1381,7 +1404,7 @@ begin
 end
 $$;
 comment on function push.check_ends is
-  'looks once more at up to p_max calls that were ended or deleted by transactions which may not have seen all their '
+  'looks once more at up to p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions which may not have seen all their '
   'deliveries: invites that are left are void, and devices that may ring are told; returns how many calls';
 
 -- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".
@@ -1502,6 +1525,10 @@ declare
   -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
   v_first    timestamptz := statement_timestamp() + p_slack;
   v_near     timestamptz := v_first + interval '10 minutes';
+  -- Whoever owns the tables may write any time into them, infinity included: one such row must not fail the claim of all, nor
+  -- overflow what a gateway computes.
+  v_oldest   timestamptz := v_first - interval '1 year';
+  v_newest   timestamptz := v_first + interval '1 year';
   v_total    bigint := coalesce(p_total, 2147483647);
   v_later    bigint := coalesce(p_background, 2147483647);
   v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
@@ -1586,15 +1613,15 @@ begin
     with taken as (
       -- The rows come in the order of their places, so those of a call stand together, whatever their lanes.
       update push.delivery d
-      set state = 1, owner = p_gateway, lease = p_claim, attempt = d.attempt + 1
+      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale
     )
-    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform, t.created_at,
-      t.deadline_at,
+    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
+      greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
       -- Not extract, which calculates in numeric: half a microsecond a row.
-      (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint,
+      (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason, o.ended, o.traceparent, o.payload
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
@@ -2190,7 +2217,8 @@ begin
         v.environment, v.platform, v.locale,
         case when e.size_faults[v.rank] is null
           then coalesce(l.id,
-            push.register_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end))
+            push.make_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end),
+            push.refuse(e.call_id, 'app: is served by no gateway, and so are too many others; is its name right?')::int)
           else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
@@ -2806,8 +2834,15 @@ declare
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
-    when 'miss' then v_more := push.miss(1000) >= 1000;
-    when 'check_ends' then v_more := push.check_ends(500) >= 500;
+    -- These take large calls a few at a time, so the number does not say whether there are more: only a new statement does.
+    -- What others have locked is no reason to come back at once.
+    when 'miss' then
+      v_more := push.miss(1000) > 0;
+      v_more := v_more
+        and exists (select from push.outbox o where o.state = 'ringing' and o.deadline_at <= statement_timestamp());
+    when 'check_ends' then
+      v_more := push.check_ends(500) > 0;
+      v_more := v_more and exists (select from push.ends_unchecked);
     -- What expired lately: cheap, also while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
@@ -2857,14 +2892,66 @@ $$;
 comment on function push.register_lane is
   'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
 
+-- What backends write must not use up what all apps share. So a lane that is made by enqueueing takes no number from the
+-- sequence, which keeps what a rolled back transaction took: its number is a negative one. And lanes of apps that no gateway
+-- has ever served are at most 500.
+create or replace function push.make_lane(p_app text, p_provider text) returns smallint
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  c_strangers constant int := 500;
+  v_lane smallint;
+  v_next int;
+begin
+  loop
+    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
+    if found then
+      return v_lane;
+    end if;
+    if not exists (select from push.apps a where a.app = p_app) and c_strangers <= (
+      select count(*) from push.lane l where l.id < 0 and not exists (select from push.apps a where a.app = l.app))
+    then
+      return null;
+    end if;
+    v_next := (select coalesce(max(l.id) + 1, -32767) from push.lane l where l.id < 0);
+    if v_next >= 0 then
+      return null;
+    end if;
+    -- Of two that choose the same number, the second waits for the first, and then looks again.
+    insert into push.lane (id, app, provider) overriding system value values (v_next, p_app, p_provider)
+      on conflict do nothing;
+  end loop;
+end
+$$;
+comment on function push.make_lane is
+  'the lane of an app and provider for what is enqueued, made if it is missing; null: there are 500 already of apps that no '
+  'gateway has served. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+
+-- Whoever may connect may also listen, and then read nothing. What is notified meanwhile piles up, for the whole cluster, and
+-- when there is room for no more each commit that notifies fails. Notifications are hints, calls are not: before that happens
+-- nothing is notified any more, and gateways poll.
+create or replace function push.notify(p_channel text, p_payload text, p_full double precision default 0.75) returns boolean
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  if pg_notification_queue_usage() >= p_full then
+    return false;
+  end if;
+  perform pg_notify(p_channel, p_payload);
+  return true;
+end
+$$;
+comment on function push.notify is
+  'NOTIFY, unless the queue of notifications is so full that commits may fail. p_channel, p_payload: of NOTIFY; p_full: how full, '
+  'from 0 to 1. False: nothing was notified';
+
 create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
 declare
   v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
   -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
-  -- a fixed key one long transaction would silence all others.
+  -- a fixed key one long transaction would silence all others. Whoever takes keys in advance, which anybody may, silences the
+  -- bell and nothing else: gateways poll 50 ms later.
   if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
-    perform pg_notify('push_outbox', '');
+    perform push.notify('push_outbox', '');
   end if;
 end
 $$;
@@ -3905,7 +3992,7 @@ begin
       execute format('delete from push.%I', v_table);
     end;
   end loop;
-  perform pg_notify('push_control', 'void *');
+  perform push.notify('push_control', 'void *');
   return null;
 end
 $$;
@@ -4233,6 +4320,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off s
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  c_recipients constant int := 2000;
   v_calls   bigint[];
   v_unheard push.delivery[];
   v_made    bigint := 0;
@@ -4245,13 +4333,19 @@ begin
     return 0;
   end if;
   with pick as materialized (
-    select e.ctid as tid from push.escalations_due e
+    select e.ctid as tid, e.due_at,
+      coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = e.outbox_id), 1) as count
+    from push.escalations_due e
     where e.due_at <= statement_timestamp()
     order by e.due_at
     limit p_max
-    for update skip locked
+    for update of e skip locked
+  ), bite as (
+    select p.tid, sum(p.count) over (order by p.due_at, p.tid) - p.count as before from pick p
   ), taken as (
-    delete from push.escalations_due e where e.ctid = any (array(select p.tid from pick p)) returning e.outbox_id
+    delete from push.escalations_due e
+    where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
+    returning e.outbox_id
   )
   select array_agg(t.outbox_id) into v_calls from taken t;
   if v_calls is null then
@@ -4290,7 +4384,7 @@ begin
 end
 $$;
 comment on function push.escalate is
-  'for up to p_max calls that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
+  'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
   'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many';
 
 """###
@@ -4957,7 +5051,7 @@ begin
   on conflict do nothing;
   get diagnostics v_dead = row_count;
   if v_dead > 0 then
-    perform pg_notify('push_token_invalidations', '');
+    perform push.notify('push_token_invalidations', '');
   end if;
   return v_dead;
 end
@@ -5086,7 +5180,7 @@ begin
       format('%s live on', forgotten)) end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
-  perform pg_notify('push_control', 'resume ' || lane);
+  perform push.notify('push_control', 'resume ' || lane);
   return next;
 end
 $$;

@@ -1,0 +1,128 @@
+"""Neighbours: a login that may only connect, and one that may enqueue. What they can do stops nobody else's call."""
+
+from time import time
+
+from psycopg.types.json import Jsonb
+
+from harness import check, connect, owed, owner, refused
+
+import psycopg
+
+APP = "neighbours"
+RECIPIENTS = Jsonb([{"userId": "u", "fcmToken": "neighbour-token-0123456789"}])
+
+
+class Gateway:
+    """One that has nothing but the service's role."""
+
+    def __init__(self):
+        self.db = connect(login="gateway", autocommit=True)
+        self.lane = self.one("select push.register_lane(%s, 'fcm')", APP)
+        self.one("select push.register_app(%s, 60)", APP)
+        self.id = self.one("select push.register_gateway('neighbours', 'test')")
+        self.claims = 0
+
+    def one(self, statement, *parameters):
+        return self.db.execute(statement, parameters).fetchone()[0]
+
+    def claimed(self):
+        """The calls of a claim, which are settled then."""
+        self.claims += 1
+        rows = self.db.execute(
+            "select outbox_id, n, call_id from push.claim(%s, %s, array[%s]::smallint[], '{100}', '{-infinity}') order by outbox_id, n",
+            (self.id, self.claims, self.lane)).fetchall()
+        for row in rows:
+            self.one(
+                "select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], array[%s]::int[], '{1}', '{0}', '{200}', '{null}', '{m}', '{c}', '{now}', '{now}')",
+                self.id, row[0], row[1], self.claims)
+        return [row[2] for row in rows]
+
+
+gateway = Gateway()
+
+
+def enqueue(call_id, db):
+    db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": call_id, "from": "x"}), RECIPIENTS, APP))
+
+
+def rings(name, call_id):
+    """A call is enqueued by somebody else, claimed, settled; the gateway beats."""
+    with connect(autocommit=True) as db:
+        enqueue(call_id, db)
+    check(name, (gateway.claimed(), owed(call_id), gateway.one("select alive from push.beat(%s, true)", gateway.id)), ([call_id], None, True))
+
+
+def of_a_login_that_may_only_connect():
+    with connect(login="nobody", autocommit=True) as nobody:
+        slot = int(time() * 200)
+        nobody.execute("select pg_advisory_lock(7781, k) from generate_series(0, 100) k")
+        nobody.execute("select pg_advisory_lock(7781, ((%s + k) %% 2000000000)::int + 1000) from generate_series(0, 1500) k", (slot,))
+        rings("advisory locks, all that were ever of use here: a call rings", "locks")
+        check("and housekeeping is done", gateway.one("select count(*) from (select push.run_job(j.name) from push.job j where j.name <> 'tally') r") > 5, True)
+        nobody.execute("select pg_advisory_unlock_all()")
+
+        nobody.execute("create temp table outbox (like pg_class); create temp table delivery (like pg_class)")
+        nobody.execute("set search_path = pg_temp, push, public")
+        for statement in ("select from push.outbox", "select push.ring_doorbell()", "select push.notify('push_outbox', '')"):
+            with refused(f"a login that may only connect: {statement}", "42501"):
+                nobody.execute(statement)
+        check("large objects, prepared statements, settings of push: its own affair",
+            nobody.execute("select lo_create(0) > 0, set_config('push.walked', '0', false)").fetchone(), (True, "0"))
+        rings("beside them a call rings", "beside")
+
+    # It listens, and keeps a transaction open: what is notified cannot be dropped.
+    with connect(login="nobody", autocommit=True) as nobody:
+        nobody.execute("listen pile")
+        with nobody.transaction():
+            nobody.execute("select pg_notify('pile', repeat('x', 7000) || k) from generate_series(1, 10) k")
+            with connect(login="nobody", autocommit=True) as other:
+                other.execute("select pg_notify('pile', repeat('x', 7000) || k) from generate_series(1, 2000) k")
+            usage = owner("select pg_notification_queue_usage()")
+            check("a session that listens and does not read: notifications pile up", usage > 0.001, True)
+            check("below the limit is notified", owner("select push.notify('push_control', 'void *')"), True)
+            check("above it is not: the commit would fail in the end", owner("select push.notify('push_control', 'void *', 0.001)"), False)
+            rings("the calls go on", "piled")
+
+
+def of_a_login_that_may_enqueue():
+    with connect() as slow:
+        # Minutes, for all anybody knows.
+        enqueue("open", slow)
+        slow.execute("select id from push.outbox where call_id = 'open' for no key update")
+        rings("a transaction that is left open: another's call rings", "beside-open")
+        slow.execute("savepoint s")
+        with refused("a lock of a whole table", "42501"):
+            slow.execute("lock table push.outbox in share mode")
+        slow.execute("rollback to s")
+        rings("nor has a savepoint any effect", "beside-savepoint")
+        slow.rollback()
+
+    with connect() as held:
+        with connect(autocommit=True) as db:
+            enqueue("held", db)
+            enqueue("held-2", db)
+        # A backend may lock the rows that it may update: of all calls, for as long as it likes.
+        held.execute("select id from push.outbox where app = %s for no key update", (APP,))
+        check("rows that are locked: their calls are claimed all the same", gateway.claimed(), ["held", "held-2"])
+        rings("and so are others", "beside-held")
+        with connect(autocommit=True) as db:
+            db.execute("insert into push.outbox (app, payload, recipients, ring_seconds) values (%s, '{\"callId\": \"short\", \"from\": \"x\"}', '[]', 1)", (APP,))
+            db.execute("select pg_sleep(1.1)")
+        check("calls whose rows are locked are passed by when others are missed", owner("select push.miss()") >= 1 and owner("select state from push.outbox where call_id = 'short'"), "missed")
+        held.rollback()
+
+    # A prepared transaction would outlive its session.
+    with connect() as db:
+        enqueue("prepared", db)
+        try:
+            db.execute("prepare transaction 'neighbour'")
+            check("a transaction that enqueued is not prepared", "prepared", "refused")
+        except psycopg.Error as error:
+            check("a transaction that enqueued is not prepared", error.sqlstate in ("0A000", "55000"), True)
+        db.rollback()
+    rings("the call beside it rings", "beside-prepared")
+
+
+of_a_login_that_may_only_connect()
+of_a_login_that_may_enqueue()
+gateway.one("select push.retire_gateway(%s)::text", gateway.id)
