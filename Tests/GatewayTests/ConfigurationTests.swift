@@ -133,16 +133,20 @@ import Testing
   }
 
   @Test(arguments: [
-    "postgres://u:pa@ss-word@db/push", "postgres://u:pass/word@db/push", "postgres://u:123/word@db/push", "postgres://u:pa%zz@db/push",
+    "postgres://u:pa@ss-word@db/push", "postgres://u:pass/word@db/push", "postgres://u:123/word@db/push",
+    "postgres://u:pa%zz@db/push",
     "postgres://u:password@db:port/push", "postgres://u:pass word@db/push", "postgres://db/push?passwrd=word",
-    "postgres://u:pass?word@db/push", "postgres://u:pass#word@db#/push", "postgres://u:word@d$b/push", "postgres://word:70000/push",
+    "postgres://u:pass?word@db/push", "postgres://u:pass#word@db#/push", "postgres://u:word@d$b/push",
+    "postgres://word:70000/push",
   ])
   func `a database URL that was mistyped is refused, and nothing of it told`(url: String) throws {
     for yaml in ["database: '\(url)'\napps: { a: { expo: } }", "apps: { a: { expo: } }"] {
       let isInFile = yaml.hasPrefix("database")
       let message = try folder.message(yaml, isInFile ? [:] : ["DATABASE_URL": url])
       #expect(message.contains(isInFile ? "database: " : "DATABASE_URL"))
-      for piece in ["word", "pass", "ss", "zz", "123", "70000"] { #expect(!message.replacing("PASSWORD", with: "").contains(piece)) }
+      for piece in ["word", "pass", "ss", "zz", "123", "70000"] {
+        #expect(!message.replacing("PASSWORD", with: "").contains(piece))
+      }
     }
   }
 

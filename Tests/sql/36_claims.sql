@@ -25,6 +25,14 @@ update push.delivery set attempt = 99999 where outbox_id = :many;
 select test.equal('the 100,000th attempt is one like any', (select attempt from push.claim(:g1, 7, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')), 100000);
 select push.settle(:g1, null, array[:many::bigint], '{0}', '{7}', '{100000}', '{0}', '{200}', '{null}', '{m}', '{many}', array[now()], array[now()]);
 select test.equal('and history counts it', (select attempts from push.history where outbox_id = :many), 100000);
+select test.call('wild', 4) as wild \gset
+update push.delivery set deadline_at = case n when 0 then 'infinity' when 1 then '9999-12-31' else deadline_at end, created_at = case n when 2 then '-infinity' else created_at end,
+  attempt = case n when 3 then 2147483647 else attempt end where outbox_id = :wild;
+create function pg_temp.wild(p_gateway int) returns text language sql as $$
+  select string_agg(format('%s %s %s %s', c.n, isfinite(c.created_at), isfinite(c.deadline_at), c.remaining_us between 0 and 32000000000000), ', ' order by c.n)
+  from push.claim(p_gateway, 7, array(select id from push.lane where app = 'default' and provider = 'fcm'), '{9}', '{-infinity}', p_later_floor => '{-infinity}', p_later_max => '{9}') c $$;
+select test.equal('times and numbers that somebody wrote into a row by hand fail no claim', pg_temp.wild(:g1) || ', ' || pg_temp.wild(:g1), '2 t t t, 3 t t t, 0 t t t, 1 t t t');
+delete from push.delivery where outbox_id = :wild;
 
 -- Forget.
 select test.call('lost', 2) as lost \gset

@@ -58,6 +58,10 @@ declare
   -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
   v_first    timestamptz := statement_timestamp() + p_slack;
   v_near     timestamptz := v_first + interval '10 minutes';
+  -- Whoever owns the tables may write any time into them, infinity included: one such row must not fail the claim of all, nor
+  -- overflow what a gateway computes.
+  v_oldest   timestamptz := v_first - interval '1 year';
+  v_newest   timestamptz := v_first + interval '1 year';
   v_total    bigint := coalesce(p_total, 2147483647);
   v_later    bigint := coalesce(p_background, 2147483647);
   v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
@@ -142,15 +146,15 @@ begin
     with taken as (
       -- The rows come in the order of their places, so those of a call stand together, whatever their lanes.
       update push.delivery d
-      set state = 1, owner = p_gateway, lease = p_claim, attempt = d.attempt + 1
+      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale
     )
-    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform, t.created_at,
-      t.deadline_at,
+    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
+      greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
       -- Not extract, which calculates in numeric: half a microsecond a row.
-      (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint,
+      (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason,
       -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
       case when t.is_first then coalesce(o.ended, true) end,

@@ -13,10 +13,11 @@ enum DatabaseURL {
 
   /// What is wrong with a URL, without a word of it; nil: nothing.
   static func fault(of url: String) -> String? {
-    guard let scheme = ["postgres://", "postgresql://"].first(where: { url.hasPrefix($0) && url.utf8.count > $0.utf8.count }),
-      !url.contains(where: \.isWhitespace)
-    else { return "must be a URL that begins with postgres:// or postgresql://" }
+    let scheme = ["postgres://", "postgresql://"].first { url.hasPrefix($0) } ?? ""
     let rest = url.dropFirst(scheme.count)
+    guard !scheme.isEmpty, !rest.isEmpty, !rest.contains(where: \.isWhitespace) else {
+      return "must be a URL that begins with postgres:// or postgresql://"
+    }
     let authority = rest.prefix { $0 != "/" && $0 != "?" }
     let places = authority.split(separator: "@", omittingEmptySubsequences: false)
     // One more @ than the one before the host is a part of a password, and so is one behind the host.
@@ -41,7 +42,9 @@ enum DatabaseURL {
 
   private static func isOfHost(_ byte: UInt8) -> Bool {
     switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "0")...UInt8(ascii: "9"): true
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"):
+      true
     case UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "%"), UInt8(ascii: ":"): true
     case UInt8(ascii: "["), UInt8(ascii: "]"): true
     default: false

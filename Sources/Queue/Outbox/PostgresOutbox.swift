@@ -159,7 +159,8 @@ public actor PostgresOutbox: OutboxStore {
   private func listenerIsDown(_ error: PostgresError) {
     report?(.listening(false))
     guard isAvailable else { return linkIsDown(error) }
-    logger.warning("Notifications are not heard for the moment; the database is polled", metadata: ["reason": "\(error)"])
+    logger.warning(
+      "Notifications are not heard for the moment; the database is polled", metadata: ["reason": "\(error)"])
   }
 
   // MARK: - Notifications
