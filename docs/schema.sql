@@ -550,6 +550,14 @@ begin
       'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
     from (select 1) one left join push.life l on true;
   return query
+    select 'lanes',
+      coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all send'),
+      case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); for the others see push.lanes, push.failures '
+      'and the replicas'' logs.'
+    from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
+  return query
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
       case when g.since is null then 'waits for a replica'
@@ -567,7 +575,7 @@ begin
   return query
     select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
+      'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
   return query
     select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
@@ -1044,6 +1052,7 @@ begin
       execute format('delete from push.%I', v_table);
     end;
   end loop;
+  perform push.note_audit('truncate_calls', 'push.outbox');
   perform pg_notify('push_control', 'void *');
   return null;
 end
@@ -1077,7 +1086,8 @@ CREATE FUNCTION push.drop_calls() RETURNS trigger
     SET jit TO 'off'
     AS $$
 declare
-  v_calls bigint[] := array(select g.id from gone_calls g order by g.id);
+  v_calls   bigint[] := array(select g.id from gone_calls g order by g.id);
+  v_dropped bigint := 0;
 begin
   if v_calls = '{}' then
     return null;
@@ -1085,13 +1095,18 @@ begin
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
     begin
-      perform push.drop_deliveries(v_calls);
+      v_dropped := push.drop_deliveries(v_calls);
     exception when serialization_failure then
       -- What a gateway has done since; push.check_ends comes by.
       null;
     end;
   else
-    perform push.drop_deliveries(v_calls);
+    v_dropped := push.drop_deliveries(v_calls);
+  end if;
+  -- Retention deletes nothing that is owed, so this was somebody.
+  if v_dropped > 0 then
+    perform push.note_audit('delete_calls', coalesce((select min(g.call_id) || case when count(*) > 1 then ', …' else '' end
+      from gone_calls g), ''), jsonb_build_object('calls', cardinality(v_calls), 'owed', v_dropped));
   end if;
   perform push.drop_belongings(v_calls);
   -- The last, so that whoever waits for a key finds the call gone.
@@ -1305,6 +1320,8 @@ CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS 
     SET lock_timeout TO '500ms'
     AS $$
 declare
+  -- Whoever finishes a delivery waits meanwhile, and each partition is a file that every look at history opens.
+  c_days_max constant int := 60;
   v_day  date;
   v_name text;
   v_made int := 0;
@@ -1315,7 +1332,7 @@ begin
     return 0;
   end if;
   for v_day in
-    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
+    select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, c_days_max), interval '1 day') d
   loop
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
     continue when to_regclass('push.' || v_name) is not null;
@@ -1335,7 +1352,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
+COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now, at most 60';
 
 CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2435,6 +2452,37 @@ $$;
 
 COMMENT ON FUNCTION push.lane_conditions() IS 'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
 
+CREATE FUNCTION push.lane_troubles() RETURNS TABLE(app text, provider text, trouble text, is_bad boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_any_alive boolean := exists (select from push.gateways g where g.alive);
+begin
+  return query
+    select l.app, l.provider,
+      case when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
+        else 'no connection' end,
+      not l.paused or is_waiting
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      select (l.paused or s.lane is null) and exists (
+        select from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
+      offset 0
+    ) d
+    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or s.capacity = 0;
+end
+$$;
+
+COMMENT ON FUNCTION push.lane_troubles() IS 'the lanes that send nothing: paused, without a replica that serves them though something is ready, with an open circuit, or without a connection. is_bad: false: paused, and nothing is ready in it. For push.health';
+
 CREATE FUNCTION push.last_failures(p_failures jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3441,7 +3489,7 @@ begin
   return query
     select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
   if resume_lane.note is not null then
-    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
+    update push.audit a set detail = a.detail || jsonb_build_object('note', left(resume_lane.note, 500))
       where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
   end if;
 end
@@ -3848,6 +3896,7 @@ declare
   v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
   v_lane   push.lane;
 begin
+  p_note := left(p_note, 500);
   select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
   if not found then
     raise exception using errcode = 'no_data_found',
@@ -3868,7 +3917,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets a lane''s pause and note (at most 500 characters), and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
 
 CREATE FUNCTION push.take_call_key(p_call_id text, p_app text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
