@@ -287,4 +287,64 @@ import Testing
       await connection.close()
     }
   }
+
+  /// A trigger on a table into which another transaction has written.
+  private static let trigger = FunctionsFile(
+    topic: "other",
+    sql: """
+      create or replace function push.other() returns trigger language plpgsql as 'begin return new; end';
+      create or replace trigger other before insert on push.one for each row execute function push.other();
+      """)
+
+  @Test func `whoever writes does not wait behind a migration that waits for a lock`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let functions = [Self.digit, Self.trigger, Self.roles]
+      try await migrator([Self.one]).migrate(connection)
+      let long = try await database.connect()
+      try await long.script("begin; insert into push.one values (1);")
+      let (waits, isWaiting) = AsyncStream.makeStream(of: String.self)
+      let migration = Task {
+        let connection = try await database.connect()
+        try await Migrator(migrations: [Self.one], functions: functions, release: "1.2.3", lockPause: .milliseconds(700))
+          .migrate(connection, waits: { isWaiting.yield($0) })
+        await connection.close()
+      }
+      var waiting = waits.makeAsyncIterator()
+      #expect(await waiting.next() == "functions/other")
+      // However often it comes again.
+      let other = try await database.connect()
+      for _ in 0..<3 { try await other.script("set statement_timeout = '10s'; insert into push.one values (2);") }
+      try await long.script("commit;")
+      try await migration.value
+      #expect(try await migrator([Self.one], functions).pending(on: connection).isEmpty)
+      for each in [connection, long, other] { await each.close() }
+    }
+  }
+
+  @Test func `a migration whose lock does not come free gives up, says why, and leaves nothing`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await migrator([Self.one]).migrate(connection)
+      let long = try await database.connect()
+      try await long.script("begin; insert into push.one values (1);")
+      var told: [String] = []
+      let error = await #expect(throws: MigrationError.self) {
+        try await Migrator(
+          migrations: [Self.one], functions: [Self.digit, Self.trigger, Self.roles], release: "1.2.3", lockTriesMax: 3,
+          lockPause: .milliseconds(1)
+        )
+        .migrate(connection, waits: { told.append($0) })
+      }
+      #expect(error == .locked("functions/other"))
+      #expect(error?.description.contains("pg_stat_activity") == true)
+      #expect(told == ["functions/other"])
+      let rows = try await connection.query(
+        PostgresStatement(
+          name: "t", sql: "select to_regproc('push.digit') is null, current_setting('lock_timeout') = '0'"))
+      #expect(rows.bool(0, 0) && rows.bool(0, 1))
+      await long.close()
+      await connection.close()
+    }
+  }
 }

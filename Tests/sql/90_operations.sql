@@ -135,6 +135,36 @@ update push.job set due_at = now() - interval '1 minute' where name = 'ensure_pa
 update push.job set due_at = now() where name = 'promote';
 select test.equal('one that comes every hour may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
+savepoint lanes;
+update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where alive;
+delete from push.delivery;
+update push.lane set paused = false;
+create function pg_temp.lanes_are() returns text language sql as $$ select state || ' ' || value from push.health where item = 'lanes' $$;
+select test.equal('lanes that nobody serves and that have nothing are well', pg_temp.lanes_are(), 'ok all send');
+select push.register_gateway('health', '1') as hg \gset
+select push.register_lane('health', p) from unnest('{apns,fcm,expo}'::text[]) p;
+create function pg_temp.report(p_capacity int[], p_circuit text[]) returns void language sql as $$
+  select push.report_lanes((select max(id) from push.gateways), (select array_agg(id order by id) from push.lane where app = 'health')::smallint[], array[10, 10, 10], p_capacity, array[0, 0, 0], p_circuit, array[0, 0, 0], array[0, 0, 0]) $$;
+select pg_temp.report(array[10, 10, 10], array['closed', 'half_open', 'closed']);
+select test.equal('lanes that send are well', pg_temp.lanes_are(), 'ok all send');
+select push.pause_lane('health', 'apns');
+select test.equal('a pause is seen', pg_temp.lanes_are(), 'warn health/apns: paused');
+select push.enqueue_call('{"callId": "paused", "from": "x"}', '[{"userId": "u", "voipPushToken": "9999999999999999999999999999999999999999999999999999999999999999"}]', 'health');
+select test.equal('it is bad when something waits', pg_temp.lanes_are(), 'bad health/apns: paused');
+select pg_temp.report(array[10, 10, 0], array['closed', 'open', 'closed']);
+select test.equal('so are an open circuit and a lane without a connection', pg_temp.lanes_are(), 'bad health/apns: paused, health/expo: no connection, health/fcm: circuit open');
+select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'closed']);
+select push.resume_lane('health', 'apns');
+select push.enqueue_call('{"callId": "mistyped", "from": "x"}', '[{"userId": "u", "fcmToken": "mistyped-token-0123456789"}]', 'helth');
+select test.equal('so is an app that no replica has', pg_temp.lanes_are(), 'bad helth/fcm: no replica serves it');
+select push.retire_gateway(:hg);
+select test.equal('without replicas it is they who lack', pg_temp.lanes_are(), 'ok all send');
+select test.equal('of many, five are named', (select string_agg(message, '') is not null from unnest('{apns,fcm,expo}'::text[]) p cross join lateral push.pause_lane('health', p))
+  and (select count(*) = 3 from unnest('{a,b,c}'::text[]) a cross join lateral push.register_lane(a, 'fcm') cross join lateral push.pause_lane(a, 'fcm')), true);
+select test.equal('and the rest counted', pg_temp.lanes_are(), 'bad health/apns: paused, a/fcm: paused, b/fcm: paused, c/fcm: paused, health/expo: paused, and 1 more');
+select push.pause_lane('health', 'fcm', repeat('n', 100000)) is not null as done \gset
+select test.equal('a note has an end', (select length(note) from push.lane where app = 'health' and provider = 'fcm'), 500);
+rollback to lanes;
 insert into push.history_default (finished_at, outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device) values ('2019-01-01', 1, now(), now(), 0, 1, 1, 0, 0, 'u', 'x');
 insert into push.receipt_batch (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at) values ('ops', '{overdue}', '{1}', '{0}', '{u}', '{x}', now() - interval '1 hour', now() - interval '10 minutes', now() + interval '1 day');
 insert into push.quarantined_tokens (app, provider, token, since, reason) values ('ops', 'fcm', 'quarantined-token-0123456789', now(), 'x');

@@ -123,6 +123,8 @@ comment on function push.expire is
 create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
 declare
+  -- Whoever finishes a delivery waits meanwhile, and each partition is a file that every look at history opens.
+  c_days_max constant int := 60;
   v_day  date;
   v_name text;
   v_made int := 0;
@@ -133,7 +135,7 @@ begin
     return 0;
   end if;
   for v_day in
-    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
+    select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, c_days_max), interval '1 day') d
   loop
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
     continue when to_regclass('push.' || v_name) is not null;
@@ -153,7 +155,8 @@ begin
 end
 $$;
 comment on function push.ensure_partitions is
-  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
+  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days '
+  'from now, at most 60';
 
 create or replace function push.drop_partitions(p_keep_days int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '200ms' as $$

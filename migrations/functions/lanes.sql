@@ -192,6 +192,7 @@ declare
   v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
   v_lane   push.lane;
 begin
+  p_note := left(p_note, 500);
   select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
   if not found then
     raise exception using errcode = 'no_data_found',
@@ -212,7 +213,8 @@ begin
 end
 $$;
 comment on function push.switch_lane is
-  'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+  'sets a lane''s pause and note (at most 500 characters), and writes it down; for push.pause_lane, push.resume_lane and '
+  'updates of push.lanes';
 
 create or replace function push.pause_lane(app text, provider text, note text default null)
 returns table (changed boolean, message text)
@@ -232,7 +234,7 @@ begin
   return query
     select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
   if resume_lane.note is not null then
-    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
+    update push.audit a set detail = a.detail || jsonb_build_object('note', left(resume_lane.note, 500))
       where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
   end if;
 end

@@ -171,6 +171,35 @@ comment on column push.replicas.claimed is 'deliveries it holds; of one that end
 comment on column push.replicas.ended_at is 'when it ended or was declared dead';
 comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (declared dead)';
 
+-- Reads one entry of the index for each lane that is paused or that no replica serves; the others' replicas say how they are.
+create or replace function push.lane_troubles() returns table (app text, provider text, trouble text, is_bad boolean)
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_any_alive boolean := exists (select from push.gateways g where g.alive);
+begin
+  return query
+    select l.app, l.provider,
+      case when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
+        else 'no connection' end,
+      not l.paused or is_waiting
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      select (l.paused or s.lane is null) and exists (
+        select from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
+      offset 0
+    ) d
+    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or s.capacity = 0;
+end
+$$;
+comment on function push.lane_troubles is
+  'the lanes that send nothing: paused, without a replica that serves them though something is ready, with an open circuit, '
+  'or without a connection. is_bad: false: paused, and nothing is ready in it. For push.health';
+
 create or replace function push.check_health() returns table (item text, value text, state text, hint text)
 language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
@@ -224,6 +253,14 @@ begin
       'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
     from (select 1) one left join push.life l on true;
   return query
+    select 'lanes',
+      coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all send'),
+      case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); for the others see push.lanes, push.failures '
+      'and the replicas'' logs.'
+    from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
+  return query
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
       case when g.since is null then 'waits for a replica'
@@ -241,7 +278,7 @@ begin
   return query
     select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
+      'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
   return query
     select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'

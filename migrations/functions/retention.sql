@@ -48,7 +48,8 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_calls bigint[] := array(select g.id from gone_calls g order by g.id);
+  v_calls   bigint[] := array(select g.id from gone_calls g order by g.id);
+  v_dropped bigint := 0;
 begin
   if v_calls = '{}' then
     return null;
@@ -56,13 +57,18 @@ begin
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
     begin
-      perform push.drop_deliveries(v_calls);
+      v_dropped := push.drop_deliveries(v_calls);
     exception when serialization_failure then
       -- What a gateway has done since; push.check_ends comes by.
       null;
     end;
   else
-    perform push.drop_deliveries(v_calls);
+    v_dropped := push.drop_deliveries(v_calls);
+  end if;
+  -- Retention deletes nothing that is owed, so this was somebody.
+  if v_dropped > 0 then
+    perform push.note_audit('delete_calls', coalesce((select min(g.call_id) || case when count(*) > 1 then ', …' else '' end
+      from gone_calls g), ''), jsonb_build_object('calls', cardinality(v_calls), 'owed', v_dropped));
   end if;
   perform push.drop_belongings(v_calls);
   -- The last, so that whoever waits for a key finds the call gone.
@@ -95,6 +101,7 @@ begin
       execute format('delete from push.%I', v_table);
     end;
   end loop;
+  perform push.note_audit('truncate_calls', 'push.outbox');
   perform push.notify('push_control', 'void *');
   return null;
 end

@@ -12,6 +12,9 @@ struct MigrateCommand: AsyncParsableCommand {
       the functions that have changed, all in one. Safe to run from several machines at once and as often as you like: one \
       works, the others wait and then find nothing to do. Nothing is ever undone.
 
+      Gateways and backends may go on meanwhile. A transaction that holds a lock on what is to be changed is waited for, for ten \
+      minutes at most; calls are enqueued meanwhile.
+
       It refuses a database whose migrations are not those of this binary (a newer version's, or edited ones).
 
       Needs the database and nothing else: DATABASE_URL, or the key database of the configuration. The role must own the \
@@ -32,7 +35,12 @@ struct MigrateCommand: AsyncParsableCommand {
       for title in pending.titles { StandardOutput.write("pending \(title)") }
       if !pending.isEmpty { throw ExitCode.failure }
     } else {
-      try await migrator.migrate(connection) { StandardOutput.write("applied \($0)") }
+      try await migrator.migrate(connection) {
+        StandardOutput.write("applied \($0)")
+      } waits: {
+        StandardError.write(
+          "\($0) waits for another transaction, and lets calls pass meanwhile: see the oldest xact_start in pg_stat_activity")
+      }
       await connection.close()
     }
     StandardOutput.write("the schema is up to date")

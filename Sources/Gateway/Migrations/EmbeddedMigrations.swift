@@ -2764,6 +2764,8 @@ comment on function push.expire is
 create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
 declare
+  -- Whoever finishes a delivery waits meanwhile, and each partition is a file that every look at history opens.
+  c_days_max constant int := 60;
   v_day  date;
   v_name text;
   v_made int := 0;
@@ -2774,7 +2776,7 @@ begin
     return 0;
   end if;
   for v_day in
-    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
+    select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, c_days_max), interval '1 day') d
   loop
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
     continue when to_regclass('push.' || v_name) is not null;
@@ -2794,7 +2796,8 @@ begin
 end
 $$;
 comment on function push.ensure_partitions is
-  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
+  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days '
+  'from now, at most 60';
 
 create or replace function push.drop_partitions(p_keep_days int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '200ms' as $$
@@ -3088,6 +3091,7 @@ declare
   v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
   v_lane   push.lane;
 begin
+  p_note := left(p_note, 500);
   select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
   if not found then
     raise exception using errcode = 'no_data_found',
@@ -3108,7 +3112,8 @@ begin
 end
 $$;
 comment on function push.switch_lane is
-  'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+  'sets a lane''s pause and note (at most 500 characters), and writes it down; for push.pause_lane, push.resume_lane and '
+  'updates of push.lanes';
 
 create or replace function push.pause_lane(app text, provider text, note text default null)
 returns table (changed boolean, message text)
@@ -3128,7 +3133,7 @@ begin
   return query
     select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
   if resume_lane.note is not null then
-    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
+    update push.audit a set detail = a.detail || jsonb_build_object('note', left(resume_lane.note, 500))
       where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
   end if;
 end
@@ -3332,6 +3337,35 @@ comment on column push.replicas.claimed is 'deliveries it holds; of one that end
 comment on column push.replicas.ended_at is 'when it ended or was declared dead';
 comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (declared dead)';
 
+-- Reads one entry of the index for each lane that is paused or that no replica serves; the others' replicas say how they are.
+create or replace function push.lane_troubles() returns table (app text, provider text, trouble text, is_bad boolean)
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_any_alive boolean := exists (select from push.gateways g where g.alive);
+begin
+  return query
+    select l.app, l.provider,
+      case when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
+        else 'no connection' end,
+      not l.paused or is_waiting
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      select (l.paused or s.lane is null) and exists (
+        select from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
+      offset 0
+    ) d
+    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or s.capacity = 0;
+end
+$$;
+comment on function push.lane_troubles is
+  'the lanes that send nothing: paused, without a replica that serves them though something is ready, with an open circuit, '
+  'or without a connection. is_bad: false: paused, and nothing is ready in it. For push.health';
+
 create or replace function push.check_health() returns table (item text, value text, state text, hint text)
 language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
@@ -3385,6 +3419,14 @@ begin
       'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
     from (select 1) one left join push.life l on true;
   return query
+    select 'lanes',
+      coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all send'),
+      case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); for the others see push.lanes, push.failures '
+      'and the replicas'' logs.'
+    from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
+  return query
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
       case when g.since is null then 'waits for a replica'
@@ -3402,7 +3444,7 @@ begin
   return query
     select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
+      'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
   return query
     select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
@@ -3977,7 +4019,8 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_calls bigint[] := array(select g.id from gone_calls g order by g.id);
+  v_calls   bigint[] := array(select g.id from gone_calls g order by g.id);
+  v_dropped bigint := 0;
 begin
   if v_calls = '{}' then
     return null;
@@ -3985,13 +4028,18 @@ begin
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
     begin
-      perform push.drop_deliveries(v_calls);
+      v_dropped := push.drop_deliveries(v_calls);
     exception when serialization_failure then
       -- What a gateway has done since; push.check_ends comes by.
       null;
     end;
   else
-    perform push.drop_deliveries(v_calls);
+    v_dropped := push.drop_deliveries(v_calls);
+  end if;
+  -- Retention deletes nothing that is owed, so this was somebody.
+  if v_dropped > 0 then
+    perform push.note_audit('delete_calls', coalesce((select min(g.call_id) || case when count(*) > 1 then ', …' else '' end
+      from gone_calls g), ''), jsonb_build_object('calls', cardinality(v_calls), 'owed', v_dropped));
   end if;
   perform push.drop_belongings(v_calls);
   -- The last, so that whoever waits for a key finds the call gone.
@@ -4024,6 +4072,7 @@ begin
       execute format('delete from push.%I', v_table);
     end;
   end loop;
+  perform push.note_audit('truncate_calls', 'push.outbox');
   perform push.notify('push_control', 'void *');
   return null;
 end

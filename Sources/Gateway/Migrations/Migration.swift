@@ -42,6 +42,8 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
   case skipped(String)
   /// The server refused a file; nothing of it is left.
   case failed(String, reason: String)
+  /// What the file changes was locked each time it was tried; nothing of it is left.
+  case locked(String)
 
   var description: String {
     switch self {
@@ -53,6 +55,8 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
       "the database has migration \(title), which push-gateway \(GatewayVersion.current) does not know: it was made by a newer version, use that or a later one"
     case .skipped(let title):
       "migration \(title) was never applied, but one after it was: push.schema_migration does not tell what happened here; restore it, or start from an empty database"
+    case .locked(let title):
+      "migration \(title) was not applied: another transaction holds a lock on what it changes. Find it in pg_stat_activity (xact_start, the oldest first), let it end or end it, and run `push-gateway migrate` again"
     case .failed(let title, let reason): "migration \(title) failed and was rolled back: \(reason)"
     }
   }

@@ -35,28 +35,44 @@ struct Migrator: Sendable {
   let functions: [FunctionsFile]
   /// Our own.
   let release: String
+  /// How often a step is tried whose tables are locked.
+  let lockTriesMax: Int
+  /// The pause between two such tries, in which whoever waited behind the lock goes on.
+  let lockPause: Duration
 
   init(
     migrations: [Migration] = Migration.embedded, functions: [FunctionsFile] = FunctionsFile.embedded,
-    release: String = GatewayVersion.current
+    release: String = GatewayVersion.current, lockTriesMax: Int = 200, lockPause: Duration = .milliseconds(2500)
   ) {
     self.migrations = migrations
     self.functions = functions
     self.release = release
+    self.lockTriesMax = lockTriesMax
+    self.lockPause = lockPause
   }
 
   /// Applies what is missing. Several replicas may do so at once: one works, the others wait and then find nothing to do.
   ///
-  /// - Parameter report: told the title of each file when it has been applied.
+  /// A lock on a table is waited for only briefly, and the step tried again: calls are enqueued meanwhile, and whoever wants a
+  /// table that we wait for stands behind us, however weak its lock.
+  ///
+  /// - Parameters:
+  ///   - report: told the title of each file when it has been applied.
+  ///   - waits: told the title of a file, once, when another transaction is in its way.
   /// - Throws: `MigrationError`, or `PostgresError` where the server cannot be asked.
-  func migrate(_ connection: PostgresConnection, report: (String) -> Void = { _ in }) async throws {
+  func migrate(
+    _ connection: PostgresConnection, report: (String) -> Void = { _ in }, waits: (String) -> Void = { _ in }
+  ) async throws {
     _ = try await connection.query(Self.lock)
     do {
-      try await applyPending(connection, report)
+      try await connection.script("set lock_timeout = '500ms';")
+      try await applyPending(connection, report, waits)
     } catch {
+      _ = try? await connection.script("reset lock_timeout;")
       _ = try? await connection.query(Self.unlock)
       throw error
     }
+    try await connection.script("reset lock_timeout;")
     _ = try await connection.query(Self.unlock)
   }
 
@@ -107,16 +123,35 @@ struct Migrator: Sendable {
     return numbers(other).lexicographicallyPrecedes(numbers(release))
   }
 
-  private func applyPending(_ connection: PostgresConnection, _ report: (String) -> Void) async throws {
+  private func applyPending(
+    _ connection: PostgresConnection, _ report: (String) -> Void, _ waits: (String) -> Void
+  ) async throws {
     // What is refused is left as it is.
     _ = try await pending(on: connection)
     try await connection.script(Self.tables)
     for migration in try pending(after: try await applied(on: connection)) {
-      try await run(Self.script(migration), of: migration.title, on: connection)
+      try await withoutLocks(waits) { try await run(Self.script(migration), of: migration.title, on: connection) }
       report(migration.title)
     }
     let changed = pendingFunctions(after: try await recorded(on: connection))
     guard !changed.isEmpty else { return }
+    try await withoutLocks(waits) { try await apply(changed, on: connection) }
+    for file in changed { report(file.title) }
+  }
+
+  /// A step, tried again for as long as it meets a lock.
+  private func withoutLocks(_ waits: (String) -> Void, _ step: () async throws -> Void) async throws {
+    for tries in 1... {
+      do {
+        return try await step()
+      } catch MigrationError.locked(let title) where tries < lockTriesMax {
+        if tries == 1 { waits(title) }
+        try await Task.sleep(for: lockPause)
+      }
+    }
+  }
+
+  private func apply(_ changed: [FunctionsFile], on connection: PostgresConnection) async throws {
     // A function's body may name what a later file makes, so it is not checked before all of them are there.
     try await connection.script("begin; set local check_function_bodies = off;")
     do {
@@ -126,13 +161,13 @@ struct Migrator: Sendable {
       try? await connection.script("rollback;")
       throw error
     }
-    for file in changed { report(file.title) }
   }
 
   private func run(_ script: String, of title: String, on connection: PostgresConnection) async throws(MigrationError) {
     do throws(PostgresError) {
       try await connection.script(script)
     } catch {
+      if error.code == .server(sqlState: "55P03") { throw .locked(title) }
       throw .failed(title, reason: error.description)
     }
   }
