@@ -130,18 +130,24 @@ CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence inter
     AS $$
 #variable_conflict use_column
 declare
+  v_now    timestamptz := clock_timestamp();
+  v_steady timestamptz;
   v_silent int[];
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = clock_timestamp() where g.id = p_gateway and g.alive;
+  update push.gateways g
+    set heartbeat_at = clock_timestamp(),
+      steady_since = case when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since else v_now end
+    where g.id = p_gateway and g.alive
+    returning g.steady_since into v_steady;
   alive := found;
   if not alive then
     return;
   end if;
-  if p_may_reap then
+  if p_may_reap and v_steady <= v_now - p_silence then
     with silent as materialized (
       select g.id from push.gateways g
-      where g.alive and g.heartbeat_at < clock_timestamp() - p_silence and g.id <> p_gateway
+      where g.alive and g.heartbeat_at not between v_now - p_silence and v_now + p_silence and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
       update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
@@ -160,7 +166,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
+COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long, and only if the caller''s own beats have been regular for so long. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
 
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -3524,6 +3530,12 @@ CREATE FUNCTION push.ring_doorbell() RETURNS void
 declare
   v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
+  -- Whoever commits a notification holds the lock on all of them until its commit is on the disk, and on a synchronous standby.
+  -- While that takes long, a gateway that rang would wait with what it writes: settlements, next channels, even its beats. It
+  -- polls, and so do the others.
+  if current_setting('push.is_gateway', true) = 'on' then
+    return;
+  end if;
   -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
   -- a fixed key one long transaction would silence all others.
   if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
@@ -3532,7 +3544,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; a hint, they poll as well';
+COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; a hint, they poll as well. Does nothing in the sessions of gateways, which have set push.is_gateway';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3904,7 +3916,8 @@ begin
     return null;
   end if;
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
-    where j.name = (select x.name from push.job x where x.due_at <= clock_timestamp()
+    -- No job is due later than one interval from now, unless the clock was set back.
+    where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;
@@ -4930,6 +4943,7 @@ CREATE TABLE push.gateways (
     alive boolean DEFAULT true NOT NULL,
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     heartbeat_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    steady_since timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     ended_at timestamp with time zone,
     ended_reason text,
     claims_from integer DEFAULT 0 NOT NULL,
@@ -4953,6 +4967,8 @@ COMMENT ON COLUMN push.gateways.alive IS 'false once retired or found silent: it
 COMMENT ON COLUMN push.gateways.started_at IS 'when it registered';
 
 COMMENT ON COLUMN push.gateways.heartbeat_at IS 'when it was last heard';
+
+COMMENT ON COLUMN push.gateways.steady_since IS 'since when its heartbeats came one after the other as they should, by this server''s clock (push.beat)';
 
 COMMENT ON COLUMN push.gateways.ended_at IS 'when it ended or was declared dead';
 

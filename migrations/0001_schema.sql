@@ -72,6 +72,7 @@ create table push.gateways (
   alive        boolean not null default true,
   started_at   timestamptz not null default clock_timestamp(),
   heartbeat_at timestamptz not null default clock_timestamp(),
+  steady_since timestamptz not null default '-infinity',
   ended_at     timestamptz,
   ended_reason text,
   claims_from  int not null default 0,
@@ -87,6 +88,8 @@ comment on column push.gateways.version is 'version of the program';
 comment on column push.gateways.alive is 'false once retired or found silent: it can claim nothing more';
 comment on column push.gateways.started_at is 'when it registered';
 comment on column push.gateways.heartbeat_at is 'when it was last heard';
+comment on column push.gateways.steady_since is
+  'since when its heartbeats came one after the other as they should, by this server''s clock (push.beat)';
 comment on column push.gateways.ended_at is 'when it ended or was declared dead';
 comment on column push.gateways.ended_reason is 'retired (clean shutdown) or silent (missed its heartbeats)';
 comment on column push.gateways.claims_from is 'claims with a lower number are barred: they take nothing any more (push.forget)';

@@ -18,9 +18,11 @@ extension MemoryOutbox {
   public mutating func beat(_ gateway: Int32, mayReap: Bool, at now: DatabaseTime) -> Beat {
     defer { commit() }
     guard var row = gateways[gateway], row.isAlive else { return Beat(isAlive: false, mustReclaim: false) }
+    if !(now - Limits.silence * 2 / 3...now).contains(row.heartbeatAt) { row.steadySince = now }
     row.heartbeatAt = now
     gateways[gateway] = row
-    if mayReap { reap(at: now) }
+    // After a pause or a step of the clock all the others look silent: first they must have had the time to be heard.
+    if mayReap, row.steadySince <= now - Limits.silence { reap(at: now) }
     if reclaimed[gateway] == nil { reclaimed[gateway] = false }
     openLife()
     return Beat(isAlive: true, mustReclaim: reclaimed[gateway] == false)
@@ -61,7 +63,8 @@ extension MemoryOutbox {
   /// later look: the last one is made when no claim is running any more.
   private mutating func reap(at now: DatabaseTime) {
     let due = gateways.values.filter { $0.isFreeDue }.map(\.id).sorted()
-    let silent = gateways.values.filter { $0.isAlive && $0.heartbeatAt < now - Limits.silence }.map(\.id).sorted()
+    let heard = now - Limits.silence...now + Limits.silence
+    let silent = gateways.values.filter { $0.isAlive && !heard.contains($0.heartbeatAt) }.map(\.id).sorted()
     for id in silent { end(id, reason: "silent") }
     for id in silent + due { freeClaims(of: id, at: now) }
     for id in due where !isLocked(id) { gateways[id]?.isFreeDue = false }

@@ -136,6 +136,8 @@ public struct MemoryGateway: Sendable {
   public var name: String
   public var isAlive = true
   public var heartbeatAt: DatabaseTime
+  /// Since when its heartbeats came one after the other as they should.
+  public var steadySince = DatabaseTime.min
   public var endedReason: String?
   /// It has ended, and a claim of it may still bring in deliveries that are to be freed.
   public var isFreeDue = false

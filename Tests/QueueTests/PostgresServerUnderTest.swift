@@ -137,7 +137,8 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     try await backend.script(
       """
       set local session_replication_role = replica;
-      update push.gateways set heartbeat_at = heartbeat_at - \(by), free_due_at = free_due_at - \(by);
+      update push.gateways set heartbeat_at = heartbeat_at - \(by), steady_since = steady_since - \(by),
+        free_due_at = free_due_at - \(by);
       update push.outbox set created_at = created_at - \(by), deadline_at = deadline_at - \(by);
       update push.delivery set created_at = created_at - \(by), deadline_at = deadline_at - \(by), due_at = due_at - \(by);
       update push.job set due_at = due_at - \(by);

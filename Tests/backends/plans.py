@@ -112,7 +112,7 @@ class Session:
             does(name, "select push.run_job(%s)", name)
         does("take_job", "select push.take_job(%s)", self.gateway)
         # Somebody died with one of them.
-        owner("update push.gateways set heartbeat_at = now() where alive returning 1")
+        owner("update push.gateways set heartbeat_at = now(), steady_since = '-infinity' where alive returning 1")
         other = self.one("select push.register_gateway('died', '1')")[0]
         self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other, self.lanes)
         owner("update push.gateways set heartbeat_at = now() - interval '1 hour' where id = %s returning 1", other)

@@ -208,24 +208,35 @@ comment on function push.retire_gateway is
 
 -- Its own row is first. A gateway that is silent may be one that works on something (settles, claims): that does not hinder
 -- declaring it dead, for every transition is fenced by itself.
+--
+-- After a pause of the server (a machine that was suspended, a disk that did not answer) and after a step of its clock every
+-- gateway looks silent to the first that is heard, whose beat may have waited here all the while. So whoever was itself
+-- heard later than it should, or by this clock after now, declares nobody dead until its beats have come regularly for as long
+-- as a silence takes: by then all that live were heard, too. A heartbeat that lies ahead after that is of before a step back.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
+  v_now    timestamptz := clock_timestamp();
+  v_steady timestamptz;
   v_silent int[];
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = clock_timestamp() where g.id = p_gateway and g.alive;
+  update push.gateways g
+    set heartbeat_at = clock_timestamp(),
+      steady_since = case when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since else v_now end
+    where g.id = p_gateway and g.alive
+    returning g.steady_since into v_steady;
   alive := found;
   if not alive then
     return;
   end if;
-  if p_may_reap then
+  if p_may_reap and v_steady <= v_now - p_silence then
     with silent as materialized (
       select g.id from push.gateways g
-      where g.alive and g.heartbeat_at < clock_timestamp() - p_silence and g.id <> p_gateway
+      where g.alive and g.heartbeat_at not between v_now - p_silence and v_now + p_silence and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
       update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
@@ -245,7 +256,7 @@ end
 $$;
 comment on function push.beat is
   'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares '
-  'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. '
-  'p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it '
-  'must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then '
-  'push.confirm_reclaimed; until all have, nobody is given anything';
+  'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long, '
+  'and only if the caller''s own beats have been regular for so long. p_gateway: what push.register_gateway returned. alive: '
+  'false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have '
+  'lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';

@@ -111,6 +111,7 @@ create table push.gateways (
   alive        boolean not null default true,
   started_at   timestamptz not null default clock_timestamp(),
   heartbeat_at timestamptz not null default clock_timestamp(),
+  steady_since timestamptz not null default '-infinity',
   ended_at     timestamptz,
   ended_reason text,
   claims_from  int not null default 0,
@@ -126,6 +127,8 @@ comment on column push.gateways.version is 'version of the program';
 comment on column push.gateways.alive is 'false once retired or found silent: it can claim nothing more';
 comment on column push.gateways.started_at is 'when it registered';
 comment on column push.gateways.heartbeat_at is 'when it was last heard';
+comment on column push.gateways.steady_since is
+  'since when its heartbeats came one after the other as they should, by this server''s clock (push.beat)';
 comment on column push.gateways.ended_at is 'when it ended or was declared dead';
 comment on column push.gateways.ended_reason is 'retired (clean shutdown) or silent (missed its heartbeats)';
 comment on column push.gateways.claims_from is 'claims with a lower number are barred: they take nothing any more (push.forget)';
@@ -2543,24 +2546,35 @@ comment on function push.retire_gateway is
 
 -- Its own row is first. A gateway that is silent may be one that works on something (settles, claims): that does not hinder
 -- declaring it dead, for every transition is fenced by itself.
+--
+-- After a pause of the server (a machine that was suspended, a disk that did not answer) and after a step of its clock every
+-- gateway looks silent to the first that is heard, whose beat may have waited here all the while. So whoever was itself
+-- heard later than it should, or by this clock after now, declares nobody dead until its beats have come regularly for as long
+-- as a silence takes: by then all that live were heard, too. A heartbeat that lies ahead after that is of before a step back.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
+  v_now    timestamptz := clock_timestamp();
+  v_steady timestamptz;
   v_silent int[];
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = clock_timestamp() where g.id = p_gateway and g.alive;
+  update push.gateways g
+    set heartbeat_at = clock_timestamp(),
+      steady_since = case when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since else v_now end
+    where g.id = p_gateway and g.alive
+    returning g.steady_since into v_steady;
   alive := found;
   if not alive then
     return;
   end if;
-  if p_may_reap then
+  if p_may_reap and v_steady <= v_now - p_silence then
     with silent as materialized (
       select g.id from push.gateways g
-      where g.alive and g.heartbeat_at < clock_timestamp() - p_silence and g.id <> p_gateway
+      where g.alive and g.heartbeat_at not between v_now - p_silence and v_now + p_silence and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
       update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
@@ -2580,10 +2594,10 @@ end
 $$;
 comment on function push.beat is
   'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares '
-  'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. '
-  'p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it '
-  'must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then '
-  'push.confirm_reclaimed; until all have, nobody is given anything';
+  'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long, '
+  'and only if the caller''s own beats have been regular for so long. p_gateway: what push.register_gateway returned. alive: '
+  'false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have '
+  'lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
 
 """###
 
@@ -2787,7 +2801,8 @@ begin
     return null;
   end if;
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
-    where j.name = (select x.name from push.job x where x.due_at <= clock_timestamp()
+    -- No job is due later than one interval from now, unless the clock was set back.
+    where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;
@@ -2861,6 +2876,12 @@ create or replace function push.ring_doorbell() returns void language plpgsql se
 declare
   v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
+  -- Whoever commits a notification holds the lock on all of them until its commit is on the disk, and on a synchronous standby.
+  -- While that takes long, a gateway that rang would wait with what it writes: settlements, next channels, even its beats. It
+  -- polls, and so do the others.
+  if current_setting('push.is_gateway', true) = 'on' then
+    return;
+  end if;
   -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
   -- a fixed key one long transaction would silence all others.
   if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
@@ -2868,7 +2889,9 @@ begin
   end if;
 end
 $$;
-comment on function push.ring_doorbell is 'wakes the gateways at commit; a hint, they poll as well';
+comment on function push.ring_doorbell is
+  'wakes the gateways at commit; a hint, they poll as well. Does nothing in the sessions of gateways, which have set '
+  'push.is_gateway';
 
 create or replace function push.touch_lane() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
