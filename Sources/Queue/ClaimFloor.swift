@@ -18,8 +18,12 @@ public struct ClaimFloor: Sendable {
   public static let slack: Nanoseconds = .milliseconds(50)
   /// A sweep that took less cannot have stepped over much.
   private static let quick = Nanoseconds.milliseconds(2)
-  /// A sweep that failed after this long failed for its length.
+  /// A sweep that the server gave up after this long was given up for its length.
   private static let tooLong = Nanoseconds.seconds(1)
+  /// The pause after the first sweep that was given up. It doubles with each that follows, up to the usual share of the time:
+  /// one that was given up may only have met a server that stood still, and a ring below the floor waits for the next.
+  private static let firstPause = Nanoseconds.seconds(1)
+  private static let doublingsMax = 6
   /// Index entries that a sweep may read before it counts as expensive, and so many more for each row it brings, itself included:
   /// at a quarter of a microsecond each. What is lost beyond it is little: a row below the floor waits for the next sweep, which
   /// comes the sooner the less sweeps waste: 15 ms after one that stepped over 3,000.
@@ -42,6 +46,8 @@ public struct ClaimFloor: Sendable {
   private var wasSlow = true
   private var isSweeping = false
   private var nextSweep = Instant(nanoseconds: .min)
+  /// Sweeps in a row that were given up for their length.
+  private var sweepsGivenUp = 0
   /// By the claim under way: the newest deadlines.
   private var claimed: [Range: Int64] = [:]
   private var rows = 0
@@ -67,23 +73,38 @@ public struct ClaimFloor: Sendable {
   }
 
   /// A row was claimed.
-  public mutating func didClaim(lane: Int16, deadlineAtMicroseconds deadline: Int64, isBackground: Bool = false) {
+  ///
+  /// - Parameters:
+  ///   - isBackground: it had more than ten minutes.
+  ///   - isVisible: a missed call or a notification. One that had less is no reason to look past a ring.
+  public mutating func didClaim(
+    lane: Int16, deadlineAtMicroseconds deadline: Int64, isBackground: Bool = false, isVisible: Bool = false
+  ) {
+    rows += 1
+    if isVisible, !isBackground { return }
     let range = Range(lane: lane, isBackground: isBackground)
     claimed[range] = max(claimed[range] ?? .min, deadline)
-    rows += 1
   }
 
   /// Whether `didFinish` wants to know how many index entries the claim under way steps over: asked before it is over, so that
   /// the question can travel with it. After a quick sweep it does not.
   public var wantsScanCount: Bool { isSweeping && (isSweepExpensive || wasSlow) }
 
+  /// The connection is new: what was given back meanwhile lies below the floor, so the next claim is a sweep.
+  public mutating func restart() { nextSweep = Instant(nanoseconds: .min) }
+
   /// The claim failed.
-  /// - Parameter cost: how long it took until then.
-  public mutating func didFail(cost: Nanoseconds, _ now: Instant) {
-    // A sweep that the server or we gave up for its length would fail again for as long as it is the first thing done.
-    if isSweeping, cost >= Self.tooLong {
+  ///
+  /// - Parameters:
+  ///   - cost: how long it took until then.
+  ///   - isRefused: the server said so. A connection that broke or fell silent says nothing of the sweep's length: the server
+  ///     gives a claim up before its answer is missed.
+  public mutating func didFail(cost: Nanoseconds, isRefused: Bool, _ now: Instant) {
+    // A sweep that was given up for its length would fail again for as long as it is the first thing done.
+    if isSweeping, isRefused, cost >= Self.tooLong {
       isSweepExpensive = true
-      nextSweep = now + cost * Self.sweepShare
+      nextSweep = now + min(cost * Self.sweepShare, Nanoseconds(Self.firstPause.count << sweepsGivenUp))
+      sweepsGivenUp = min(sweepsGivenUp + 1, Self.doublingsMax)
     }
     isSweeping = false
   }
@@ -102,6 +123,7 @@ public struct ClaimFloor: Sendable {
         wasted = cost * Int64(passed) / Int64(max(1, passed + rows * Self.entriesPerRow))
       }
       wasSlow = cost > Self.quick
+      sweepsGivenUp = 0
       nextSweep = now + wasted * Self.sweepShare
     }
     for (range, deadline) in claimed {

@@ -18,6 +18,14 @@ public enum DeliveryKind: UInt8, CaseIterable, Sendable {
     case .notification: "notification"
     }
   }
+
+  /// Whether people see each push of it: two missed calls stay two, while a phone makes one call of two invites.
+  public var isVisible: Bool {
+    switch self {
+    case .missedCall, .notification: true
+    case .invite, .cancel: false
+    }
+  }
 }
 
 /// How a delivery ended; the raw values are the codes of `push.history.outcome`.

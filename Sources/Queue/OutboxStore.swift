@@ -157,7 +157,11 @@ public struct OutboxError: Error, Sendable, CustomStringConvertible {
     case unavailable
     /// The connection broke, or no answer came in time: the statement may have been executed or not.
     case answerLost
-    /// The server refused the statement for a reason that will pass (lock, deadlock, restart, read-only server): nothing was changed.
+    /// Another transaction held a lock for longer than one is waited for (SQLSTATE 55P03), as a rule on one of the rows: nothing
+    /// was changed.
+    case locked
+    /// The server refused the statement for another reason that will pass (deadlock, restart, read-only server): nothing was
+    /// changed.
     case transient
     /// The server refused what is in the statement (SQLSTATE class 22, 23 or 54): the same rows would be refused again.
     case refusedRows

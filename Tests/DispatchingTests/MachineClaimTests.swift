@@ -70,6 +70,24 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
+  @Test(
+    "when an invite that failed is settled, its next channel is claimed at once; after a success nothing is new",
+    arguments: [(.rejected(reason: "Unregistered"), 1), (.accepted(messageID: "m"), 0)] as [(PushOutcome, Int)])
+  func nextChannel(outcome: PushOutcome, claims: Int) throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    rig.answer(rig.sends(), outcome)
+    // Until the pace is that of an idle gateway.
+    for _ in 0..<20 {
+      rig.pass(.milliseconds(2))
+      for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
+    }
+    let written = try #require(rig.settlements().first)
+    #expect(rig.claims().isEmpty)
+    rig.hear(.written(batch: written.batch, .success(.count(1))))
+    #expect(rig.claims().count == claims)
+  }
+
   @Test("a claimed delivery that is held already is not sent twice, and is settled under the later claim")
   func heldAlready() throws {
     var rig = try MachineRig.open()

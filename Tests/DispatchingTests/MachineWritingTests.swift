@@ -81,6 +81,34 @@ import Testing
     #expect(rig.settlements().map(\.settlements.count) == [2])
   }
 
+  @Test("a row that another transaction has locked keeps no neighbour from being settled")
+  func locked() throws {
+    var rig = try MachineRig.open()
+    try rig.bring((1...8).map { rig.delivery($0) })
+    rig.answer(rig.sends())
+    var settled: Set<Int64> = []
+    var isLocked = true
+    func pass(_ time: Nanoseconds) {
+      rig.pass(time)
+      while let (batch, settlements) = rig.settlements().first {
+        let ids = settlements.map(\.lease.outboxID)
+        if isLocked, ids.contains(5) {
+          rig.hear(.written(batch: batch, .failure(.test(.locked))))
+        } else {
+          settled.formUnion(ids)
+          rig.hear(.written(batch: batch, .success(.count(settlements.count))))
+        }
+      }
+    }
+    pass(.milliseconds(5))
+    #expect(settled == [1, 2, 3, 4, 6, 7, 8])
+    pass(.milliseconds(500))
+    isLocked = false
+    pass(.seconds(1))
+    #expect(settled.contains(5))
+    #expect(rig.isIdle == rig.isDrained)
+  }
+
   @Test("of a batch that was written in part history is asked; what was not ours is counted as lost")
   func part() throws {
     var rig = try MachineRig.open()

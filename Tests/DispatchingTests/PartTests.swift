@@ -222,6 +222,39 @@ private func settled(_ id: Int64, _ kind: DeliveryKind = .invite) -> Settlement 
     #expect(queue.isIdle)
   }
 
+  @Test("a locked element holds up none of its batch and none that come after; it is tried again after 500 ms to 4 s")
+  func locked() {
+    var queue = WriteQueue<Int>()
+    for element in 1...4 { queue.add(element, start) }
+    var now = start
+    func drain(isLocked: Bool) -> [[Int]] {
+      var tried: [[Int]] = []
+      while let batch = queue.next(now, isLast: true) {
+        tried.append(batch.elements)
+        if isLocked, batch.elements.contains(3) {
+          _ = queue.didFail(batch, .locked, now)
+        } else {
+          queue.didWrite(batch)
+        }
+      }
+      return tried
+    }
+    #expect(drain(isLocked: true) == [[1, 2, 3, 4], [1, 2], [3, 4], [3], [4]])
+    queue.add(5, now)
+    #expect(drain(isLocked: true) == [[5]])
+    #expect(!queue.isIdle)
+    #expect(queue.count == 1)
+    for milliseconds: Int64 in [500, 1000, 2000, 4000, 4000] {
+      #expect(queue.due == now + .milliseconds(milliseconds))
+      now = queue.due
+      #expect(drain(isLocked: true) == [[3]])
+    }
+    now = queue.due
+    #expect(drain(isLocked: false) == [[3]])
+    #expect(queue.isIdle)
+    #expect(queue.due == .distantFuture)
+  }
+
   @Test("pauses after failures grow from 250 ms to 4 s, and end with a success")
   func pauses() {
     var queue = WriteQueue<Int>()

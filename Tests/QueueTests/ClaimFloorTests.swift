@@ -101,19 +101,71 @@ struct ClaimFloorTests {
     #expect(claim(&floor, rows, passed: 0, cost: .milliseconds(10), at: at(40)) == .min)
   }
 
-  @Test("a sweep that was given up for its length is not repeated at once; one that failed early is")
+  /// Where a claim at `now` would start.
+  private func start(_ floor: inout ClaimFloor, at now: Instant) -> Int64 {
+    floor.begin(now)
+    return floor.floor(of: 1)
+  }
+
+  @Test("a sweep that the server gave up for its length is not repeated at once; one that failed early is")
   func failedSweep() {
     var floor = ClaimFloor()
     _ = claim(&floor, [5_000_000], at: at(0))
-    floor.begin(at(10))
-    floor.didFail(cost: .milliseconds(100), at(110))
-    floor.begin(at(120))
-    #expect(floor.floor(of: 1) == .min)
-    floor.didFail(cost: .milliseconds(2_500), at(2_620))
-    floor.begin(at(2_630))
-    #expect(floor.floor(of: 1) == 4_950_000)
-    floor.didFail(cost: .milliseconds(2_500), at(5_130))  // no sweep
-    floor.begin(at(52_620))
-    #expect(floor.floor(of: 1) == .min)
+    #expect(start(&floor, at: at(10)) == .min)
+    floor.didFail(cost: .milliseconds(100), isRefused: true, at(110))
+    #expect(start(&floor, at: at(120)) == .min)
+    floor.didFail(cost: .milliseconds(2_500), isRefused: true, at(2_620))
+    #expect(start(&floor, at: at(2_630)) == 4_950_000)
+    floor.didFail(cost: .milliseconds(2_500), isRefused: true, at(3_130))  // no sweep
+    #expect(start(&floor, at: at(3_619)) == 4_950_000)
+  }
+
+  @Test("after sweeps that were given up in a row the pause doubles, up to the usual share of the time")
+  func failedSweeps() {
+    var floor = ClaimFloor()
+    _ = claim(&floor, [5_000_000], at: at(0))
+    var now: Int64 = 10
+    for pause in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000] as [Int64] {
+      #expect(start(&floor, at: at(now)) == .min)
+      now += 2_500
+      floor.didFail(cost: .milliseconds(2_500), isRefused: true, at(now))
+      #expect(start(&floor, at: at(now + pause - 1)) == 4_950_000)
+      now += pause
+    }
+    _ = claim(&floor, [], cost: .milliseconds(1), at: at(now))
+    #expect(start(&floor, at: at(now + 2)) == .min)
+    floor.didFail(cost: .milliseconds(2_500), isRefused: true, at(now + 2_502))
+    #expect(start(&floor, at: at(now + 3_502)) == .min)
+  }
+
+  @Test("a claim whose answer was lost says nothing of sweeps: a short ring is found by the next claim")
+  func lostAnswer() {
+    var floor = ClaimFloor()
+    _ = claim(&floor, [60_000_000], at: at(0))
+    #expect(start(&floor, at: at(10)) == .min)
+    floor.didFail(cost: .milliseconds(3_000), isRefused: false, at(3_010))
+    #expect(start(&floor, at: at(3_260)) == .min)
+  }
+
+  @Test("with a new connection the first claim is a sweep")
+  func newConnection() {
+    var floor = ClaimFloor()
+    _ = claim(&floor, [60_000_000], passed: 99_999, cost: .milliseconds(500), at: at(0))
+    #expect(start(&floor, at: at(510)) == 59_950_000)
+    floor.restart()
+    #expect(start(&floor, at: at(520)) == .min)
+  }
+
+  @Test("what people see moves no floor above a ring, whatever time it has")
+  func visible() {
+    var floor = ClaimFloor()
+    floor.begin(at(0))
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 60_000_000)
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 599_000_000, isVisible: true)
+    floor.didClaim(lane: 1, deadlineAtMicroseconds: 14_400_000_000, isBackground: true, isVisible: true)
+    floor.didFinish(cost: .milliseconds(30), entriesScanned: 99_999, at(30))
+    floor.begin(at(31))
+    #expect(floor.floor(of: 1) == 59_950_000)
+    #expect(floor.backgroundFloor(of: 1) == 14_399_950_000)
   }
 }

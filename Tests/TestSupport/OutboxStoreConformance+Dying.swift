@@ -108,6 +108,30 @@ extension OutboxStoreConformance {
       try await server.reap(by: other)
       try expect(try await server.states(of: call), [.ready], "rows, when it is silent for longer")
     },
+    OutboxStoreRule("after a pause, or a step of the clock, in which nobody was heard nobody is declared dead") { server in
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      for step in [6, -600, 3_600] as [Int64] {
+        try await server.advance(by: .seconds(step))
+        for _ in 0..<2 {
+          try expect(try await other.beat(mayReap: true).isAlive, true, "the first to be heard after \(step) s lives")
+          try await server.advance(by: .seconds(1))
+        }
+        try expect(try await gateway.beat(mayReap: true).isAlive, true, "the next to be heard after \(step) s lives")
+      }
+      try await server.advance(by: .seconds(-600))
+      try await server.listen(other)
+      _ = try await other.beat(mayReap: true)
+      try expect(try await gateway.beat(mayReap: true).isAlive, false, "who was not heard since the clock was set back lives")
+    },
+    OutboxStoreRule("after the clock was set back jobs go on") { server in
+      let gateway = try await server.gateway()
+      try await server.runJobs(gateway)
+      try await server.advance(by: .seconds(-86_400))
+      let call = try await server.call(seconds: 1)
+      try await server.advance(by: .seconds(2))
+      try await server.runJobs(gateway)
+      try expect(try await server.ended(of: call).map(\.outcome), [.expired], "outcomes")
+    },
     OutboxStoreRule("what people see is not repeated when its gateway dies, unless its app wants that") { server in
       try await server.setAtLeastOnce(true, lane: server.lanes[1])
       let once = try await server.enqueue(.notification, lane: server.lanes[0], devices: 1, seconds: 300)

@@ -95,6 +95,14 @@ extension OutboxUnderTest {
     }
   }
 
+  /// Lets four seconds pass in which a gateway beats, and declares nobody dead.
+  func listen(_ gateway: any OutboxStore) async throws {
+    for _ in 0..<4 {
+      try await advance(by: .seconds(1))
+      _ = try await gateway.beat(mayReap: false)
+    }
+  }
+
   /// Does every job that is due.
   func runJobs(_ gateway: any OutboxStore) async throws {
     for _ in 0..<100 {

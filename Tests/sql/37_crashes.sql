@@ -117,3 +117,28 @@ select test.equal('a claim that slipped in is found', pg_temp.tell('on'), '0:rea
 select push.prune();
 select test.equal('then nothing is left to look for', (select count(*) from push.gateways where not alive), 0::bigint);
 select test.equal('all lanes are right', (select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2 then lane end), 0::bigint);
+
+-- The server stood still, or its clock was set ahead: whoever is heard first finds nobody silent; 3 s later it does.
+delete from push.gateways where alive;
+select pg_temp.gateway('first') as first, pg_temp.gateway('second') as second \gset
+update push.gateways set heartbeat_at = now() - interval '6 s', steady_since = '-infinity' where alive;
+select push.beat(:first, true);
+select push.beat(:first, true);
+select test.equal('all live after a pause', (select count(*) from push.gateways where alive), 2::bigint);
+update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
+select push.beat(:first, true);
+select test.equal('who was not heard since then does not', (select ended_reason from push.gateways where id = :second), 'silent');
+
+-- The clock was set back.
+select pg_temp.gateway('second') as second \gset
+update push.gateways set heartbeat_at = now() + interval '1 hour' where alive;
+select push.beat(:first, true);
+select test.equal('nobody is dead after a step back', (select count(*) from push.gateways where alive), 2::bigint);
+update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
+select push.beat(:first, true);
+select test.equal('a heartbeat of before it is none', (select ended_reason from push.gateways where id = :second), 'silent');
+begin;
+update push.job set every = '1 hour', due_at = now() + case name when 'prune' then interval '1 day' else interval '30 minutes' end;
+select test.equal('a job of before it is due', push.take_job(:first), 'prune');
+select test.equal('others are not', push.take_job(:first), null);
+rollback;

@@ -13,7 +13,8 @@ begin
     return null;
   end if;
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
-    where j.name = (select x.name from push.job x where x.due_at <= clock_timestamp()
+    -- No job is due later than one interval from now, unless the clock was set back.
+    where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;

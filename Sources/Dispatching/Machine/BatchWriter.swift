@@ -212,6 +212,12 @@ struct BatchWriter {
           .warning, "Writing results to the outbox failed; it is tried again",
           ["reason": "\(error)", "count": "\(batch.elements.count)"]))
       return nil
+    case .locked:
+      lines.append(
+        DispatcherLogEntry(
+          .warning, "A result waits for another transaction, which has locked its row; the others are written",
+          Self.about(batch.elements[0], ["reason": "\(error)"])))
+      return nil
     case .split:
       lines.append(
         DispatcherLogEntry(

@@ -95,6 +95,10 @@ extension DispatcherMachine {
   mutating func didWrite(_ batch: Int, _ result: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant) {
     switch writer.didWrite(batch, result, now) {
     case .settled(let written, let lost):
+      // The next channel of an invite that failed is ready now, and rings no bell.
+      if written.contains(where: { $0.settlement.mayBeFollowed }) {
+        pacer.didHearBell(now, isClaiming: !ledger.isClear)
+      }
       for entry in written {
         if !entry.isAgain {
           counters.note(entry.settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
@@ -143,4 +147,9 @@ extension DispatcherMachine {
       park(entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown", now)
     }
   }
+}
+
+extension Settlement {
+  /// Whether its user's next channel may be tried instead.
+  fileprivate var mayBeFollowed: Bool { delivery.kind == .invite && (outcome == .dead || outcome == .expired) }
 }

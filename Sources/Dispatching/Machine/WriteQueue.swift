@@ -1,7 +1,8 @@
 // Things of one kind on their way into the outbox. Pure.
 //
-// A batch that the database refuses for what is in it is split in halves until the culprit is alone: one bad row never stops its
-// neighbours. For any other reason a batch is written again after a pause, and nothing is dropped.
+// A batch that the database refuses for what is in it, or because another transaction holds a lock, is split in halves until the
+// culprit is alone: one bad or locked row never stops its neighbours. For any other reason a batch is written again after a
+// pause, and nothing is dropped.
 
 internal import Queue
 internal import Runtime
@@ -14,6 +15,8 @@ struct WriteQueue<Element> {
     case passing
     /// Something in it: it is written again in two halves.
     case split
+    /// This one is locked: it is written again, alone, after a pause.
+    case locked
     /// This one: the caller has it.
     case culprit(Element)
   }
@@ -23,6 +26,9 @@ struct WriteQueue<Element> {
   /// Before what was set apart is tried again, and how many of it at a time.
   private static var apartPause: Nanoseconds { .seconds(5) }
   private static var apartAtOnce: Int { 10 }
+  /// Pauses before locked elements are tried again: 500 ms, doubling, at most 4 s. Each try holds up the connection for as long as
+  /// the server waits for a lock.
+  private static var lockPauses: (first: Nanoseconds, doublings: Int) { (.milliseconds(500), 3) }
 
   private var batcher: SettlementBatcher<Element>
   /// Parts of refused batches, each to be written by itself.
@@ -33,20 +39,25 @@ struct WriteQueue<Element> {
   /// What is refused even by itself and without its texts.
   private(set) var apart: [Element] = []
   private var nextApart = Instant.distantFuture
+  /// What another transaction has locked.
+  private var locked: [Element] = []
+  private var nextLocked = Instant.distantFuture
+  private var lockFailures = 0
 
   init(limits: SettlementBatcher<Element>.Limits = SettlementBatcher<Element>.Limits()) {
     batcher = SettlementBatcher(limits: limits)
   }
 
   /// Elements that are neither written nor under way.
-  var count: Int { batcher.count + parts.reduce(0) { $0 + $1.count } + apart.count }
+  var count: Int { batcher.count + parts.reduce(0) { $0 + $1.count } + apart.count + locked.count }
   /// Nothing is left but what is set apart.
-  var isIdle: Bool { batcher.isIdle && parts.isEmpty && partsUnderWay == 0 }
+  var isIdle: Bool { batcher.isIdle && parts.isEmpty && partsUnderWay == 0 && locked.isEmpty }
 
   /// When a batch leaves if nothing more is added.
   var due: Instant {
     var due = batcher.due.map { max($0, notBefore) } ?? .distantFuture
     if !parts.isEmpty, partsUnderWay == 0 { due = min(due, notBefore) }
+    if !locked.isEmpty { due = min(due, max(nextLocked, notBefore)) }
     return apart.isEmpty ? due : min(due, nextApart)
   }
 
@@ -71,6 +82,11 @@ struct WriteQueue<Element> {
       nextApart = apart.isEmpty ? .distantFuture : now + Self.apartPause
     }
     guard notBefore <= now else { return nil }
+    if nextLocked <= now {
+      for element in locked { parts.append([element]) }
+      locked = []
+      nextLocked = .distantFuture
+    }
     if partsUnderWay == 0, !parts.isEmpty {
       partsUnderWay = 1
       return WriteBatch(elements: parts.removeFirst(), isPart: true)
@@ -81,19 +97,26 @@ struct WriteQueue<Element> {
   /// A batch was written.
   mutating func didWrite(_ batch: WriteBatch<Element>) {
     failures = 0
+    if locked.isEmpty, parts.isEmpty { lockFailures = 0 }
     finish(batch)
   }
 
   /// A batch was not written.
   mutating func didFail(_ batch: WriteBatch<Element>, _ code: OutboxError.Code, _ now: Instant) -> Trouble {
     finish(batch)
-    guard code == .refusedRows else {
+    guard code == .refusedRows || code == .locked else {
       notBefore = now + Nanoseconds(Self.pauses.first.count << min(failures, Self.pauses.doublings))
       failures += 1
       parts.insert(batch.elements, at: 0)
       return .passing
     }
-    if batch.elements.count == 1 { return .culprit(batch.elements[0]) }
+    if batch.elements.count == 1 {
+      guard code == .locked else { return .culprit(batch.elements[0]) }
+      locked.append(batch.elements[0])
+      nextLocked = now + Nanoseconds(Self.lockPauses.first.count << min(lockFailures, Self.lockPauses.doublings))
+      lockFailures += 1
+      return .locked
+    }
     let half = batch.elements.count / 2
     parts.insert(contentsOf: [Array(batch.elements[..<half]), Array(batch.elements[half...])], at: 0)
     return .split

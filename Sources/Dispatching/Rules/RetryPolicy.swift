@@ -94,13 +94,3 @@ public struct RetryPolicy: Sendable {
     return .retry(after: wait, reason: reason, isCounted: isCounted)
   }
 }
-
-extension DeliveryKind {
-  /// Whether people see each push of it: two missed calls stay two, while a phone makes one call of two invites.
-  var isVisible: Bool {
-    switch self {
-    case .missedCall, .notification: true
-    case .invite, .cancel: false
-    }
-  }
-}

@@ -2841,7 +2841,8 @@ begin
     return null;
   end if;
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
-    where j.name = (select x.name from push.job x where x.due_at <= clock_timestamp()
+    -- No job is due later than one interval from now, unless the clock was set back.
+    where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;
@@ -2973,6 +2974,12 @@ create or replace function push.ring_doorbell() returns void language plpgsql se
 declare
   v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
+  -- Whoever commits a notification holds the lock on all of them until its commit is on the disk, and on a synchronous standby.
+  -- While that takes long, a gateway that rang would wait with what it writes: settlements, next channels, even its beats. It
+  -- polls, and so do the others.
+  if current_setting('push.is_gateway', true) = 'on' then
+    return;
+  end if;
   -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
   -- a fixed key one long transaction would silence all others. Whoever takes keys in advance, which anybody may, silences the
   -- bell and nothing else: gateways poll 50 ms later.
@@ -2981,7 +2988,9 @@ begin
   end if;
 end
 $$;
-comment on function push.ring_doorbell is 'wakes the gateways at commit; a hint, they poll as well';
+comment on function push.ring_doorbell is
+  'wakes the gateways at commit; a hint, they poll as well. Does nothing in the sessions of gateways, which have set '
+  'push.is_gateway';
 
 create or replace function push.touch_lane() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$

@@ -5,7 +5,9 @@ enum OutboxStatements {
   //
   // They do not wait for the disk: what a crash of Postgres loses of claims and settlements is reclaimed and settled again
   // (docs/adr/0001); functions that must not be lost say so themselves. No lock is waited for as long as `deadlock_timeout`
-  // (1 s): of two that wait for each other one gives up before Postgres looks for a deadlock.
+  // (1 s): of two that wait for each other one gives up before Postgres looks for a deadlock. The functions count on each of their
+  // statements seeing what was committed before it, whatever the database or the role has for others. What a gateway writes
+  // rings no bell (push.ring_doorbell).
 
   /// A claim's answer is waited for less long than others', so its end must come sooner, too: otherwise it goes on alone.
   static let setUpClaims = PostgresStatement(
@@ -13,7 +15,8 @@ enum OutboxStatements {
     sql: """
       select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '2500ms', false), set_config('lock_timeout', '700ms', false),
-        set_config('idle_in_transaction_session_timeout', '5s', false)
+        set_config('idle_in_transaction_session_timeout', '5s', false),
+        set_config('default_transaction_isolation', 'read committed', false), set_config('push.is_gateway', 'on', false)
       """)
 
   static let setUpWork = PostgresStatement(
@@ -21,7 +24,8 @@ enum OutboxStatements {
     sql: """
       select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '5s', false), set_config('lock_timeout', '700ms', false),
-        set_config('idle_in_transaction_session_timeout', '5s', false)
+        set_config('idle_in_transaction_session_timeout', '5s', false),
+        set_config('default_transaction_isolation', 'read committed', false), set_config('push.is_gateway', 'on', false)
       """)
 
   /// The server, too, notices within seconds that we are gone: what a session holds is free then. Without effect on a Unix socket.

@@ -25,7 +25,8 @@ extension PostgresOutbox {
     let claimed = ClaimedRows(result, number: number, asked: asked).claimed {
       databaseClock.observe(microseconds: $0.deadlineAtMicroseconds - $1, answered)
       floor.didClaim(
-        lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds, isBackground: $0.isBackground(answered))
+        lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds, isBackground: $0.isBackground(answered),
+        isVisible: $0.kind.isVisible)
     }
     // The floors are for the next claim, which is asked for when this one is done: nothing comes between.
     floor.didFinish(cost: answered - asked, entriesScanned: scanned, answered)
@@ -47,7 +48,7 @@ extension PostgresOutbox {
         isolation: self)
       return (result, scanned.map { Int($0.int64(0, 0)) })
     } catch {
-      floor.didFail(cost: loop.now - asked, loop.now)
+      floor.didFail(cost: loop.now - asked, isRefused: error.code == .transient, loop.now)
       throw error
     }
   }

@@ -59,6 +59,8 @@ public actor PostgresOutbox: OutboxStore {
   private var isAvailable = false
   private var isClosed = false
   private var roundTrips = OutboxCounters()
+  /// Why the database could not be reached since it was available last.
+  private var complaints = Complaints()
   /// Calls that somebody said have ended, in this turn of the loop.
   private var hints = EndedHints()
   /// The last beat that was to reap got no answer in time: it may have had much to free.
@@ -105,6 +107,10 @@ public actor PostgresOutbox: OutboxStore {
       link.onUp = { self.linkIsUp() }
       link.onDown = { self.linkIsDown($0) }
     }
+    claims.onUp = {
+      self.floor.restart()
+      self.linkIsUp()
+    }
     listener.onUp = {
       self.isListenerResting = false
       report(.listening(true))
@@ -136,14 +142,15 @@ public actor PostgresOutbox: OutboxStore {
   private func linkIsUp() {
     guard !isAvailable, !isClosed, links.allSatisfy({ $0.isUp || $0 === listener && isListenerResting }) else { return }
     isAvailable = true
+    complaints = Complaints()
     report?(.available)
   }
 
   private func linkIsDown(_ error: PostgresError) {
     if isAvailable {
       logger.warning("The connection to the database is lost; reconnecting", metadata: ["reason": "\(error)"])
-    } else {
-      logger.debug("The database cannot be reached yet", metadata: ["reason": "\(error)"])
+    } else if complaints.isNew(error.message, loop.now) {
+      logger.warning("The database cannot be reached yet", metadata: ["reason": "\(error)"])
     }
     isAvailable = false
     report?(.unavailable(reason: error.description))

@@ -66,7 +66,7 @@ final class Checker {
 
   func didBeat(_ gateway: Int32) { lastBeat[gateway] = world.now }
 
-  /// A clock jumped, the server's or a replica's: silence is not what it seems for a while.
+  /// A clock jumped, the server's or a replica's: a lease is not what it seems for a while.
   func didJump() { lastJump = world.now }
 
   private var hasJumped: Bool { world.now - lastJump < 20_000_000_000 }
@@ -78,7 +78,8 @@ final class Checker {
       world.tell("server", "gateway \(dead) is declared dead by gateway \(gateway)")
       let silentSince = max(lastBeat[dead] ?? 0, world.server.upSince)
       let silence = VirtualTime(MemoryOutbox.Limits.silence) * 1_000 - 10_000_000
-      if world.now - silentSince < silence, !hasJumped {
+      // A step of less than a beat is not noticed.
+      if world.now - silentSince < silence - (hasJumped ? 1_000_000_000 : 0) {
         world.violate(
           "Only a gateway is declared dead that was silent for three seconds in which the server was up.",
           "gateway \(dead) was silent for \((world.now - silentSince) / 1_000_000) ms")
