@@ -199,7 +199,7 @@ public final class HTTP2ConnectionPool {
     logger.warning(
       "http2 connection answers pings but no requests and is replaced",
       metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)"])
-    member.connection.close("requests were left unanswered")
+    member.connection.close("requests were left unanswered", isAddressAtFault: true)
   }
 
   private func dispatch(_ request: Int, _ id: Int, _ now: Instant) {
