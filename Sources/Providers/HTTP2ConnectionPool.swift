@@ -218,7 +218,7 @@ public final class HTTP2ConnectionPool {
     logger.warning(
       "http2 connection answers pings but no requests and is replaced",
       metadata: ["host": "\(endpoint.host)", "connection": "\(members[index].number)"])
-    members[index].connection.close("requests were left unanswered")
+    members[index].connection.close("requests were left unanswered", isAddressAtFault: true)
   }
 
   private func dispatch(_ request: Int, _ id: Int, _ now: Instant) {

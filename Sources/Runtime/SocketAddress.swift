@@ -1,7 +1,5 @@
 // An address and port to connect to or listen on, and how a host name becomes a list of them.
 
-internal import Dispatch
-
 #if canImport(Glibc)
 internal import Glibc
 #elseif canImport(Darwin)
@@ -26,6 +24,17 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
     guard case .success(let addresses) = Self.lookUp(host, port, flags: AI_NUMERICHOST), let first = addresses.first
     else { return nil }
     self = first
+  }
+
+  /// The same host at another port.
+  func with(port: UInt16) -> SocketAddress {
+    var address = self
+    // At the same place in sockaddr_in and sockaddr_in6: after the two bytes of the family.
+    unsafe withUnsafeMutableBytes(of: &address.storage) { bytes in
+      unsafe bytes[2] = UInt8(truncatingIfNeeded: port >> 8)
+      unsafe bytes[3] = UInt8(truncatingIfNeeded: port)
+    }
+    return address
   }
 
   public var isIPv6: Bool { storage.ss_family == sa_family_t(AF_INET6) }
@@ -79,20 +88,10 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
     public let description: String
   }
 
-  /// Resolves a name off the loop and comes back to it with every address there is, in the system's order of
-  /// preference.
-  public static func resolve(
-    _ host: String, port: UInt16, on loop: EventLoop,
-    _ completion: @escaping @Sendable (Result<[SocketAddress], ResolutionError>) -> Void
-  ) {
-    if let address = SocketAddress(numericHost: host, port: port) {
-      return loop.execute { completion(.success([address])) }
-    }
-    // getaddrinfo may block for many seconds: it gets a thread that nobody else waits for.
-    DispatchQueue.global(qos: .userInitiated).async {
-      let result = lookUp(host, port, flags: AI_ADDRCONFIG)
-      loop.execute { completion(result) }
-    }
+  /// Asks the system for every address of a host, in its order of preference; their port is 0. May block for many seconds:
+  /// `NameResolver` sees to it that nobody waits for that.
+  static func lookUp(_ host: String) -> Result<[SocketAddress], ResolutionError> {
+    lookUp(host, 0, flags: AI_ADDRCONFIG)
   }
 
   private static func lookUp(

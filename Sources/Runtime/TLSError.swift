@@ -13,8 +13,10 @@ public struct TLSError: Error, CustomStringConvertible, Sendable {
     case protocolNegotiation
     /// Anything else in a handshake.
     case handshake
-    /// The connection ended without a TLS farewell, or with an error.
+    /// The connection ended without a TLS farewell, or with an error; or none came about.
     case connection
+    /// The host's name could not be resolved.
+    case name
   }
 
   public let code: Code

@@ -292,38 +292,39 @@ import Testing
   func severalAddresses(trouble: String) async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let loop = EventLoop(name: "silent-server")
-    let silent = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)  // never accepts
-    let firstPort = trouble == "first is silent" ? silent.port : try NghttpdServer.freePort()
-    #expect(try await dial([firstPort, server.port]) == nil)
+    let silent = trouble == "first is silent" ? "127.0.0.3" : "127.0.0.4"
+    // Never accepts; nobody listens at the other address.
+    let listener = try TCPListener(on: SocketAddress(numericHost: "127.0.0.3", port: server.port)!, loop: loop)
+    #expect(try await dial([silent, "127.0.0.1"], server.port) == nil)
     #expect(await server.perform { $0.connectionCount } == 1)
+    listener.close()
     loop.stop()
   }
 
   @Test("when no address serves, the error names the host and the last address")
   func noAddressServes() async throws {
-    let ports = [try NghttpdServer.freePort(), try NghttpdServer.freePort()]
-    let error = try #require(try await dial(ports))
-    #expect(error.description.contains("localhost (127.0.0.1:\(ports[1]))"))
+    let port = try NghttpdServer.freePort()
+    let error = try #require(try await dial(["127.0.0.2", "127.0.0.3"], port))
+    #expect(error.description.contains("localhost (127.0.0.3:\(port))"))
   }
 
-  /// Dials a name that resolves to 127.0.0.1 at each of these ports; returns what was wrong.
-  private func dial(_ ports: [UInt16]) async throws -> TLSError? {
-    final class Keeper { var dialer: TLSDialer? }
-    let addresses = ports.map { SocketAddress(numericHost: "127.0.0.1", port: $0)! }
+  /// Dials a name that resolves to these addresses; returns what was wrong.
+  private func dial(_ hosts: [String], _ port: UInt16) async throws -> TLSError? {
+    final class Keeper { var dialer: AddressDialer? }
+    let resolver = NameResolver { _ in .success(hosts.map { SocketAddress(numericHost: $0, port: 0)! }) }
     let context = try TestCertificates.shared.client()
     let loop = EventLoop(name: "dialer-test")
     defer { loop.stop() }
     return await withCheckedContinuation { continuation in
       loop.execute {
         let keeper = Keeper()
-        keeper.dialer = TLSDialer(
-          host: "localhost", port: 443, context: context, addressTimeout: .seconds(30), loop: loop,
-          resolve: { _, _, loop, completion in loop.execute { completion(.success(addresses)) } }
+        keeper.dialer = AddressDialer(
+          host: "localhost", port: port, context: context, loop: loop, resolver: resolver, book: AddressBook()
         ) { result in
           keeper.dialer = nil
           switch result {
-          case .success(let stream):
-            stream.close()
+          case .success(let dialed):
+            if case .tls(let stream) = dialed.link { stream.close() }
             continuation.resume(returning: nil)
           case .failure(let error): continuation.resume(returning: error)
           }

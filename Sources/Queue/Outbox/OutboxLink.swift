@@ -34,7 +34,7 @@ final class OutboxLink {
   private let applicationName: String
   private let setUp: SetUp
   private let loop: EventLoop
-  private let lookups: HostLookups
+  private let resolver: NameResolver
   private var dialer: PostgresDialer?
   private var channel: PostgresChannel?
   private var failures = 0
@@ -52,12 +52,12 @@ final class OutboxLink {
   /// Called for each answer, with the time it took.
   var onRoundTrip: ((PostgresStatement, Nanoseconds) -> Void)?
 
-  init(url: String, applicationName: String, setUp: SetUp, loop: EventLoop, lookups: HostLookups) {
+  init(url: String, applicationName: String, setUp: SetUp, loop: EventLoop, resolver: NameResolver = .system) {
     self.url = url
     self.applicationName = applicationName
     self.setUp = setUp
     self.loop = loop
-    self.lookups = lookups
+    self.resolver = resolver
   }
 
   private(set) var isUp = false
@@ -67,7 +67,7 @@ final class OutboxLink {
 
   func open() {
     guard !isClosed else { return }
-    dialer = PostgresDialer(url: url, applicationName: applicationName, loop: loop, lookups: lookups) {
+    dialer = PostgresDialer(url: url, applicationName: applicationName, loop: loop, resolver: resolver) {
       [weak self] in self?.didDial($0)
     }
     dialer?.start()

@@ -72,14 +72,13 @@ public actor PostgresOutbox: OutboxStore {
     self.options = options
     self.loop = loop
     self.logger = logger
-    let lookups = HostLookups(loop: loop)
     func link(_ purpose: String, _ setUp: PostgresStatement, _ more: [PostgresStatement] = []) -> OutboxLink {
       OutboxLink(
         url: options.url, applicationName: "push-gateway \(purpose)",
         setUp: OutboxLink.SetUp(
           required: [setUp, OutboxStatements.setUpKeepalives] + more,
           optional: [OutboxStatements.setUpConnectionCheck]),
-        loop: loop, lookups: lookups)
+        loop: loop)
     }
     claims = link("claims", OutboxStatements.setUpClaims)
     settlements = link("settlements", OutboxStatements.setUpWork)

@@ -40,6 +40,8 @@ internal import Darwin
   /// A script runs outside pipeline mode; it is then the only pending entry.
   private var isRunningScript = false
 
+  /// Called once when the server's address has taken the connection, which is not open by that.
+  var onReach: (() -> Void)?
   /// Called for each notification on a channel we listen to.
   var onNotification: ((_ channel: String, _ payload: String) -> Void)?
   /// Called once when an established connection breaks; not after `close`.
@@ -168,7 +170,13 @@ internal import Darwin
   }
 
   private func advanceConnecting() {
-    switch unsafe PQconnectPoll(connection) {
+    let step = unsafe PQconnectPoll(connection)
+    let isReached = unsafe ![CONNECTION_NEEDED, CONNECTION_STARTED, CONNECTION_BAD].contains(PQstatus(connection))
+    if isReached, let onReach {
+      self.onReach = nil
+      onReach()
+    }
+    switch step {
     case PGRES_POLLING_READING: rewatch(for: .readable)
     case PGRES_POLLING_WRITING: rewatch(for: .writable)
     case PGRES_POLLING_OK:

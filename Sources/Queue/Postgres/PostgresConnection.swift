@@ -29,8 +29,7 @@ public actor PostgresConnection {
 
   private func open(_ url: String, _ applicationName: String) async throws(PostgresError) {
     let error: PostgresError? = await withCheckedContinuation { continuation in
-      let lookups = HostLookups(loop: loop)
-      let dialer = PostgresDialer(url: url, applicationName: applicationName, loop: loop, lookups: lookups) { outcome in
+      let dialer = PostgresDialer(url: url, applicationName: applicationName, loop: loop) { outcome in
         switch outcome {
         case .success(let channel):
           self.channel = channel

@@ -1,123 +1,196 @@
-// From a connection URL to an open connection: look names up, then try one address after the other.
+// From a connection URL to an open connection: look names up, then race the addresses.
 //
 // libpq's own way through a list of hosts looks names up on the thread of the loop, and, where connecting is asynchronous, waits for the first
-// that does not answer for as long as it is let. So it is given one address at a time.
+// that does not answer for as long as it is let. So it is given one address at a time, and the next is tried beside it when
+// the first does not take the connection within a moment (`AddressRace`). The hosts keep the URL's order, but for those that
+// failed lately, which come last, and the one that worked last, which comes first.
 
 internal import Runtime
 
 /// One attempt to reach a server. Confined to its loop; done when it has called back.
 final class PostgresDialer {
-  /// How long connecting may take in all to the only, or the last, address, unless the URL says `connect_timeout`.
+  /// How long connecting may take in all to one address, unless the URL says `connect_timeout`.
   static let timeout = Nanoseconds.seconds(5)
-  /// How long it may take while there are others to try.
-  static let impatience = Nanoseconds.seconds(2)
+  /// How long an address that has taken the connection may go on with it before another is tried as well. A busy server is
+  /// not asked twice.
+  static let patience = Nanoseconds.seconds(2)
 
   private let url: String
   private let applicationName: String
   private let loop: EventLoop
-  private let lookups: HostLookups
+  private let resolver: NameResolver
+  private let book: AddressBook
   private var completion: ((Result<PostgresChannel, PostgresError>) -> Void)?
 
-  private var timeoutSeconds: Int64?
-  private var unresolved: ArraySlice<PostgresEndpoint> = []
-  private var untried: ArraySlice<PostgresEndpoint> = []
-  private var channel: PostgresChannel?
+  private var timeout = PostgresDialer.timeout
+  /// What the address book calls the places of the URL together.
+  private var bookName = ""
+  /// By the places of the URL: what each has become, once it is looked up.
+  private var resolved: [[PostgresEndpoint]] = []
+  private var unresolvedCount = 0
+  private var endpoints: [PostgresEndpoint] = []
+  private var race = AddressRace(count: 0)
+  private var actions: [AddressRace.Action] = []
+  private var isPerforming = false
+  private var channels: [Int: PostgresChannel] = [:]
   private var timer: EventLoop.Timer?
   /// Why the ones before failed, each reason once.
   private var complaints: [String] = []
 
   /// - Parameter completion: called once on the loop, never inside `start`, unless `cancel` comes first.
   init(
-    url: String, applicationName: String, loop: EventLoop, lookups: HostLookups,
-    completion: @escaping (Result<PostgresChannel, PostgresError>) -> Void
+    url: String, applicationName: String, loop: EventLoop, resolver: NameResolver = .system,
+    book: AddressBook = .shared, completion: @escaping (Result<PostgresChannel, PostgresError>) -> Void
   ) {
     self.url = url
     self.applicationName = applicationName
     self.loop = loop
-    self.lookups = lookups
+    self.resolver = resolver
+    self.book = book
     self.completion = completion
   }
 
   func start() {
+    let plan: PostgresHosts.Plan
     do throws(PostgresError) {
-      let plan = try PostgresHosts.plan(for: url)
-      timeoutSeconds = plan.timeoutSeconds
-      unresolved = plan.endpoints[...]
-      if unresolved.isEmpty { return open(nil) }
+      plan = try PostgresHosts.plan(for: url)
     } catch {
       return loop.atEndOfTurn { [self] in finish(.failure(error)) }
     }
+    if let seconds = plan.timeoutSeconds { timeout = .seconds(seconds) }
+    if plan.endpoints.isEmpty { return openAnywhere() }
+    bookName = "postgres " + plan.endpoints.map(\.description).joined(separator: ",")
+    resolved = plan.endpoints.map { $0.needsAddress ? [] : [$0] }
+    unresolvedCount = plan.endpoints.count(where: \.needsAddress)
+    if unresolvedCount == 0 { return begin() }
     // The names together get as long as one address.
-    timer = loop.schedule(at: loop.now + patience(whileOthers: false)) { [self] in
-      complaints.append("looking up the name of the database's host takes too long")
-      unresolved = []
-      tryNext()
+    timer = loop.schedule(at: loop.now + timeout) { [self] in
+      complain("looking up the name of the database's host takes too long")
+      begin()
     }
-    resolveNext()
+    for (place, endpoint) in plan.endpoints.enumerated() where endpoint.needsAddress { resolve(endpoint, place) }
   }
 
   /// Gives up without a word.
   func cancel() {
     completion = nil
-    timer?.cancel()
-    channel?.close()
-    channel = nil
+    leaveAll()
   }
 
-  private func patience(whileOthers: Bool) -> Nanoseconds {
-    timeoutSeconds.map(Nanoseconds.seconds) ?? (whileOthers ? Self.impatience : Self.timeout)
-  }
+  // MARK: - Names
 
-  private func resolveNext() {
-    guard completion != nil else { return }
-    while let endpoint = unresolved.popFirst() {
-      guard endpoint.needsAddress else {
-        untried.append(endpoint)
-        continue
-      }
-      return lookups.look(up: endpoint.host) { [self] outcome in
-        switch outcome {
-        case .success(let addresses):
-          untried += addresses.map {
-            PostgresEndpoint(host: endpoint.host, address: $0.numericHost, port: endpoint.port)
-          }
-        case .failure(let error): complain(error.description)
+  private func resolve(_ endpoint: PostgresEndpoint, _ place: Int) {
+    resolver.resolve(endpoint.host, port: 0, on: loop) { [self] outcome in
+      switch outcome {
+      case .success(let addresses):
+        resolved[place] = addresses.map {
+          PostgresEndpoint(host: endpoint.host, address: $0.numericHost, port: endpoint.port)
         }
-        resolveNext()
+      case .failure(let error): complain(error.description)
       }
+      unresolvedCount -= 1
+      if unresolvedCount == 0 { begin() }
     }
-    guard timer?.isPending == true else { return }  // the time for names was over before
+  }
+
+  // MARK: - The race
+
+  private func begin() {
+    guard completion != nil, endpoints.isEmpty else { return }
     timer?.cancel()
-    tryNext()
+    let found = resolved.flatMap { $0 }
+    let order = book.order(
+      found.map { ($0.description, $0.address.contains(":")) }, of: bookName, now: loop.now, interleaves: false)
+    endpoints = order.map { found[$0] }
+    var settings = AddressRace.Settings()
+    settings.handshakePatience = Self.patience
+    settings.attemptTimeout = timeout
+    race = AddressRace(count: endpoints.count, settings: settings)
+    handle(.started)
   }
 
-  private func tryNext() {
+  private func handle(_ event: AddressRace.Event) {
+    race.handle(event, now: loop.now, &actions)
+    // If an action brought the event about, its own actions come after those before it.
+    guard !isPerforming else { return }
+    isPerforming = true
+    var next = 0
+    while next < actions.count {
+      perform(actions[next])
+      next += 1
+    }
+    actions.removeAll(keepingCapacity: true)
+    isPerforming = false
+  }
+
+  private func perform(_ action: AddressRace.Action) {
     guard completion != nil else { return }
-    guard let endpoint = untried.popFirst() else {
-      return finish(.failure(PostgresError(.connectionFailed, complaints.joined(separator: "; "))))
+    switch action {
+    case .attempt(let place): open(place)
+    case .abandon(let place): channels.removeValue(forKey: place)?.close()
+    case .timeOut(let place):
+      complain("connecting to Postgres at \(endpoints[place].place) took longer than \(timeout.seconds) s")
+      didFail(place)
+      channels.removeValue(forKey: place)?.close()
+    case .wake(let instant):
+      timer?.cancel()
+      timer = loop.schedule(at: instant) { [weak self] in self?.handle(.woken) }
+    case .finish(let winner):
+      guard let channel = winner.flatMap({ channels.removeValue(forKey: $0) }) else {
+        return finish(.failure(PostgresError(.connectionFailed, complaints.joined(separator: "; "))))
+      }
+      finish(.success(channel))
     }
-    open(endpoint)
   }
 
-  private func open(_ endpoint: PostgresEndpoint?) {
-    let timeout = patience(whileOthers: !untried.isEmpty)
-    channel = PostgresChannel(
-      url: url, endpoint: endpoint, applicationName: applicationName, loop: loop, timeout: timeout
+  private func open(_ place: Int) {
+    // The race looks at the time; libpq's own limit only comes behind it.
+    let channel = PostgresChannel(
+      url: url, endpoint: endpoints[place], applicationName: applicationName, loop: loop, timeout: timeout + .seconds(1)
     ) { [self] error in
-      guard completion != nil, let channel else { return }
-      guard let error else { return finish(.success(channel)) }
+      guard completion != nil, channels[place] != nil else { return }
+      guard let error else {
+        book.didWork(endpoints[place].description, of: bookName)
+        return handle(.opened(place))
+      }
       complain(error.message)
-      tryNext()
+      didFail(place)
+      channels[place] = nil
+      handle(.failed(place))
+    }
+    channels[place] = channel
+    channel.onReach = { [weak self] in self?.handle(.reached(place)) }
+  }
+
+  private func didFail(_ place: Int) {
+    book.didFail(endpoints[place].description, of: bookName, now: loop.now)
+  }
+
+  /// libpq finds out by itself where to connect.
+  private func openAnywhere() {
+    channels[0] = PostgresChannel(
+      url: url, endpoint: nil, applicationName: applicationName, loop: loop, timeout: timeout
+    ) { [self] error in
+      guard completion != nil, let channel = channels.removeValue(forKey: 0) else { return }
+      finish(error.map { .failure($0) } ?? .success(channel))
     }
   }
+
+  // MARK: - The end
 
   private func complain(_ text: String) {
     if !complaints.contains(text) { complaints.append(text) }
   }
 
-  private func finish(_ outcome: Result<PostgresChannel, PostgresError>) {
+  private func leaveAll() {
     timer?.cancel()
-    channel = nil
+    timer = nil
+    for channel in channels.values { channel.close() }
+    channels = [:]
+  }
+
+  private func finish(_ outcome: Result<PostgresChannel, PostgresError>) {
+    leaveAll()
     let completion = self.completion
     self.completion = nil
     completion?(outcome)

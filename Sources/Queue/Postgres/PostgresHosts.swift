@@ -3,13 +3,17 @@
 internal import CLibPQ
 
 /// One place a connection may be opened to.
-struct PostgresEndpoint: Sendable, Equatable {
+struct PostgresEndpoint: Sendable, Equatable, CustomStringConvertible {
   /// A name, an address or the directory of a Unix socket; empty for libpq's default.
   var host: String
   /// The address in digits; empty where libpq needs none, or nobody has looked it up yet.
   var address: String
   /// Empty for libpq's default.
   var port: String
+
+  var description: String { "\(host) \(address) \(port)" }
+  /// The host as the URL names it, or its address where there is no name.
+  var place: String { host.isEmpty ? address : host }
 
   /// Whether `host` is a name, or an address, that `address` is still to be found for.
   var needsAddress: Bool { address.isEmpty && !host.isEmpty && !PostgresHosts.isSocket(host) }

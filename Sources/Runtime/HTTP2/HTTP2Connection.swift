@@ -40,7 +40,9 @@ public final class HTTP2Connection {
   private let settings: HTTP2ConnectionSettings
   private var session: HTTP2ClientSession
   private var state = State.connecting
-  private var dialer: TLSDialer?
+  private var dialer: AddressDialer?
+  /// Which of the host's addresses it is connected to.
+  private var address: SocketAddress?
   private var stream: TLSStream?
   /// Memory for the events of a turn.
   private var events: [HTTP2Event] = []
@@ -82,9 +84,11 @@ public final class HTTP2Connection {
 
   /// Begins to connect; ends in `didLimitStreamsTo` or `didCloseWith`.
   public func connect() {
-    let dialer = TLSDialer(
-      host: endpoint.host, port: endpoint.port, context: endpoint.tls, addressTimeout: settings.connectTimeout,
-      keepalive: settings.keepalive, loop: loop
+    var race = AddressRace.Settings()
+    race.attemptTimeout = settings.connectTimeout
+    let dialer = AddressDialer(
+      host: endpoint.host, port: endpoint.port, context: endpoint.tls, settings: race, keepalive: settings.keepalive,
+      loop: loop, resolver: settings.resolver, book: settings.addresses
     ) { [self] result in dialed(result) }
     self.dialer = dialer
     dialer.start()
@@ -133,8 +137,11 @@ public final class HTTP2Connection {
   }
 
   /// Says GOAWAY and closes at once. Requests in flight end as `lost`, or `refused` where they had not left.
-  public func close(_ reason: String) {
+  ///
+  /// - Parameter isAddressAtFault: the host's other addresses are tried first from now on.
+  public func close(_ reason: String, isAddressAtFault: Bool = false) {
     guard state != .closed else { return }
+    if isAddressAtFault { blameAddress() }
     if let stream, stream.isOpen, withholdRequests() {
       session.goAway()
       session.takeOutput(into: &stream.output)
@@ -145,15 +152,18 @@ public final class HTTP2Connection {
 
   // MARK: - Set-up
 
-  private func dialed(_ result: Result<TLSStream, TLSError>) {
+  private func dialed(_ result: Result<DialedConnection, TLSError>) {
     dialer = nil
     switch result {
     case .failure(let error): end(reason: error.description, error: HTTP2Error(error.description))
-    case .success(let stream):
+    case .success(let dialed):
+      guard case .tls(let stream) = dialed.link else { preconditionFailure("dialed with TLS, and got none") }
+      address = dialed.address
       self.stream = stream
       stream.delegate = self
       setUpTimer = loop.schedule(at: loop.now + settings.settingsTimeout) { [self] in
         let what = session.hasPeerSettings ? "no streams are allowed" : "no SETTINGS"
+        blameAddress()
         fail("\(endpoint.host): \(what) within \(settings.settingsTimeout.seconds) s of the TLS handshake")
       }
       scheduleFlush()
@@ -350,7 +360,9 @@ public final class HTTP2Connection {
     case .ping:
       session.ping(UInt64(bitPattern: now.nanoseconds))
       scheduleFlush()
-    case .fail: return fail("\(endpoint.host): no answer to PING within \(settings.liveness.pingTimeout.seconds) s")
+    case .fail:
+      blameAddress()
+      return fail("\(endpoint.host): no answer to PING within \(settings.liveness.pingTimeout.seconds) s")
     }
     reportHealth()
     watchLiveness()
@@ -360,6 +372,13 @@ public final class HTTP2Connection {
     guard liveness.health != reportedHealth else { return }
     reportedHealth = liveness.health
     delegate?.connection(self, didBecome: reportedHealth)
+  }
+
+  /// The next connections rather go to other addresses of the host, as far as there are any.
+  private func blameAddress() {
+    guard let address else { return }
+    settings.addresses.didFail(
+      address.description, of: AddressDialer.bookName(endpoint.host, endpoint.port), now: loop.now)
   }
 
   // MARK: - The end
@@ -410,6 +429,7 @@ extension HTTP2Connection: TLSStreamDelegate {
     do {
       try unsafe session.receive(bytes)
     } catch {
+      blameAddress()
       fail("\(endpoint.host): \(error)")
     }
   }

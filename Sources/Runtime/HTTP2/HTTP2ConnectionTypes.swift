@@ -63,6 +63,10 @@ public struct HTTP2ConnectionSettings: Sendable {
   /// Frames are only made while fewer bytes than this wait for the socket.
   public var outputBytesMax = 256 * 1024
   public var session = HTTP2SessionSettings()
+  /// Who looks the host's name up.
+  public var resolver = NameResolver.system
+  /// What is known of the host's addresses.
+  public var addresses = AddressBook.shared
 
   public init() {}
 }

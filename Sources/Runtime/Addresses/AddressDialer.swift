@@ -1,0 +1,225 @@
+// From a host name to an open connection: resolve, order the addresses by what is known of them, race them.
+
+/// What a dialer has opened.
+public struct DialedConnection {
+  public enum Link {
+    /// Connected, and not used yet.
+    case tcp(FileDescriptor)
+    /// The handshake is complete.
+    case tls(TLSStream)
+  }
+
+  public let link: Link
+  public let address: SocketAddress
+  /// Every address of the host, the one of this connection first.
+  public let addresses: [SocketAddress]
+}
+
+/// One attempt to reach a server, with or without TLS. Confined to its event loop; kept alive by its owner until it is done.
+public final class AddressDialer {
+  /// Addresses that are tried; there is no use in more.
+  private static let addressesMax = 32
+
+  private final class Attempt {
+    let address: SocketAddress
+    var socket: FileDescriptor?
+    var watch: EventLoop.Watch?
+    var stream: TLSStream?
+
+    init(_ address: SocketAddress) { self.address = address }
+  }
+
+  private let host: String
+  private let port: UInt16
+  private let context: TLSContext?
+  private let settings: AddressRace.Settings
+  private let keepalive: TCPKeepalive
+  private let loop: EventLoop
+  private let resolver: NameResolver
+  private let book: AddressBook
+  private var completion: ((Result<DialedConnection, TLSError>) -> Void)?
+
+  private var race = AddressRace(count: 0)
+  private var attempts: [Attempt] = []
+  private var actions: [AddressRace.Action] = []
+  private var isPerforming = false
+  private var timer: EventLoop.Timer?
+  private var lastError: TLSError
+
+  /// - Parameters:
+  ///   - context: nil for a connection without TLS.
+  ///   - settings: times of the race; `attemptTimeout` is from SYN to the end of the handshake.
+  ///   - keepalive: of the sockets.
+  ///   - completion: called once on the loop, never inside `start`, unless `cancel` comes first.
+  public init(
+    host: String, port: UInt16, context: TLSContext?, settings: AddressRace.Settings = AddressRace.Settings(),
+    keepalive: TCPKeepalive = TCPKeepalive(), loop: EventLoop, resolver: NameResolver = .system,
+    book: AddressBook = .shared, completion: @escaping (Result<DialedConnection, TLSError>) -> Void
+  ) {
+    self.host = host
+    self.port = port
+    self.context = context
+    self.settings = settings
+    self.keepalive = keepalive
+    self.loop = loop
+    self.resolver = resolver
+    self.book = book
+    self.completion = completion
+    lastError = TLSError(.connection, "\(host) has no address")
+  }
+
+  /// What the address book calls a server.
+  public static func bookName(_ host: String, _ port: UInt16) -> String { "\(host):\(port)" }
+
+  public func start() {
+    resolver.resolve(host, port: port, on: loop) { [self] outcome in resolved(outcome) }
+  }
+
+  /// Gives up without a word.
+  public func cancel() {
+    completion = nil
+    leaveAll()
+  }
+
+  private func resolved(_ outcome: NameResolver.Outcome) {
+    guard completion != nil else { return }
+    switch outcome {
+    case .failure(let error): finish(.failure(TLSError(.name, error.description)))
+    case .success(let addresses):
+      let order = book.order(
+        addresses.map { ($0.description, $0.isIPv6) }, of: Self.bookName(host, port), now: loop.now)
+      attempts = order.prefix(Self.addressesMax).map { Attempt(addresses[$0]) }
+      race = AddressRace(count: attempts.count, settings: settings)
+      handle(.started)
+    }
+  }
+
+  private func handle(_ event: AddressRace.Event) {
+    race.handle(event, now: loop.now, &actions)
+    // If an action brought the event about, its own actions come after those before it.
+    guard !isPerforming else { return }
+    isPerforming = true
+    var next = 0
+    while next < actions.count {
+      perform(actions[next])
+      next += 1
+    }
+    actions.removeAll(keepingCapacity: true)
+    isPerforming = false
+  }
+
+  private func perform(_ action: AddressRace.Action) {
+    guard completion != nil else { return }
+    switch action {
+    case .attempt(let place): begin(place)
+    case .abandon(let place): leave(place)
+    case .timeOut(let place):
+      let time = settings.attemptTimeout.seconds
+      note(place, TLSError(.connection, "no \(context == nil ? "" : "TLS ")connection within \(time) s"))
+      leave(place)
+    case .wake(let instant):
+      timer?.cancel()
+      timer = loop.schedule(at: instant) { [weak self] in self?.handle(.woken) }
+    case .finish(let winner):
+      guard let winner else { return finish(.failure(lastError)) }
+      open(attempts[winner])
+    }
+  }
+
+  private func begin(_ place: Int) {
+    let attempt = attempts[place]
+    do {
+      let socket = try TCPSocket.connect(to: attempt.address, keepalive: keepalive)
+      attempt.socket = socket
+      attempt.watch = loop.watch(socket.rawValue, for: .writable) { [weak self] _ in self?.connected(place) }
+    } catch {
+      fail(place, TLSError(.connection, "\(error)"))
+    }
+  }
+
+  private func connected(_ place: Int) {
+    let attempt = attempts[place]
+    guard let socket = attempt.socket else { return }
+    if let watch = attempt.watch { loop.unwatch(watch) }
+    attempt.watch = nil
+    if let error = TCPSocket.connectionError(socket) { return fail(place, TLSError(.connection, "\(error)")) }
+    guard let context else { return handle(.opened(place)) }
+    do {
+      let stream = try TLSStream(socket, context: context, host: host, loop: loop)
+      attempt.stream = stream
+      attempt.socket = nil
+      stream.delegate = self
+      handle(.reached(place))
+      stream.start()
+    } catch {
+      finish(.failure(error))  // the host is no name to verify: no other address mends that
+    }
+  }
+
+  private func fail(_ place: Int, _ error: TLSError) {
+    note(place, error)
+    leave(place)
+    handle(.failed(place))
+  }
+
+  /// What went wrong with an address.
+  private func note(_ place: Int, _ error: TLSError) {
+    let address = attempts[place].address.description
+    lastError = error.code == .connection ? TLSError(.connection, "\(host) (\(address)): \(error)") : error
+    book.didFail(address, of: Self.bookName(host, port), now: loop.now)
+  }
+
+  private func leave(_ place: Int) {
+    let attempt = attempts[place]
+    if let watch = attempt.watch { loop.unwatch(watch) }
+    attempt.watch = nil
+    attempt.stream?.delegate = nil
+    attempt.stream?.close()
+    attempt.stream = nil
+    attempt.socket = nil
+  }
+
+  private func leaveAll() {
+    timer?.cancel()
+    timer = nil
+    for place in attempts.indices { leave(place) }
+  }
+
+  private func open(_ attempt: Attempt) {
+    let link: DialedConnection.Link
+    if let stream = attempt.stream {
+      link = .tls(stream)
+    } else if let socket = attempt.socket {
+      link = .tcp(socket)
+    } else {
+      return finish(.failure(lastError))
+    }
+    (attempt.stream, attempt.socket) = (nil, nil)
+    book.didWork(attempt.address.description, of: Self.bookName(host, port))
+    let others = attempts.filter { $0 !== attempt }.map(\.address)
+    finish(.success(DialedConnection(link: link, address: attempt.address, addresses: [attempt.address] + others)))
+  }
+
+  private func finish(_ result: Result<DialedConnection, TLSError>) {
+    leaveAll()
+    let completion = self.completion
+    self.completion = nil
+    completion?(result)
+  }
+
+  private func place(of stream: TLSStream) -> Int? { attempts.firstIndex { $0.stream === stream } }
+}
+
+extension AddressDialer: TLSStreamDelegate {
+  public func streamDidOpen(_ stream: TLSStream) {
+    if let place = place(of: stream) { handle(.opened(place)) }
+  }
+
+  public func stream(_ stream: TLSStream, didCloseWith error: TLSError?) {
+    guard let place = place(of: stream) else { return }
+    fail(place, error ?? TLSError(.connection, "\(host) closed the connection during the TLS handshake"))
+  }
+
+  public func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer) {}
+  public func streamDidProgress(_ stream: TLSStream) {}
+}
