@@ -566,6 +566,14 @@ begin
       'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
     from (select 1) one left join push.life l on true;
   return query
+    select 'lanes',
+      coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all send'),
+      case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); for the others see push.lanes, push.failures '
+      'and the replicas'' logs.'
+    from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
+  return query
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
       case when g.since is null then 'waits for a replica'
@@ -583,7 +591,7 @@ begin
   return query
     select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-      'Calls ring late: push.lanes shows which lane is full, push.stuck which deliveries wait.'
+      'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
   return query
     select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
@@ -647,6 +655,10 @@ declare
   -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
   v_first    timestamptz := statement_timestamp() + p_slack;
   v_near     timestamptz := v_first + interval '10 minutes';
+  -- Whoever owns the tables may write any time into them, infinity included: one such row must not fail the claim of all, nor
+  -- overflow what a gateway computes.
+  v_oldest   timestamptz := v_first - interval '1 year';
+  v_newest   timestamptz := v_first + interval '1 year';
   v_total    bigint := coalesce(p_total, 2147483647);
   v_later    bigint := coalesce(p_background, 2147483647);
   v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
@@ -731,15 +743,15 @@ begin
     with taken as (
       -- The rows come in the order of their places, so those of a call stand together, whatever their lanes.
       update push.delivery d
-      set state = 1, owner = p_gateway, lease = p_claim, attempt = d.attempt + 1
+      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale
     )
-    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform, t.created_at,
-      t.deadline_at,
+    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
+      greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
       -- Not extract, which calculates in numeric: half a microsecond a row.
-      (date_part('epoch', t.deadline_at - clock_timestamp()) * 1000000)::bigint,
+      (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason,
       -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
       case when t.is_first then coalesce(o.ended, true) end,
@@ -1072,6 +1084,7 @@ begin
       execute format('delete from push.%I', v_table);
     end;
   end loop;
+  perform push.note_audit('truncate_calls', 'push.outbox');
   perform push.notify('push_control', 'void *');
   return null;
 end
@@ -1105,7 +1118,8 @@ CREATE FUNCTION push.drop_calls() RETURNS trigger
     SET jit TO 'off'
     AS $$
 declare
-  v_calls bigint[] := array(select g.id from gone_calls g order by g.id);
+  v_calls   bigint[] := array(select g.id from gone_calls g order by g.id);
+  v_dropped bigint := 0;
 begin
   if v_calls = '{}' then
     return null;
@@ -1113,13 +1127,18 @@ begin
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
     begin
-      perform push.drop_deliveries(v_calls);
+      v_dropped := push.drop_deliveries(v_calls);
     exception when serialization_failure then
       -- What a gateway has done since; push.check_ends comes by.
       null;
     end;
   else
-    perform push.drop_deliveries(v_calls);
+    v_dropped := push.drop_deliveries(v_calls);
+  end if;
+  -- Retention deletes nothing that is owed, so this was somebody.
+  if v_dropped > 0 then
+    perform push.note_audit('delete_calls', coalesce((select min(g.call_id) || case when count(*) > 1 then ', …' else '' end
+      from gone_calls g), ''), jsonb_build_object('calls', cardinality(v_calls), 'owed', v_dropped));
   end if;
   perform push.drop_belongings(v_calls);
   -- The last, so that whoever waits for a key finds the call gone.
@@ -1333,6 +1352,8 @@ CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS 
     SET lock_timeout TO '500ms'
     AS $$
 declare
+  -- Whoever finishes a delivery waits meanwhile, and each partition is a file that every look at history opens.
+  c_days_max constant int := 60;
   v_day  date;
   v_name text;
   v_made int := 0;
@@ -1343,7 +1364,7 @@ begin
     return 0;
   end if;
   for v_day in
-    select d::date from generate_series(current_date - 1, current_date + p_days_ahead, interval '1 day') d
+    select d::date from generate_series(current_date - 1, current_date + least(p_days_ahead, c_days_max), interval '1 day') d
   loop
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
     continue when to_regclass('push.' || v_name) is not null;
@@ -1363,7 +1384,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now';
+COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now, at most 60';
 
 CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2479,6 +2500,37 @@ $$;
 
 COMMENT ON FUNCTION push.lane_conditions() IS 'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
 
+CREATE FUNCTION push.lane_troubles() RETURNS TABLE(app text, provider text, trouble text, is_bad boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_any_alive boolean := exists (select from push.gateways g where g.alive);
+begin
+  return query
+    select l.app, l.provider,
+      case when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
+        else 'no connection' end,
+      not l.paused or is_waiting
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      select (l.paused or s.lane is null) and exists (
+        select from push.delivery d
+        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
+      offset 0
+    ) d
+    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or s.capacity = 0;
+end
+$$;
+
+COMMENT ON FUNCTION push.lane_troubles() IS 'the lanes that send nothing: paused, without a replica that serves them though something is ready, with an open circuit, or without a connection. is_bad: false: paused, and nothing is ready in it. For push.health';
+
 CREATE FUNCTION push.last_failures(p_failures jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3547,7 +3599,7 @@ begin
   return query
     select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
   if resume_lane.note is not null then
-    update push.audit a set detail = a.detail || jsonb_build_object('note', resume_lane.note)
+    update push.audit a set detail = a.detail || jsonb_build_object('note', left(resume_lane.note, 500))
       where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
   end if;
 end
@@ -3630,6 +3682,12 @@ CREATE FUNCTION push.ring_doorbell() RETURNS void
 declare
   v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
+  -- Whoever commits a notification holds the lock on all of them until its commit is on the disk, and on a synchronous standby.
+  -- While that takes long, a gateway that rang would wait with what it writes: settlements, next channels, even its beats. It
+  -- polls, and so do the others.
+  if current_setting('push.is_gateway', true) = 'on' then
+    return;
+  end if;
   -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
   -- a fixed key one long transaction would silence all others. Whoever takes keys in advance, which anybody may, silences the
   -- bell and nothing else: gateways poll 50 ms later.
@@ -3639,7 +3697,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; a hint, they poll as well';
+COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; a hint, they poll as well. Does nothing in the sessions of gateways, which have set push.is_gateway';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3962,6 +4020,7 @@ declare
   v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
   v_lane   push.lane;
 begin
+  p_note := left(p_note, 500);
   select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
   if not found then
     raise exception using errcode = 'no_data_found',
@@ -3982,7 +4041,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets a lane''s pause and note, and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets a lane''s pause and note (at most 500 characters), and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
 
 CREATE FUNCTION push.take_call_key(p_call_id text, p_app text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4018,7 +4077,8 @@ begin
     return null;
   end if;
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
-    where j.name = (select x.name from push.job x where x.due_at <= clock_timestamp()
+    -- No job is due later than one interval from now, unless the clock was set back.
+    where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;

@@ -2,7 +2,7 @@
 //
 // The rules need no test framework: one that is broken throws. They stand in the files OutboxStoreConformance+….
 
-public import Queue
+import Queue
 import Runtime
 
 /// A behaviour that stores share.
