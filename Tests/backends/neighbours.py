@@ -67,7 +67,7 @@ def of_a_login_that_may_only_connect():
             with refused(f"a login that may only connect: {statement}", "42501"):
                 nobody.execute(statement)
         check("large objects, prepared statements, settings of push: its own affair",
-            nobody.execute("select lo_create(0) > 0, set_config('push.walked', '0', false)").fetchone(), (True, "0"))
+            nobody.execute("select lo_unlink(lo_create(0)) > 0, set_config('push.walked', '0', false)").fetchone(), (True, "0"))
         rings("beside them a call rings", "beside")
 
     # It listens, and keeps a transaction open: what is notified cannot be dropped.
