@@ -56,16 +56,3 @@ select test.equal('several lanes in one call, each with its own number', (select
 select test.equal('no lanes, no rows', (select count(*) from push.claim(:g1, 1, '{}', '{}', '{}')), 0::bigint);
 select test.equal('the claim brings the call', (select format('%s %s %s %s', app_call_kind, payload ->> 'callId', user_id, remaining_us between 50000000 and 60000000) from push.claim(:g1, 1,
   array(select id from push.lane where app = 'other'), array[5], array['-infinity']::timestamptz[])), 'incoming_call other u1 t');
-
--- Gateways ring no bell: a commit that notifies has a lock that all of them would wait for.
-create function pg_temp.rings() returns bigint language sql volatile as $$
-  select count(*) from pg_locks where locktype = 'advisory' and classid = 7781 and pid = pg_backend_pid() $$;
-begin;
-select push.ring_doorbell();
-select test.equal('a backend rings', pg_temp.rings(), 1::bigint);
-rollback;
-begin;
-set local push.is_gateway = 'on';
-select push.ring_doorbell();
-select test.equal('a gateway does not', pg_temp.rings(), 0::bigint);
-rollback;

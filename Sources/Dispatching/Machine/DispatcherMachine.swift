@@ -146,6 +146,7 @@ public struct DispatcherMachine {
   public mutating func sendClaimed(_ now: Instant) {
     guard hasClaimed else { return }
     beginClaimed(now)
+    if isDraining, membership.isOpen { flushWriter(now) }
     renewPermit()
     sendOutgoing()
   }
