@@ -137,8 +137,6 @@ select test.equal('nobody is dead after a step back', (select count(*) from push
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
 select push.beat(:first, true);
 select test.equal('a heartbeat of before it is none', (select ended_reason from push.gateways where id = :second), 'silent');
-begin;
 update push.job set every = '1 hour', due_at = now() + case name when 'prune' then interval '1 day' else interval '30 minutes' end;
 select test.equal('a job of before it is due', push.take_job(:first), 'prune');
 select test.equal('others are not', push.take_job(:first), null);
-rollback;
