@@ -449,8 +449,9 @@ set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = 
 select push.enqueue_call('{"callId": "plan", "from": "x"}', '["planned", {"userId": "u", "fcmToken": "plan-token-9876543210"}]');
 SQL
   equal "enqueueing scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
-  equal "enqueueing finds a user's devices by index" "$(grep -c 'using devices_of_user' "$work/plan")" 1
-  equal "enqueueing finds dead tokens by index" "$(grep -q 'using token_invalidations_lookup' "$work/plan" && echo yes)" yes
+  # In how many places depends on the size the tables have had.
+  equal "enqueueing finds a user's devices by index" "$(grep -c 'using devices_of_user' "$work/plan" | sed 's/^[1-9][0-9]*/yes/')" yes
+  equal "enqueueing finds dead tokens by index" "$(grep -c 'using token_invalidations_lookup' "$work/plan" | sed 's/^[1-9][0-9]*/yes/')" yes
 
   sql >"$work/out" 2>"$work/plan" <<'SQL'
 set client_min_messages = log; load 'auto_explain';
