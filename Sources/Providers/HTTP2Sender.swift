@@ -73,7 +73,8 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   ///   - rotationTimeMax: how long new credentials may take to be connected before they are used all the same.
   init(
     _ format: any HTTP2PushFormat, settings: HTTP2ConnectionPoolSettings, hedging: HedgingSettings? = nil,
-    tokens: any ProviderTokenSource, permit: SendPermit? = nil, clock: any GatewayClock, loop: EventLoop, logger: Logger,
+    tokens: any ProviderTokenSource, permit: SendPermit? = nil, clock: any GatewayClock, loop: EventLoop,
+    logger: Logger,
     rotationTimeMax: Nanoseconds = .seconds(10)
   ) {
     self.format = format

@@ -36,7 +36,8 @@ struct HedgedDeliveryTests {
       let metrics = String(decoding: await gateway.metrics.exposition(.prometheus, readiness: .ready), as: UTF8.self)
       #expect(metrics.contains(#"push_gateway_hedged_total{app="porteiro",provider="fcm"} 1"#))
       #expect(metrics.contains(#"push_gateway_unanswered_seconds{app="porteiro",provider="fcm"} 0.0"#))
-      #expect(metrics.contains(#"push_gateway_connections_replaced_total{app="porteiro",provider="fcm",reason="silent"} 0"#))
+      #expect(
+        metrics.contains(#"push_gateway_connections_replaced_total{app="porteiro",provider="fcm",reason="silent"} 0"#))
     }
   }
 

@@ -306,8 +306,10 @@ import Testing
       let (waits, isWaiting) = AsyncStream.makeStream(of: String.self)
       let migration = Task {
         let connection = try await database.connect()
-        try await Migrator(migrations: [Self.one], functions: functions, release: "1.2.3", lockPause: .milliseconds(700))
-          .migrate(connection, waits: { isWaiting.yield($0) })
+        try await Migrator(
+          migrations: [Self.one], functions: functions, release: "1.2.3", lockPause: .milliseconds(700)
+        )
+        .migrate(connection, waits: { isWaiting.yield($0) })
         await connection.close()
       }
       var waiting = waits.makeAsyncIterator()

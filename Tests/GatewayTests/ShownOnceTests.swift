@@ -49,20 +49,24 @@ struct ShownOnceTests {
     ).split(separator: ",").map(String.init)
   }
 
-  @Test("an answer that is lost: the push is not repeated, and is dead with FateUnknown", arguments: ["missed_call", "message"])
+  @Test(
+    "an answer that is lost: the push is not repeated, and is dead with FateUnknown",
+    arguments: ["missed_call", "message"])
   func lostAnswers(kind: String) async throws {
     try await GatewayHarness.with(simulators: Self.faults) { gateway in
       try await tell(gateway, kind, "close")
       try await tell(gateway, kind, "lose")
       let rows = try await history(gateway)
-      #expect(rows.prefix(3) == [
-        "apns dead FateUnknown 1 after ConnectionLost", "expo dead FateUnknown 1 after ConnectionLost",
-        "fcm dead FateUnknown 1 after ConnectionLost",
-      ])
+      #expect(
+        rows.prefix(3) == [
+          "apns dead FateUnknown 1 after ConnectionLost", "expo dead FateUnknown 1 after ConnectionLost",
+          "fcm dead FateUnknown 1 after ConnectionLost",
+        ])
       // Nothing is closed: the connection is given up, or the time runs out.
       let ends = ["ConnectionLost", "TimedOut"]
-      #expect(rows.dropFirst(3).map { row in ends.first { row.hasSuffix("dead FateUnknown 1 after " + $0) } ?? row }
-        .allSatisfy(ends.contains), "\(rows)")
+      #expect(
+        rows.dropFirst(3).map { row in ends.first { row.hasSuffix("dead FateUnknown 1 after " + $0) } ?? row }
+          .allSatisfy(ends.contains), "\(rows)")
       #expect(rows.count == 6)
       // Those that were lost had been accepted, those that were closed had not: nobody can know.
       let pushes = await gateway.pushesByToken()

@@ -36,7 +36,9 @@ public final class DeadAddresses {
 
   #if canImport(Glibc)
 
-  private static func make() -> Int32 { socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue), 0) }
+  private static func make() -> Int32 {
+    socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue), 0)
+  }
 
   private static func dial(_ host: String, _ port: UInt16) -> Int32 {
     let socket = make()
@@ -44,7 +46,9 @@ public final class DeadAddresses {
     return socket
   }
 
-  private static func with(_ host: String, _ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32) -> Int32 {
+  private static func with(_ host: String, _ port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32)
+    -> Int32
+  {
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
     address.sin_port = port.bigEndian

@@ -231,7 +231,8 @@ import Testing
 
   @Test func withOneConnectionInAHundredStalledAllButOneInAThousandAreAcceptedWithinASecond() {
     let (times, hedges) = calls(20_000, isHedged: true)
-    #expect(times[19_979] < .seconds(1), "p99.9 \(times[19_979].milliseconds) ms, most \(times[19_999].milliseconds) ms")
+    #expect(
+      times[19_979] < .seconds(1), "p99.9 \(times[19_979].milliseconds) ms, most \(times[19_999].milliseconds) ms")
     #expect(hedges >= 100 && hedges <= 400, "\(hedges)")
   }
 
@@ -265,7 +266,9 @@ import Testing
 }
 
 @Suite("Unanswered time", .timeLimit(.minutes(1))) struct UnansweredTimeTests {
-  private func at(_ milliseconds: Int64) -> Instant { Instant(nanoseconds: 5_000_000_000_000) + .milliseconds(milliseconds) }
+  private func at(_ milliseconds: Int64) -> Instant {
+    Instant(nanoseconds: 5_000_000_000_000) + .milliseconds(milliseconds)
+  }
 
   @Test func itIsZeroWhileNothingIsSentAndWhileAnswersTakeTheirOrdinaryTime() {
     var time = UnansweredTime()

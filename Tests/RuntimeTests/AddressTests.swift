@@ -114,7 +114,9 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
   }
 
   @Test func aFailureDoesNotHurryAHandshakeBesideIt() {
-    let track = Track([.refuses(after: ms(260)), .good(reached: ms(5), open: ms(500)), .good(reached: ms(1), open: ms(2))])
+    let track = Track([
+      .refuses(after: ms(260)), .good(reached: ms(5), open: ms(500)), .good(reached: ms(1), open: ms(2)),
+    ])
     #expect(track.attempts == [0, 1])
     #expect(track.winner == 1)
   }
@@ -218,7 +220,8 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
       loop.execute {
         resolver.resolve(host, port: 443, on: loop) { outcome in
           switch outcome {
-          case .success(let addresses): continuation.resume(returning: addresses.map(\.description).joined(separator: " "))
+          case .success(let addresses):
+            continuation.resume(returning: addresses.map(\.description).joined(separator: " "))
           case .failure(let error): continuation.resume(returning: error.description)
           }
         }

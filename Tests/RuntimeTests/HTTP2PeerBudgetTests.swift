@@ -125,7 +125,9 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     try wire.request(tag: 1)
     try wire.request(tag: 2)
     try wire.hear(frame(headers, flags: 5, stream: 3, status200))
-    if what.contains("DATA") || what.contains("padding") { try wire.hear(frame(headers, flags: 4, stream: 1, status200)) }
+    if what.contains("DATA") || what.contains("padding") {
+      try wire.hear(frame(headers, flags: 4, stream: 1, status200))
+    }
     let count = wire.flood(bytes)
     #expect(count <= 4200, "\(what): \(count)")
     #expect(count >= 100, "\(what): \(count)")
@@ -155,7 +157,8 @@ private struct Flood: CustomTestStringConvertible, Sendable {
       try wire.hear(
         frame(headers, flags: 4, stream: stream, status200 + field("apns-id", "0123456789"))
           + frame(data, stream: stream, [UInt8](repeating: 0x7B, count: 2000)) + frame(data, flags: 1, stream: stream)
-          + frame(HTTP2FrameType.windowUpdate, [0, 0, 0, 1]) + frame(HTTP2FrameType.windowUpdate, stream: stream, [0, 0, 0, 1]))
+          + frame(HTTP2FrameType.windowUpdate, [0, 0, 0, 1])
+          + frame(HTTP2FrameType.windowUpdate, stream: stream, [0, 0, 0, 1]))
       _ = wire.takeOutput()
       wire.events.removeAll()
     }

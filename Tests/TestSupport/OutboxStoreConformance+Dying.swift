@@ -108,7 +108,8 @@ extension OutboxStoreConformance {
       try await server.reap(by: other)
       try expect(try await server.states(of: call), [.ready], "rows, when it is silent for longer")
     },
-    OutboxStoreRule("after a pause, or a step of the clock, in which nobody was heard nobody is declared dead") { server in
+    OutboxStoreRule("after a pause, or a step of the clock, in which nobody was heard nobody is declared dead") {
+      server in
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       for step in [6, -600, 3_600] as [Int64] {
         try await server.advance(by: .seconds(step))
@@ -121,7 +122,8 @@ extension OutboxStoreConformance {
       try await server.advance(by: .seconds(-600))
       try await server.listen(other)
       _ = try await other.beat(mayReap: true)
-      try expect(try await gateway.beat(mayReap: true).isAlive, false, "who was not heard since the clock was set back lives")
+      try expect(
+        try await gateway.beat(mayReap: true).isAlive, false, "who was not heard since the clock was set back lives")
     },
     OutboxStoreRule("after the clock was set back jobs go on") { server in
       let gateway = try await server.gateway()

@@ -39,7 +39,8 @@ struct MigrateCommand: AsyncParsableCommand {
         StandardOutput.write("applied \($0)")
       } waits: {
         StandardError.write(
-          "\($0) waits for another transaction, and lets calls pass meanwhile: see the oldest xact_start in pg_stat_activity")
+          "\($0) waits for another transaction, and lets calls pass meanwhile: see the oldest xact_start in pg_stat_activity"
+        )
       }
       await connection.close()
     }

@@ -29,7 +29,9 @@ struct RecentLatency {
   /// An answer came after this time.
   mutating func note(_ latency: Nanoseconds, _ now: Instant) {
     if current.total == 0 { current.startedAt = now }
-    if Self.windows.contains(where: { current.total >= $0.answers && current.startedAt + $0.age <= now }) { turnOver(now) }
+    if Self.windows.contains(where: { current.total >= $0.answers && current.startedAt + $0.age <= now }) {
+      turnOver(now)
+    }
     current.counts[Self.classIndex(latency)] += 1
     current.total += 1
   }

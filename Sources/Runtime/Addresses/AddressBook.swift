@@ -70,7 +70,9 @@ public final class AddressBook: Sendable {
     change(host) {
       if $0.lastGood == address { $0.lastGood = nil }
       $0.failures[address] = now
-      guard $0.failures.count > Self.failuresMax, let oldest = $0.failures.min(by: { $0.value < $1.value }) else { return }
+      guard $0.failures.count > Self.failuresMax, let oldest = $0.failures.min(by: { $0.value < $1.value }) else {
+        return
+      }
       $0.failures[oldest.key] = nil
     }
   }

@@ -164,7 +164,9 @@ extension HTTP2ClientSession {
     guard var under = fragments else { throw broken(.protocolError, "CONTINUATION of nothing") }
     fragments = nil
     unsafe under.block.append(contentsOf: payload)
-    guard under.block.count <= budget.limits.headerBlockBytesMax else { throw broken(.enhanceYourCalm, "an endless header block") }
+    guard under.block.count <= budget.limits.headerBlockBytesMax else {
+      throw broken(.enhanceYourCalm, "an endless header block")
+    }
     guard head.has(HTTP2FrameFlags.endsHeaders) else {
       fragments = under
       return

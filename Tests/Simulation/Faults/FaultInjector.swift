@@ -77,7 +77,8 @@ final class FaultInjector {
   /// A replica is doing something that matters: the worst moment for whatever can go wrong.
   func tempt(_ life: Life, _ probability: Double = 0.05) {
     guard !isStopped, world.random.chance(probability) else { return }
-    let candidates = [Fault.freeze, .crash, .cut, .silentCut, .databaseCrash, .standstill, .restart].filter(world.plan.has)
+    let candidates = [Fault.freeze, .crash, .cut, .silentCut, .databaseCrash, .standstill, .restart].filter(
+      world.plan.has)
     guard let fault = world.random.pick(candidates) else { return }
     world.after(world.random.latency(0...30, longest: 300)) { [self] in
       guard !isStopped, !life.isDead else { return }

@@ -76,7 +76,8 @@ final class Connection {
     let session = session
     breakOff(noticedAfter: noticeTime)
     deliver(
-      ServerSession.Job(statement: statement) { _ in }, to: session, after: world.random.latency(0...1_500, longest: 5_000))
+      ServerSession.Job(statement: statement) { _ in }, to: session,
+      after: world.random.latency(0...1_500, longest: 5_000))
   }
 
   private func deliver(_ job: ServerSession.Job, to session: ServerSession?, after time: VirtualTime) {
