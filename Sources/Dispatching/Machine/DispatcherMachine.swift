@@ -146,7 +146,7 @@ public struct DispatcherMachine {
   public mutating func sendClaimed(_ now: Instant) {
     guard hasClaimed else { return }
     beginClaimed(now)
-    if isDraining, membership.isOpen { flushWriter(now) }
+    if membership.isOpen { flushWriter(now) }
     renewPermit()
     sendOutgoing()
   }

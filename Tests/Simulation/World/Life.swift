@@ -113,7 +113,7 @@ final class Life {
     let next = Self.nextAlarm(of: &machine)
     guard !isDead, next < .distantFuture else { return }
     let alarm = alarms
-    let due = max(replica.clock.trueTime(of: next), world.now + 20_000)
+    let due = max(replica.clock.trueTime(of: max(next, localNow)), world.now + 20_000)
     world.at(due) { [self] in
       guard alarm == alarms else { return }
       whenRunning { [self] in turn() }
