@@ -9,7 +9,7 @@ public enum ConnectionReplacement: String, CaseIterable, Sendable {
   case silent
   /// It answered PINGs, and no request.
   case unanswered
-  /// It was closed or reset, or broke the protocol.
+  /// It was closed or reset, broke the protocol, or let requests end without an answer.
   case lost
   /// The peer said GOAWAY.
   case goaway

@@ -6,8 +6,12 @@
 //
 // A connection that a NAT has forgotten cannot be found out by PING through libcurl. So one that was idle for long is not
 // used again (`idleConnectionTimeMax`), and on one that is used again after a pause the first byte has to come soon
-// (`firstByteTimeout`): otherwise the request fails, and those that follow go over new connections. On a new connection,
-// whose handshake showed that it works, a slow answer is waited for.
+// (`firstByteTimeout`). On a new connection, whose handshake showed that it works, it is waited for longer, and when
+// requests have twice had no answer, as long as the request may take: then the server is slow, and to repeat would only add
+// to its work. An answer that has begun has to end soon (`answerTimeout`).
+//
+// libcurl does not say which connection a request was on. So after a request that left and was not answered, whatever
+// follows goes over new connections, and so it does when a server only makes work (`wasteMax`).
 
 internal import CCurl
 internal import CShims
@@ -35,6 +39,8 @@ public final class CurlClient {
   /// Those that have had their requests and wait for the last answers.
   private var retired: [CurlMulti] = []
   private var idle: [CurlTransfer] = []
+  /// Requests whose first byte did not come in time, since the last answer began.
+  private var inVainCount = 0
 
   /// Transfers handed over and not finished.
   public var runningCount: Int { retired.reduce(current?.runningCount ?? 0) { $0 + $1.runningCount } }
@@ -69,7 +75,7 @@ public final class CurlClient {
       request, scheme: scheme, timeout: left, connectTimeout: connectTimeout, completion: completion)
     guard let multi = multiForNextRequest() else { return }
     multi.start(transfer)
-    watchFirstByte(of: transfer, on: multi)
+    watch(transfer, on: multi, isRepeatable: request.isRepeatable)
   }
 
   /// Sends a request and waits for its result; for callers that live on the client's loop.
@@ -84,15 +90,20 @@ public final class CurlClient {
   /// Closes every connection. What is under way fails with `closed`.
   public func close() {
     loop.checkIsolated()
-    let now = loop.now
     let multis = retired + (current.map { [$0] } ?? [])
     (retired, current) = ([], nil)
-    for transfer in multis.flatMap({ $0.close() }) {
+    for multi in multis { close(multi, .closed) }
+    idle.removeAll()
+  }
+
+  /// Closes connections; what is under way there fails.
+  private func close(_ multi: CurlMulti, _ reason: CurlFailure.Reason) {
+    let now = loop.now
+    for transfer in multi.close() {
       let sentAt = transfer.result(of: CURLE_ABORTED_BY_CALLBACK, now: now).failure?.sentAt
       let completion = transfer.finish()
-      loop.atEndOfTurn { completion?(.failure(CurlFailure(.closed, sentAt: sentAt))) }
+      loop.atEndOfTurn { completion?(.failure(CurlFailure(reason, sentAt: sentAt))) }
     }
-    idle.removeAll()
   }
 
   private func fail(_ reason: CurlFailure.Reason, _ completion: @escaping Completion) {
@@ -107,10 +118,17 @@ public final class CurlClient {
   // MARK: - Multi handles
 
   private func makeMulti() -> CurlMulti {
-    CurlMulti(connectionsPerHostMax: configuration.connectionsPerHostMax, loop: loop) {
+    let multi = CurlMulti(connectionsPerHostMax: configuration.connectionsPerHostMax, loop: loop) {
       [unowned self] (transfer: CurlTransfer, code: CURLcode, multi: CurlMulti) in
       didFinish(transfer, code, multi)
     }
+    multi.didStep = { [unowned self] multi in
+      guard multi.wasted > configuration.wasteMax else { return }
+      if multi === current { current = makeMulti() }
+      retired.removeAll { $0 === multi }
+      close(multi, .connectionLost)
+    }
+    return multi
   }
 
   private func multiForNextRequest() -> CurlMulti? {
@@ -127,20 +145,40 @@ public final class CurlClient {
     closeIfDone(multi)
   }
 
-  // MARK: - The first byte
+  // MARK: - Answers that do not come
 
-  private func watchFirstByte(of transfer: CurlTransfer, on multi: CurlMulti) {
+  private func watch(_ transfer: CurlTransfer, on multi: CurlMulti, isRepeatable: Bool) {
     let begin = loop.now
-    guard multi.lastReceivedAt + configuration.trustTime <= begin else { return }
-    transfer.firstByteTimer = loop.schedule(at: begin + configuration.firstByteTimeout) { [unowned self] in
-      // After a stall of the loop the timers that are due come before the bytes that have arrived meanwhile.
-      transfer.firstByteTimer = loop.schedule(at: loop.now + .milliseconds(1)) { [unowned self] in
-        guard !transfer.isOnNewConnection, multi.lastReceivedAt < begin else { return }
-        if multi === current { renew() }
-        multi.abandon(transfer)
-        didFinish(transfer, CURLE_OPERATION_TIMEDOUT, multi)
+    let isTrusted = multi.lastReceivedAt + configuration.trustTime > begin
+    let newConnectionEnd =
+      isRepeatable && inVainCount < 2 ? begin + configuration.newConnectionTimeout : Instant.distantFuture
+    func expectFirstByte(by end: Instant) {
+      guard end < .distantFuture else { return }
+      expect(transfer, by: end) { [unowned self] in
+        guard multi.lastReceivedAt < begin else { return }
+        if end < newConnectionEnd, transfer.isOnNewConnection { return expectFirstByte(by: newConnectionEnd) }
+        inVainCount += 1
+        giveUp(transfer, multi)
       }
     }
+    expectFirstByte(by: isTrusted ? newConnectionEnd : begin + configuration.firstByteTimeout)
+    transfer.didBeginAnswer = { [unowned self] in
+      inVainCount = 0
+      expect(transfer, by: loop.now + configuration.answerTimeout) { [unowned self] in giveUp(transfer, multi) }
+    }
+  }
+
+  private func expect(_ transfer: CurlTransfer, by end: Instant, _ late: @escaping () -> Void) {
+    transfer.timer?.cancel()
+    transfer.timer = loop.schedule(at: end) { [unowned self] in
+      // After a stall of the loop the timers that are due come before the bytes that have arrived meanwhile.
+      transfer.timer = loop.schedule(at: loop.now + .milliseconds(1)) { late() }
+    }
+  }
+
+  private func giveUp(_ transfer: CurlTransfer, _ multi: CurlMulti) {
+    multi.abandon(transfer)
+    didFinish(transfer, CURLE_OPERATION_TIMEDOUT, multi)
   }
 
   // MARK: - Ends
@@ -149,6 +187,7 @@ public final class CurlClient {
     let result = transfer.result(of: code, now: loop.now)
     let completion = transfer.finish()
     idle.append(transfer)
+    if multi === current, result.failure?.sentAt != nil { renew() }
     closeIfDone(multi)
     completion?(result)
   }

@@ -7,6 +7,12 @@ internal import CCurl
 internal import CShims
 internal import Runtime
 
+#if canImport(Glibc)
+internal import Glibc
+#elseif canImport(Darwin)
+internal import Darwin
+#endif
+
 /// A multi handle driven by an event loop. `close()` it before letting go of it.
 @safe
 final class CurlMulti {
@@ -20,8 +26,12 @@ final class CurlMulti {
   private var running: [UInt: CurlTransfer] = [:]
   /// How many transfers were begun.
   private(set) var requestCount = 0
-  /// When something was last received, over any of the connections.
+  /// When a part of an answer was last received, over any of the connections.
   private(set) var lastReceivedAt = Instant(nanoseconds: .min)
+  /// How much processor time libcurl has taken since the last part of an answer, or the last end of a transfer.
+  private(set) var wasted = Nanoseconds.zero
+  /// Called after each step until this is closed, outside libcurl: this may be closed.
+  var didStep: ((CurlMulti) -> Void)?
 
   init(
     connectionsPerHostMax: Int, loop: EventLoop, didFinish: @escaping (CurlTransfer, CURLcode, CurlMulti) -> Void
@@ -74,6 +84,7 @@ final class CurlMulti {
     let transfers = Array(running.values)
     for transfer in transfers { unsafe curl_multi_remove_handle(handle, transfer.handle) }
     running.removeAll()
+    didStep = nil
     unsafe curl_multi_cleanup(handle)
     unsafe self.handle = nil
     timer?.cancel()
@@ -119,9 +130,20 @@ final class CurlMulti {
 
   private func step(_ socket: curl_socket_t, _ events: Int32) {
     guard let handle = unsafe handle else { return }
+    let (begin, worked, runningBefore) = (loop.now, Self.processorTime, running.count)
     var stillRunning: Int32 = 0
     unsafe curl_multi_socket_action(handle, socket, events, &stillRunning)
+    let isOfUse = lastReceivedAt >= begin || Int(stillRunning) < runningBefore
+    wasted = isOfUse ? .zero : wasted + (Self.processorTime - worked)
     collectFinished()
+    didStep?(self)
+  }
+
+  /// Of this thread: what others do on a busy machine does not count.
+  private static var processorTime: Nanoseconds {
+    var time = timespec()
+    unsafe clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+    return .seconds(Int64(time.tv_sec)) + Nanoseconds(Int64(time.tv_nsec))
   }
 
   private func collectFinished() {

@@ -20,6 +20,8 @@ public struct CurlRequest: Sendable {
   public var isCompressible: Bool
   /// No answer is waited for after this instant; the client's own timeout may be earlier.
   public var deadline: Instant
+  /// Whether to ask twice does no harm: then a new connection that brings no answer is given up earlier.
+  public var isRepeatable = false
   /// Nothing leaves that has no connection by then.
   public var connectDeadline = Instant.distantFuture
   /// Asked on the loop when there is a connection, just before the request is written; nil: it may leave.
@@ -124,6 +126,13 @@ public struct CurlConfiguration: Sendable {
   /// How long the first byte of an answer is waited for on a connection that is used again after a pause, unless something
   /// else is received meanwhile. Its end is a time-out.
   public var firstByteTimeout = Nanoseconds.seconds(2)
+  /// The same on a new connection, or one that is believed to work, for requests that are repeatable; not after two requests
+  /// whose first byte did not come in time.
+  public var newConnectionTimeout = Nanoseconds.seconds(5)
+  /// From the first byte of an answer to its end. Its end is a time-out.
+  public var answerTimeout = Nanoseconds.seconds(5)
+  /// How much processor time a server may make libcurl take without a part of an answer, before its connections are closed.
+  public var wasteMax = Nanoseconds.milliseconds(250)
   /// So long after the last byte of any answer connections are believed to work.
   public var trustTime = Nanoseconds.seconds(1)
   /// Of the sockets. What the peer does not acknowledge for `unacknowledgedMax` is lost, however long an answer may take.

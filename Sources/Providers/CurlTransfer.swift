@@ -24,8 +24,10 @@ final class CurlTransfer {
   private(set) var isOnNewConnection = false
   /// Told of everything that is received.
   var didReceive: (() -> Void)?
-  /// Limits the wait for the first byte; cancelled with the end of the request.
-  var firstByteTimer: EventLoop.Timer?
+  /// Told of the first that is received.
+  var didBeginAnswer: (() -> Void)?
+  /// Limits the wait for the answer; cancelled with the end of the request.
+  var timer: EventLoop.Timer?
   private var requestHeaders: UnsafeMutablePointer<curl_slist>?
   private var body: [UInt8] = []
   private var fields = AnswerFields()
@@ -142,9 +144,9 @@ final class CurlTransfer {
     unsafe set(CURLOPT_HTTPHEADER, nil)
     unsafe curl_slist_free_all(requestHeaders)
     unsafe requestHeaders = nil
-    firstByteTimer?.cancel()
-    firstByteTimer = nil
-    didReceive = nil
+    timer?.cancel()
+    timer = nil
+    (didReceive, didBeginAnswer) = (nil, nil)
     (upload, uploadedCount, isOnNewConnection) = ([], 0, false)
     body = []
     (fields, isTooLarge) = (AnswerFields(), false)
@@ -170,8 +172,15 @@ final class CurlTransfer {
 
   // MARK: - What arrives
 
-  private func receive(_ data: UnsafeRawBufferPointer) -> Bool {
+  private func noteReceived() {
     didReceive?()
+    guard let didBeginAnswer else { return }
+    self.didBeginAnswer = nil
+    didBeginAnswer()
+  }
+
+  private func receive(_ data: UnsafeRawBufferPointer) -> Bool {
+    noteReceived()
     guard body.count + data.count <= responseSizeMax else {
       isTooLarge = true
       return false
@@ -181,7 +190,7 @@ final class CurlTransfer {
   }
 
   private func receive(header line: UnsafeRawBufferPointer) {
-    didReceive?()
+    noteReceived()
     unsafe fields.read(line)
   }
 

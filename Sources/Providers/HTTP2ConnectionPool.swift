@@ -197,7 +197,7 @@ public final class HTTP2ConnectionPool {
 
   private func drain(_ id: Int) {
     guard let index = members.firstIndex(where: { $0.id == id }) else { return }
-    if let reason = members[index].health.replacement {
+    if let reason = members[index].health.replacement ?? (machine.losesRequests(id) ? .lost : nil) {
       leave(index, reason)
     } else {
       members[index].isLeft = true  // there are more than needed, or all is shut down
@@ -228,7 +228,7 @@ public final class HTTP2ConnectionPool {
     }
     guard permit?.allows(now) ?? true else {
       end(request, .refused(SendPermit.lapsedReason))
-      return handle(.failed(request, id))
+      return handle(.failed(request, id, isLost: false))
     }
     let body = delegate.pool(self, write: request, at: now, into: &head)
     let deadline = machine.deadline(of: request)
@@ -299,9 +299,13 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
       if verdict.connection == .worn, let index = self.index(of: connection) { leave(index, .worn) }
       handle(.answered(request, id, verdict), now: exchange.endedAt)
     case .refused: handle(.refused(request, id), now: exchange.endedAt)
-    case .timedOut, .lost:
+    case .timedOut:
       _ = delegate?.pool(self, didEnd: request, exchange, on: number)
-      handle(.failed(request, id), now: exchange.endedAt)
+      handle(.failed(request, id, isLost: false), now: exchange.endedAt)
+    case .lost:
+      let isOpen = connection.isReady
+      _ = delegate?.pool(self, didEnd: request, exchange, on: number)
+      handle(.failed(request, id, isLost: isOpen), now: exchange.endedAt)
     }
   }
 

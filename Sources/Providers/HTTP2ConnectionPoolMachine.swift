@@ -8,7 +8,7 @@
 // A hedge never takes the connection of the request it hedges. It goes to the one that was heard of last; if none was lately,
 // another is opened for it, also beyond the configured count.
 //
-// A connection whose health is in doubt takes nothing new while there is or may be another. If no sound one is left,
+// A connection whose health is in doubt, or which loses requests, takes nothing new while there is or may be another. If no sound one is left,
 // another is opened at once, also beyond the configured count: requests that the doubtful one loses find it ready. One
 // that answers PINGs but no requests is given up when there is a sound one to take its requests: once, and again only
 // after an answer or `abandonInterval`, for if nothing answers it is the provider that is slow, not a connection.
@@ -37,8 +37,8 @@ struct HTTP2ConnectionPoolMachine {
     case answered(RequestID, ConnectionID, HTTP2ConnectionPool.Verdict)
     /// A request was certainly not processed.
     case refused(RequestID, ConnectionID)
-    /// A request ended in another way.
-    case failed(RequestID, ConnectionID)
+    /// A request ended in another way; lost: without an answer, while its connection goes on.
+    case failed(RequestID, ConnectionID, isLost: Bool)
     /// The connection takes no new requests and will close.
     case goingAway(ConnectionID)
     case closed(ConnectionID)
@@ -115,6 +115,9 @@ struct HTTP2ConnectionPoolMachine {
   /// How many connections there are beside those.
   var openCount: Int { roster.connections.count - connectingCount }
 
+  /// Whether a connection lets requests end without an answer.
+  func losesRequests(_ id: ConnectionID) -> Bool { roster.index(of: id).map { roster[$0].losesRequests } ?? false }
+
   /// The deadline of a request that is in the pool.
   func deadline(of request: RequestID) -> Instant { requests[request].deadline }
 
@@ -142,7 +145,9 @@ struct HTTP2ConnectionPoolMachine {
         if $0.state == .ready { $0.pausedUntil = pause }
       }
       putBack(request, now, &actions)
-    case .failed(_, let id): roster.update(id) { $0.inFlight -= 1 }
+    case .failed(_, let id, let isLost):
+      roster.update(id) { $0.didFail(isLost: isLost) }
+      if losesRequests(id) { lastDoubtAt = now }
     case .goingAway(let id):
       var pending = 0
       roster.update(id) {
@@ -217,9 +222,7 @@ struct HTTP2ConnectionPoolMachine {
     var becameWorn = false
     var wasProven = false
     roster.update(id) {
-      $0.inFlight -= 1
-      $0.answers += 1
-      $0.heardAt = now
+      $0.didAnswer(now)
       wasProven = $0.isProven
       switch verdict.connection {
       case .proven: $0.isProven = true
@@ -366,9 +369,9 @@ struct HTTP2ConnectionPoolMachine {
 
   /// Parts with connections that are in doubt and with those that answer no requests.
   private mutating func leaveUnhealthy(_ now: Instant, _ actions: inout [Action]) {
-    guard roster.connections.contains(where: { $0.health != .sound }), !isShuttingDown else { return }
+    guard roster.connections.contains(where: { !$0.isSound }), !isShuttingDown else { return }
     let hasUsable = roster.hasUsable
-    for connection in roster.connections where connection.health != .sound && connection.state != .connecting {
+    for connection in roster.connections where !connection.isSound && connection.state != .connecting {
       if connection.inFlight == 0 {
         // Nothing can show any more that it works.
         guard connection.state == .ready, hasUsable || connection.health == .unresponsive else { continue }

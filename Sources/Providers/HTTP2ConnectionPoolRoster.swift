@@ -13,6 +13,12 @@ struct HTTP2ConnectionPoolRoster {
   struct Connection {
     let id: HTTP2ConnectionPoolMachine.ConnectionID
     let openedAt: Instant
+
+    init(id: HTTP2ConnectionPoolMachine.ConnectionID, openedAt: Instant) {
+      self.id = id
+      self.openedAt = openedAt
+    }
+
     var state = State.connecting
     var streamsMax = 0
     var inFlight = 0
@@ -24,9 +30,29 @@ struct HTTP2ConnectionPoolRoster {
     /// Its end has been told to the `ReconnectLimiter`.
     var isEndCounted = false
     var health = HTTP2ConnectionHealth.sound
+    /// Requests that ended there without an answer while the connection stayed open, since its last answer.
+    private var lossesInARow = 0
+    /// It lost the last two requests, or the last one while no other was under way that could speak for it.
+    private(set) var losesRequests = false
     var pausedUntil: Instant?
 
-    var isUsable: Bool { state == .ready && health == .sound && streamsMax > 0 }
+    var isSound: Bool { health == .sound && !losesRequests }
+    var isUsable: Bool { state == .ready && isSound && streamsMax > 0 }
+
+    mutating func didAnswer(_ now: Instant) {
+      inFlight -= 1
+      answers += 1
+      heardAt = now
+      (lossesInARow, losesRequests) = (0, false)
+    }
+
+    /// - Parameter isLost: the request ended without an answer while the connection goes on.
+    mutating func didFail(isLost: Bool) {
+      inFlight -= 1
+      guard isLost else { return }
+      lossesInARow += 1
+      losesRequests = lossesInARow > 1 || inFlight == 0
+    }
 
     /// How many more requests the connection takes.
     func room(probes: Bool) -> Int {
@@ -36,7 +62,7 @@ struct HTTP2ConnectionPoolRoster {
 
     /// One in doubt takes a single request, which may show what is wrong with it.
     func limit(probes: Bool) -> Int {
-      health != .sound || (probes && !isProven) ? min(streamsMax, 1) : streamsMax
+      !isSound || (probes && !isProven) ? min(streamsMax, 1) : streamsMax
     }
   }
 
@@ -110,7 +136,7 @@ struct HTTP2ConnectionPoolRoster {
     for (index, connection) in connections.enumerated() {
       let room = connection.room(probes: settings.probes)
       guard room > best?.room ?? 0 else { continue }
-      if connection.health != .sound {
+      if !connection.isSound {
         doubtful = index
       } else if connection.id == avoided {
         lastResort = index

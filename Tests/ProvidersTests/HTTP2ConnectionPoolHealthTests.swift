@@ -41,7 +41,7 @@ extension MachineDriver {
     _ = pool.submit(0)
     _ = pool.feed(.judged(0, .doubtful))
     _ = pool.feed(.limited(1, streamsMax: 10))
-    #expect(withoutWakes(pool.feed(.failed(0, 0))) == [.drain(0), .reportCapacity(10)])
+    #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))) == [.drain(0), .reportCapacity(10)])
     #expect(withoutWakes(pool.feed(.closed(0))) == [], "no third is opened")
     #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 1)])
   }
@@ -70,7 +70,33 @@ extension MachineDriver {
     _ = pool.submit(0)
     _ = pool.feed(.judged(0, .doubtful))
     #expect(withoutWakes(pool.submit(1)) == [], "one request at a time")
-    #expect(withoutWakes(pool.feed(.failed(0, 0))) == [.dispatch(1, 0)])
+    #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))) == [.dispatch(1, 0)])
+  }
+
+  @Test func aConnectionThatLosesALoneRequestIsReplacedBeforeTheNextTry() {
+    var pool = proven()
+    _ = pool.submit(0)
+    #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: true))) == [.open(1), .reportCapacity(1)])
+    #expect(withoutWakes(pool.submit(1, avoiding: 0)) == [], "it waits for the replacement")
+    #expect(
+      withoutWakes(pool.feed(.limited(1, streamsMax: 10))) == [.drain(0), .dispatch(1, 1), .reportCapacity(10)])
+  }
+
+  @Test func oneLossAmongManyRequestsIsNoDoubt() {
+    var pool = proven()
+    for request in 0...2 { _ = pool.submit(request) }
+    #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: true))) == [])
+    _ = pool.feed(.answered(1, 0, .done))
+    #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
+    _ = pool.feed(.failed(0, 0, isLost: true))
+    #expect(withoutWakes(pool.feed(.failed(2, 0, isLost: true))).contains(.open(1)), "two in a row are")
+  }
+
+  @Test func aLoneLossOnTheLastConnectionThatMayBeOpenDoesNotStopTheNextTry() {
+    var pool = proven { $0.replacementsMax = 0 }
+    _ = pool.submit(0)
+    _ = pool.feed(.failed(0, 0, isLost: true))
+    #expect(withoutWakes(pool.submit(1, avoiding: 0)) == [.dispatch(1, 0)])
   }
 
   @Test func aSurplusConnectionStaysForAMinuteAfterTheDoubt() {
@@ -114,7 +140,7 @@ extension MachineDriver {
 
   @Test func ifItsReplacementAnswersNeitherTheProviderIsSlowAndTheNextIsKeptForThirtySeconds() {
     var (pool, _) = unresponsive()
-    _ = pool.feed(.failed(0, 0))
+    _ = pool.feed(.failed(0, 0, isLost: false))
     _ = pool.feed(.closed(0))
     _ = pool.submit(0)
     pool.now = pool.now + .seconds(2)
@@ -128,7 +154,7 @@ extension MachineDriver {
 
   @Test func anAnswerOnAnotherConnectionShowsThatTheProviderIsNotSlow() {
     var (pool, _) = unresponsive()
-    _ = pool.feed(.failed(0, 0))
+    _ = pool.feed(.failed(0, 0, isLost: false))
     _ = pool.feed(.closed(0))
     _ = pool.submit(0)
     _ = pool.feed(.judged(1, .doubtful))
@@ -144,7 +170,7 @@ extension MachineDriver {
     _ = pool.feed(.judged(0, .doubtful))
     _ = pool.feed(.closed(1))  // the replacement cannot be had
     _ = pool.feed(.judged(0, .unresponsive))
-    #expect(withoutWakes(pool.feed(.failed(0, 0))).contains(.drain(0)))
+    #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))).contains(.drain(0)))
   }
 
   @Test func aConnectionThatAllowsNoStreamsIsNoReasonToWait() {

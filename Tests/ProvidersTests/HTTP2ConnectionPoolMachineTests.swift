@@ -234,7 +234,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     _ = pool.submit(0)
     _ = pool.feed(.shutDown)
     #expect(withoutWakes(pool.feed(.shutDownDeadline)) == [.close(0)])
-    _ = pool.feed(.failed(0, 0))
+    _ = pool.feed(.failed(0, 0, isLost: false))
     #expect(withoutWakes(pool.feed(.closed(0))) == [.finish])
   }
 

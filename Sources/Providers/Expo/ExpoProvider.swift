@@ -157,6 +157,7 @@ public actor ExpoProvider: PushProvider {
     var request = request(
       ExpoRequestWriter.path, body: body, deadline: flight.latestDeadline + configuration.lateAnswerTimeout)
     request.connectDeadline = flight.latestDeadline
+    request.isRepeatable = batch.allSatisfy { $0.kind == .invite }
     if let permit { request.mayLeave = { [loop] in permit.allows(loop.now) } }
     client.perform(request) {
       self.land(flight, with: $0)

@@ -81,8 +81,9 @@ public actor FCMTokenSource: ProviderTokenSource {
     }
     let client = CurlClient(loop: loop, configuration: CurlConfiguration(caFile: caFile))
     self.client = client
-    let request = CurlRequest(
+    var request = CurlRequest(
       url: account.tokenURI, headers: FCMTokenExchange.headers, body: FCMTokenExchange.body(assertion: assertion))
+    request.isRepeatable = true
     client.perform(request) { result in
       self.client?.close()
       self.client = nil

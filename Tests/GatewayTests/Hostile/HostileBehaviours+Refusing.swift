@@ -58,12 +58,14 @@ extension HostileBehaviour {
     status(
       "503 with Retry-After of a year", "silent: the provider asked to wait beyond the ring window; expired at once",
       .ends("expired", 2, attempts: 1...1), 503, [("retry-after", "31536000")]
-    ).for(.apns, .rings(3, attempts: 2...2)),
+    ),
     status("503 with negative Retry-After", again, .rings(3, attempts: 2...2), 503, [("retry-after", "-1")]),
     status("503 with garbage for Retry-After", again, .rings(3, attempts: 2...2), 503, [("retry-after", "soon\u{7F}")]),
     status(
       "307 to another address", "rings; nothing is sent to the other address", .rings(3, attempts: 2...2), 307,
       [("location", "https://127.0.0.1:9/")]),
-    status("answer dated in ten years", "rings at once", .rings(2), 200, [("date", "Mon, 01 Jan 2035 00:00:00 GMT")]),
+    HostileBehaviour("answer dated in ten years", "rings at once", .rings(2)) {
+      $0.onRequest = { $0.answer($1, fields: [("date", "Mon, 01 Jan 2035 00:00:00 GMT")]) }
+    },
   ]
 }

@@ -27,7 +27,7 @@ struct HostileNetworkTests {
 
     var behaviour: HostileBehaviour {
       let bound = self == .network ? 9.0 : 2.5
-      let requests = self == .answers ? 2 : 1
+      let requests = self == .answers || self == .network ? 2 : 1
       return HostileBehaviour(
         text, self == .network ? "rings when the network is back" : "rings over another connection",
         .rings(bound, attempts: 1...(self == .network ? 4 : 2), requestsMax: requests)
@@ -65,7 +65,8 @@ struct HostileNetworkTests {
       }
     } _: { gateway, apps in
       let lanes = zip(pairs, apps).map { HostileLane(behaviour: $0.0.behaviour, app: $1.app, peer: $1.peer) }
-      try await gateway.warmUp(lanes)
+      try await gateway.callNeighbour("first")
+      try await gateway.warmUp(lanes, "warm")
       try await Task.sleep(for: .seconds(Self.idleSeconds))
 
       var ports: [String] = []

@@ -115,7 +115,10 @@ struct HostileTests {
       }
     } _: { gateway, apps in
       let lanes = zip(rows, apps).map { HostileLane(behaviour: $0.behaviour, app: $1.app, peer: $1.peer) }
-      try await gateway.warmUp(lanes)
+      try await gateway.callNeighbour("first")
+      try await gateway.warmUp(lanes, "warm")
+      // libcurl does not use a connection again that was idle for longer than all this may have taken.
+      try await gateway.warmUp(lanes.filter { $0.peer.provider == .expo }, "warm again")
       try await Task.sleep(for: Self.idleTime)
       try await body(gateway, lanes)
       for lane in lanes { await lane.peer.perform { $0.close() } }
@@ -142,11 +145,11 @@ struct HostileLane {
 
 extension HostileGateway {
   /// Every lane delivers a call, so that its connection is open and proven.
-  func warmUp(_ lanes: [HostileLane]) async throws {
-    try await callNeighbour("first")
-    try await call("warm", lanes, ringSeconds: 600)
-    try await waitForEnds(of: "warm", lanes.count, seconds: 300)
-    let warm = try await stories(of: "warm")
+  func warmUp(_ lanes: [HostileLane], _ call: String) async throws {
+    guard !lanes.isEmpty else { return }
+    try await self.call(call, lanes, ringSeconds: 600)
+    try await waitForEnds(of: call, lanes.count, seconds: 300)
+    let warm = try await stories(of: call)
     let delivered = warm.values.count { $0.outcome == "delivered" }
     try #require(delivered == lanes.count)
   }
