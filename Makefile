@@ -40,7 +40,7 @@ test-api: setup ## the HTTP API against schemathesis, then against attackers: th
 test-alerts: setup build ## every alert, caused by simulators, seen by a real Prometheus: two minutes
 	@scripts/test-alerts.sh
 
-test-hostile: setup ## providers that misbehave, bounds of a quiet machine, packets that are lost: three minutes; ONLY=GOAWAY
+test-hostile: setup ## providers that misbehave, bounds of a quiet machine, packets that are lost: a minute; ONLY=GOAWAY
 	@scripts/test-hostile.sh $(if $(UPDATE_DOCS),--update-docs) $(if $(ONLY),'$(ONLY)')
 
 test-dashboard: setup build ## the dashboard in headless Chromium

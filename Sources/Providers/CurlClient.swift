@@ -92,18 +92,13 @@ public final class CurlClient {
     loop.checkIsolated()
     let multis = retired + (current.map { [$0] } ?? [])
     (retired, current) = ([], nil)
-    for multi in multis { close(multi, .closed) }
-    idle.removeAll()
-  }
-
-  /// Closes connections; what is under way there fails.
-  private func close(_ multi: CurlMulti, _ reason: CurlFailure.Reason) {
     let now = loop.now
-    for transfer in multi.close() {
+    for transfer in multis.flatMap({ $0.close() }) {
       let sentAt = transfer.result(of: CURLE_ABORTED_BY_CALLBACK, now: now).failure?.sentAt
       let completion = transfer.finish()
-      loop.atEndOfTurn { completion?(.failure(CurlFailure(reason, sentAt: sentAt))) }
+      loop.atEndOfTurn { completion?(.failure(CurlFailure(.closed, sentAt: sentAt))) }
     }
+    idle.removeAll()
   }
 
   private func fail(_ reason: CurlFailure.Reason, _ completion: @escaping Completion) {
@@ -118,17 +113,11 @@ public final class CurlClient {
   // MARK: - Multi handles
 
   private func makeMulti() -> CurlMulti {
-    let multi = CurlMulti(connectionsPerHostMax: configuration.connectionsPerHostMax, loop: loop) {
-      [unowned self] (transfer: CurlTransfer, code: CURLcode, multi: CurlMulti) in
+    CurlMulti(
+      connectionsPerHostMax: configuration.connectionsPerHostMax, wasteMax: configuration.wasteMax, loop: loop
+    ) { [unowned self] (transfer: CurlTransfer, code: CURLcode, multi: CurlMulti) in
       didFinish(transfer, code, multi)
     }
-    multi.didStep = { [unowned self] multi in
-      guard multi.wasted > configuration.wasteMax else { return }
-      if multi === current { current = makeMulti() }
-      retired.removeAll { $0 === multi }
-      close(multi, .connectionLost)
-    }
-    return multi
   }
 
   private func multiForNextRequest() -> CurlMulti? {
@@ -187,7 +176,7 @@ public final class CurlClient {
     let result = transfer.result(of: code, now: loop.now)
     let completion = transfer.finish()
     idle.append(transfer)
-    if multi === current, result.failure?.sentAt != nil { renew() }
+    if multi === current, multi.isCut || result.failure?.sentAt != nil { renew() }
     closeIfDone(multi)
     completion?(result)
   }

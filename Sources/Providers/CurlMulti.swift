@@ -28,16 +28,21 @@ final class CurlMulti {
   private(set) var requestCount = 0
   /// When a part of an answer was last received, over any of the connections.
   private(set) var lastReceivedAt = Instant(nanoseconds: .min)
-  /// How much processor time libcurl has taken since the last part of an answer, or the last end of a transfer.
-  private(set) var wasted = Nanoseconds.zero
-  /// Called after each step until this is closed, outside libcurl: this may be closed.
-  var didStep: ((CurlMulti) -> Void)?
+  /// How much processor time libcurl had taken in former steps since the last part of an answer, or the last end of a transfer.
+  private var wasted = Nanoseconds.zero
+  private let wasteMax: Nanoseconds
+  /// The thread's processor time at the beginning of the step under way, and how many TLS records it has read.
+  private var stepBegan = Nanoseconds.zero
+  private var recordCount = 0
+  /// A server made libcurl work for nothing: its connections have been cut, and are to take no more requests.
+  private(set) var isCut = false
 
   init(
-    connectionsPerHostMax: Int, loop: EventLoop, didFinish: @escaping (CurlTransfer, CURLcode, CurlMulti) -> Void
+    connectionsPerHostMax: Int, wasteMax: Nanoseconds, loop: EventLoop, didFinish: @escaping (CurlTransfer, CURLcode, CurlMulti) -> Void
   ) {
     self.loop = loop
     self.didFinish = didFinish
+    self.wasteMax = wasteMax
     guard let handle = unsafe curl_multi_init() else { preconditionFailure("libcurl has no memory") }
     unsafe self.handle = handle
     let context = unsafe Unmanaged.passUnretained(self).toOpaque()
@@ -69,6 +74,7 @@ final class CurlMulti {
     requestCount += 1
     running[transfer.id] = transfer
     transfer.didReceive = { [unowned self] in lastReceivedAt = loop.now }
+    transfer.didReceiveRecord = { [unowned self] in noteRecord() }
     unsafe curl_multi_add_handle(handle, transfer.handle)  // libcurl sets a timer of 0 and begins when it fires
   }
 
@@ -84,7 +90,6 @@ final class CurlMulti {
     let transfers = Array(running.values)
     for transfer in transfers { unsafe curl_multi_remove_handle(handle, transfer.handle) }
     running.removeAll()
-    didStep = nil
     unsafe curl_multi_cleanup(handle)
     unsafe self.handle = nil
     timer?.cancel()
@@ -130,13 +135,21 @@ final class CurlMulti {
 
   private func step(_ socket: curl_socket_t, _ events: Int32) {
     guard let handle = unsafe handle else { return }
-    let (begin, worked, runningBefore) = (loop.now, Self.processorTime, running.count)
+    let (begin, runningBefore) = (loop.now, running.count)
+    (stepBegan, recordCount) = (Self.processorTime, 0)
     var stillRunning: Int32 = 0
     unsafe curl_multi_socket_action(handle, socket, events, &stillRunning)
     let isOfUse = lastReceivedAt >= begin || Int(stillRunning) < runningBefore
-    wasted = isOfUse ? .zero : wasted + (Self.processorTime - worked)
+    wasted = isOfUse ? .zero : wasted + (Self.processorTime - stepBegan)
     collectFinished()
-    didStep?(self)
+  }
+
+  /// libcurl goes on reading as long as there is something to read. So its sockets are shut while it does, and it finds their end.
+  private func noteRecord() {
+    recordCount += 1
+    guard recordCount % 16 == 0, !isCut, wasted + (Self.processorTime - stepBegan) > wasteMax else { return }
+    isCut = true
+    for socket in watches.keys { shutdown(socket, Int32(SHUT_RDWR)) }
   }
 
   /// Of this thread: what others do on a busy machine does not count.

@@ -24,6 +24,8 @@ final class CurlTransfer {
   private(set) var isOnNewConnection = false
   /// Told of everything that is received.
   var didReceive: (() -> Void)?
+  /// Told of each TLS record, inside libcurl.
+  var didReceiveRecord: (() -> Void)?
   /// Told of the first that is received.
   var didBeginAnswer: (() -> Void)?
   /// Limits the wait for the answer; cancelled with the end of the request.
@@ -77,6 +79,14 @@ final class CurlTransfer {
       transfer.isOnNewConnection = true
       transfer.keepalive.apply(to: socket)
       return CURL_SOCKOPT_OK
+    }
+    // Told of each TLS record: the only thing libcurl says while a server keeps it busy. What it tells is not looked at.
+    unsafe set(CURLOPT_DEBUGDATA, context)
+    set(CURLOPT_VERBOSE, 1)
+    _ = unsafe shim_curl_easy_setopt_debug_callback(handle) { _, type, _, _, context in
+      guard type == CURLINFO_SSL_DATA_IN, let context = unsafe context else { return 0 }
+      unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue().didReceiveRecord?()
+      return 0
     }
     set(CURLOPT_NOSIGNAL, 1)
     set(CURLOPT_FOLLOWLOCATION, 0)
@@ -146,7 +156,7 @@ final class CurlTransfer {
     unsafe requestHeaders = nil
     timer?.cancel()
     timer = nil
-    (didReceive, didBeginAnswer) = (nil, nil)
+    (didReceive, didReceiveRecord, didBeginAnswer) = (nil, nil, nil)
     (upload, uploadedCount, isOnNewConnection) = ([], 0, false)
     body = []
     (fields, isTooLarge) = (AnswerFields(), false)

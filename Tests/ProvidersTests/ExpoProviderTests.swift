@@ -164,8 +164,22 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
+  @Test func aNewConnectionWithoutAnAnswerIsGivenUpTwiceAndThenTheServerIsSlow() async throws {
+    let fixture = try Fixture { $0.connections.newConnectionTimeout = .milliseconds(200) }
+    await fixture.start()
+    for tag in 1...2 {
+      await fixture.provider.send([request(tag, "hang-\(tag)")])
+      #expect(await fixture.reports.results(tag)[UInt64(tag)]?.outcome == .unknown(reason: "TimedOut"))
+    }
+    await fixture.provider.send([request(3, "hang-3", in: .seconds(2)), request(4, "hang-4", in: .seconds(1))])
+    let results = await fixture.reports.results(3)
+    let (sentAt, answeredAt) = try #require(results[4].map { ($0.sentAt ?? $0.answeredAt, $0.answeredAt) })
+    #expect(answeredAt - sentAt > .milliseconds(700), "it was given up at its deadline, and not before")
+    await fixture.stop()
+  }
+
   @Test func eachPushIsAnsweredForAtItsOwnDeadline() async throws {
-    let fixture = try Fixture()
+    let fixture = try Fixture { $0.connections.newConnectionTimeout = .seconds(30) }
     await fixture.start()
     let clock = SystemClock()
     let start = clock.now()

@@ -40,6 +40,8 @@ struct HostileBehaviour: Sendable {
   var ringSeconds = 30
   /// Whether the peer writes as fast as it can; such a behaviour is alone with its gateway's neighbour.
   var isFlood = false
+  /// How many connections the gateway may make meanwhile.
+  var connectionsMax = 12
   /// Bound of a flood: CPU seconds of the gateway (a debug build), and megabytes it may grow by.
   var cpuSecondsMax = 6.0
   var megabytesMax = 64.0

@@ -57,7 +57,10 @@ extension HostileBehaviour {
       $0.onArm = { $0.reset() }
       $0.transport = .strangersTLS
     }
-    .with { $0.ringSeconds = 5 },
+    .with {
+      $0.ringSeconds = 5
+      $0.connectionsMax = 24  // libcurl makes one for each try: of the invite, and of the cancel after it
+    },
     HostileBehaviour(
       "closes after the TLS handshake, for ever", "silent; expired; connects with growing pauses",
       .ends("expired", 7, attempts: 0...40, requestsMax: 0), scope: .always

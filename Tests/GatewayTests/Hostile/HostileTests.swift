@@ -176,7 +176,7 @@ extension HostileGateway {
         Issue.record(comment)
       }
       #expect(counts.requests <= expected.requestsMax, comment)
-      #expect(counts.connections <= 12, comment)
+      #expect(counts.connections <= lane.behaviour.connectionsMax, comment)
     }
     HostileTable.print(rows)
   }

@@ -36,6 +36,9 @@ static inline CURLcode shim_curl_easy_setopt_seek_callback(CURL *handle, curl_se
 static inline CURLcode shim_curl_easy_setopt_sockopt_callback(CURL *handle, curl_sockopt_callback callback) {
   return curl_easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, callback);
 }
+static inline CURLcode shim_curl_easy_setopt_debug_callback(CURL *handle, curl_debug_callback callback) {
+  return curl_easy_setopt(handle, CURLOPT_DEBUGFUNCTION, callback);
+}
 static inline CURLcode shim_curl_easy_setopt_ssl_context_callback(CURL *handle, curl_ssl_ctx_callback callback) {
   return curl_easy_setopt(handle, CURLOPT_SSL_CTX_FUNCTION, callback);
 }
