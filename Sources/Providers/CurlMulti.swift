@@ -38,7 +38,8 @@ final class CurlMulti {
   private(set) var isCut = false
 
   init(
-    connectionsPerHostMax: Int, wasteMax: Nanoseconds, loop: EventLoop, didFinish: @escaping (CurlTransfer, CURLcode, CurlMulti) -> Void
+    connectionsPerHostMax: Int, wasteMax: Nanoseconds, loop: EventLoop,
+    didFinish: @escaping (CurlTransfer, CURLcode, CurlMulti) -> Void
   ) {
     self.loop = loop
     self.didFinish = didFinish
