@@ -9,9 +9,17 @@ enum CurlAddress {
     case http
   }
 
-  /// The scheme, or nil when the URL may not be called: no URL, another scheme, http to another machine, a user name in
+  /// Whom a URL calls.
+  struct Origin: Hashable {
+    var scheme: Scheme
+    /// Without the brackets of an IPv6 address.
+    var host: String
+    var port: UInt16
+  }
+
+  /// Whom a URL calls, or nil when it may not be called: no URL, another scheme, http to another machine, a user name in
   /// it.
-  static func allowedScheme(of url: String) -> Scheme? {
+  static func allowedOrigin(of url: String) -> Origin? {
     guard let parsed = unsafe curl_url() else { return nil }
     defer { unsafe curl_url_cleanup(parsed) }
     guard unsafe curl_url_set(parsed, CURLUPART_URL, url, 0) == CURLUE_OK,
@@ -19,7 +27,14 @@ enum CurlAddress {
       let host = unsafe part(CURLUPART_HOST, of: parsed),
       unsafe part(CURLUPART_USER, of: parsed) == nil, unsafe part(CURLUPART_PASSWORD, of: parsed) == nil
     else { return nil }
-    return scheme == .https || isLoopback(host) ? scheme : nil
+    guard scheme == .https || isLoopback(host) else { return nil }
+    var port: UInt16 = scheme == .https ? 443 : 80
+    if let text = unsafe part(CURLUPART_PORT, of: parsed) {
+      guard let number = UInt16(text) else { return nil }
+      port = number
+    }
+    let name = host.first == "[" ? String(host.dropFirst().dropLast()) : host
+    return Origin(scheme: scheme, host: name, port: port)
   }
 
   private static func part(_ part: CURLUPart, of url: OpaquePointer) -> String? {

@@ -34,6 +34,7 @@ public final class CurlClient {
   private let loop: EventLoop
   private let configuration: CurlConfiguration
   private let roots: CurlRoots
+  private let routes: CurlRoutes
   /// Takes requests; nil when the client is closed.
   private var current: CurlMulti?
   /// Those that have had their requests and wait for the last answers.
@@ -49,6 +50,9 @@ public final class CurlClient {
     self.loop = loop
     self.configuration = configuration
     roots = CurlRoots.with(file: configuration.caFile)
+    routes = CurlRoutes(
+      resolver: configuration.resolver, book: configuration.addresses, timeLimit: configuration.connectTimeout,
+      loop: loop)
     precondition(Self.isLibraryReady, "libcurl could not be set up")
     current = makeMulti()
   }
@@ -60,19 +64,27 @@ public final class CurlClient {
   /// Sends a request. `completion` is called exactly once, on the loop, never inside this call.
   public func perform(_ request: CurlRequest, completion: @escaping Completion) {
     loop.checkIsolated()
-    let left = min(request.deadline - loop.now, configuration.totalTimeout)
     guard current != nil else { return fail(.closed, completion) }
-    let connectTimeout = min(configuration.connectTimeout, request.connectDeadline - loop.now)
-    guard left > .zero, connectTimeout > .zero else { return fail(.deadlinePassed, completion) }
-    guard let scheme = CurlAddress.allowedScheme(of: request.url) else { return fail(.addressNotAllowed, completion) }
+    guard let origin = CurlAddress.allowedOrigin(of: request.url) else { return fail(.addressNotAllowed, completion) }
     guard request.headers.allSatisfy({ Self.isPlain($0.name) && Self.isPlain($0.value) }) else {
       return fail(.malformedRequest, completion)
     }
+    routes.find(origin) { [unowned self] in start(request, to: origin, over: $0, completion) }
+  }
+
+  private func start(
+    _ request: CurlRequest, to origin: CurlAddress.Origin, over route: CurlRoutes.Route?,
+    _ completion: @escaping Completion
+  ) {
+    guard current != nil else { return fail(.closed, completion) }
+    let left = min(request.deadline - loop.now, configuration.totalTimeout)
+    let connectTimeout = min(configuration.connectTimeout, request.connectDeadline - loop.now)
+    guard left > .zero, connectTimeout > .zero else { return fail(.deadlinePassed, completion) }
     guard let transfer = idle.popLast() ?? CurlTransfer(configuration, roots: roots) else {
       return fail(.other, completion)
     }
     transfer.prepare(
-      request, scheme: scheme, timeout: left, connectTimeout: connectTimeout, completion: completion)
+      request, to: origin, over: route, timeout: left, connectTimeout: connectTimeout, completion: completion)
     guard let multi = multiForNextRequest() else { return }
     multi.start(transfer)
     watch(transfer, on: multi, isRepeatable: request.isRepeatable)
@@ -99,6 +111,7 @@ public final class CurlClient {
       loop.atEndOfTurn { completion?(.failure(CurlFailure(.closed, sentAt: sentAt))) }
     }
     idle.removeAll()
+    routes.close()
   }
 
   private func fail(_ reason: CurlFailure.Reason, _ completion: @escaping Completion) {
@@ -167,6 +180,7 @@ public final class CurlClient {
 
   private func giveUp(_ transfer: CurlTransfer, _ multi: CurlMulti) {
     multi.abandon(transfer)
+    if let origin = transfer.origin { routes.didFail(origin) }
     didFinish(transfer, CURLE_OPERATION_TIMEDOUT, multi)
   }
 
@@ -174,11 +188,25 @@ public final class CurlClient {
 
   private func didFinish(_ transfer: CurlTransfer, _ code: CURLcode, _ multi: CurlMulti) {
     let result = transfer.result(of: code, now: loop.now)
+    if let origin = transfer.origin { note(result, of: origin, at: transfer.peer) }
     let completion = transfer.finish()
     idle.append(transfer)
     if multi === current, multi.isCut || result.failure?.sentAt != nil { renew() }
     closeIfDone(multi)
     completion?(result)
+  }
+
+  /// What a result says about the address that it came from.
+  private func note(_ result: Result<CurlResponse, CurlFailure>, of origin: CurlAddress.Origin, at peer: String) {
+    switch result {
+    case .success: routes.didWork(origin, at: peer)
+    case .failure(let failure) where failure.sentAt == nil:
+      switch failure.reason {
+      case .notConnected, .tlsFailed, .untrusted, .timedOut: routes.didFail(origin)
+      default: break
+      }
+    case .failure: break
+    }
   }
 
   private func closeIfDone(_ multi: CurlMulti) {

@@ -118,6 +118,9 @@ public struct CurlConfiguration: Sendable {
   public var caFile: String?
   public var connectionsPerHostMax = 6
   public var connectTimeout = Nanoseconds.seconds(5)
+  /// Who looks names up, and what is known of their addresses.
+  public var resolver = NameResolver.system
+  public var addresses = AddressBook.shared
   /// From handing a request over to its answer.
   public var totalTimeout = Nanoseconds.seconds(15)
   public var responseSizeMax = 1 << 20

@@ -30,7 +30,9 @@ final class CurlTransfer {
   var didBeginAnswer: (() -> Void)?
   /// Limits the wait for the answer; cancelled with the end of the request.
   var timer: EventLoop.Timer?
+  private(set) var origin: CurlAddress.Origin?
   private var requestHeaders: UnsafeMutablePointer<curl_slist>?
+  private var route: UnsafeMutablePointer<curl_slist>?
   private var body: [UInt8] = []
   private var fields = AnswerFields()
   private var isTooLarge = false
@@ -102,17 +104,23 @@ final class CurlTransfer {
   deinit {
     unsafe curl_easy_cleanup(handle)
     unsafe curl_slist_free_all(requestHeaders)
+    unsafe curl_slist_free_all(route)
   }
 
   /// Makes the handle carry `request`.
+  ///
+  /// - Parameter route: nil: libcurl looks the name up.
   func prepare(
-    _ request: CurlRequest, scheme: CurlAddress.Scheme, timeout: Nanoseconds, connectTimeout: Nanoseconds,
-    completion: @escaping (Result<CurlResponse, CurlFailure>) -> Void
+    _ request: CurlRequest, to origin: CurlAddress.Origin, over route: CurlRoutes.Route?, timeout: Nanoseconds,
+    connectTimeout: Nanoseconds, completion: @escaping (Result<CurlResponse, CurlFailure>) -> Void
   ) {
     self.completion = completion
     mayLeave = request.mayLeave
+    self.origin = origin
+    if let route { unsafe self.route = curl_slist_append(nil, route.entry) }
+    unsafe set(CURLOPT_RESOLVE, self.route)
     set(CURLOPT_URL, request.url)
-    set(CURLOPT_PROTOCOLS_STR, scheme.rawValue)
+    set(CURLOPT_PROTOCOLS_STR, origin.scheme.rawValue)
     set(CURLOPT_TIMEOUT_MS, Int(clamping: max(1, timeout.milliseconds)))
     set(CURLOPT_CONNECTTIMEOUT_MS, Int(clamping: max(1, min(timeout, connectTimeout).milliseconds)))
     var encoding: String?
@@ -154,6 +162,10 @@ final class CurlTransfer {
     unsafe set(CURLOPT_HTTPHEADER, nil)
     unsafe curl_slist_free_all(requestHeaders)
     unsafe requestHeaders = nil
+    unsafe set(CURLOPT_RESOLVE, nil)
+    unsafe curl_slist_free_all(route)
+    unsafe route = nil
+    origin = nil
     timer?.cancel()
     timer = nil
     (didReceive, didReceiveRecord, didBeginAnswer) = (nil, nil, nil)
@@ -205,6 +217,13 @@ final class CurlTransfer {
   }
 
   // MARK: - libcurl's accounts
+
+  /// The address of the last connection, without brackets; empty before there is one.
+  var peer: String {
+    var text: UnsafeMutableRawPointer?
+    _ = unsafe shim_curl_easy_getinfo_pointer(handle, CURLINFO_PRIMARY_IP, &text)
+    return unsafe text.map { unsafe String(cString: $0.assumingMemoryBound(to: CChar.self)) } ?? ""
+  }
 
   /// When the request began to leave, or nil if nothing of it did.
   private func sentAt(now: Instant) -> Instant? {

@@ -3,6 +3,7 @@
 import Foundation
 import HTTP2TestSupport
 import Runtime
+import Synchronization
 import Testing
 
 @testable import Providers
@@ -28,6 +29,19 @@ private actor Caller {
   }
 
   func close() { client.close() }
+}
+
+/// Whom a resolver has given out, and may give out next.
+private final class Addresses: Sendable {
+  private let hosts: Mutex<[String]>
+
+  init(_ hosts: [String]) { self.hosts = Mutex(hosts) }
+
+  func set(_ hosts: [String]) { self.hosts.withLock { $0 = hosts } }
+
+  var resolver: NameResolver {
+    NameResolver { [self] _ in .success(hosts.withLock { $0 }.map { SocketAddress(numericHost: $0, port: 0)! }) }
+  }
 }
 
 /// What /echo tells about a request.
@@ -336,6 +350,54 @@ private struct Echo: Decodable {
       ("https://exa mple.com/", nil),
     ] as [(String, String?)])
   func addresses(url: String, scheme: String?) {
-    #expect(CurlAddress.allowedScheme(of: url)?.rawValue == scheme)
+    #expect(CurlAddress.allowedOrigin(of: url)?.scheme.rawValue == scheme)
   }
+
+  // MARK: - Addresses
+
+  @Test func eightDeadAddressesAreGotOverAndRemembered() async throws {
+    let server = try HTTP2TestServer { $0.acceptTicket() }
+    guard let dead = DeadAddresses(8, port: server.port) else {
+      print("skipped: this system has no addresses that drop a SYN")
+      return
+    }
+    let addresses = Addresses(dead.hosts + ["127.0.0.1"])
+    var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
+    configuration.resolver = addresses.resolver
+    configuration.addresses = AddressBook()
+    configuration.idleConnectionTimeMax = .seconds(1)
+    let caller = Caller(configuration)
+    var times: [Nanoseconds] = []
+    for _ in 0..<2 {
+      let begin = caller.loop.now
+      let result = await caller.send(CurlRequest(url: "https://localhost:\(server.port)/", body: [0x5B, 0x5D]))
+      #expect((try? result.get())?.status == 200, "\(result)")
+      times.append(caller.loop.now - begin)
+      try await Task.sleep(for: .seconds(2))  // the next one needs a connection of its own
+    }
+    #expect(times[0] < .seconds(7), "libcurl by itself gives each a share of five seconds, and fails")
+    #expect(times[1] < .milliseconds(1_500), "\(times[1].milliseconds) ms")
+    #expect(await server.perform { $0.connectionCount } == 3, "one of the race, two that were used")
+    await caller.close()
+    caller.loop.stop()
+    withExtendedLifetime(dead) {}
+  }
+
+  @Test func anAddressThatDiesMakesWayForAnotherOne() async throws {
+    let server = try HTTP2TestServer { $0.acceptTicket() }
+    let addresses = Addresses(["127.0.0.1", "127.0.0.2"])  // nobody listens at the second
+    var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
+    configuration.resolver = addresses.resolver
+    configuration.addresses = AddressBook()
+    configuration.addresses.didWork("127.0.0.2:\(server.port)", of: AddressDialer.bookName("localhost", server.port))
+    let caller = Caller(configuration)
+    let url = "https://localhost:\(server.port)/"
+    #expect((try? await caller.send(CurlRequest(url: url)).get())?.status == 200, "libcurl goes on to the next")
+    #expect(
+      configuration.addresses.hasWorked(
+        "127.0.0.1:\(server.port)", of: AddressDialer.bookName("localhost", server.port)))
+    await caller.close()
+    caller.loop.stop()
+  }
+
 }

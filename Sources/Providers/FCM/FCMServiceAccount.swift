@@ -62,7 +62,7 @@ public struct FCMServiceAccount: Sendable {
     clientEmail = try field("client_email")
     privateKeyID = try field("private_key_id")
     tokenURI = try field("token_uri")
-    guard CurlAddress.allowedScheme(of: tokenURI) != nil else {
+    guard CurlAddress.allowedOrigin(of: tokenURI) != nil else {
       throw FCMServiceAccountError(.malformed(field: "token_uri", expected: "an https URL"), path: path)
     }
     let pem = try field("private_key")

@@ -29,9 +29,7 @@ final class PostgresDialer {
   private var resolved: [[PostgresEndpoint]] = []
   private var unresolvedCount = 0
   private var endpoints: [PostgresEndpoint] = []
-  private var race = AddressRace(count: 0)
-  private var actions: [AddressRace.Action] = []
-  private var isPerforming = false
+  private var race: AddressRaceRunner?
   private var channels: [Int: PostgresChannel] = [:]
   private var timer: EventLoop.Timer?
   /// Why the ones before failed, each reason once.
@@ -105,23 +103,11 @@ final class PostgresDialer {
     var settings = AddressRace.Settings()
     settings.handshakePatience = Self.patience
     settings.attemptTimeout = timeout
-    race = AddressRace(count: endpoints.count, settings: settings)
+    race = AddressRaceRunner(count: endpoints.count, settings: settings) { [unowned self] in perform($0) }
     handle(.started)
   }
 
-  private func handle(_ event: AddressRace.Event) {
-    race.handle(event, now: loop.now, &actions)
-    // If an action brought the event about, its own actions come after those before it.
-    guard !isPerforming else { return }
-    isPerforming = true
-    var next = 0
-    while next < actions.count {
-      perform(actions[next])
-      next += 1
-    }
-    actions.removeAll(keepingCapacity: true)
-    isPerforming = false
-  }
+  private func handle(_ event: AddressRace.Event) { race?.handle(event, now: loop.now) }
 
   private func perform(_ action: AddressRace.Action) {
     guard completion != nil else { return }

@@ -57,6 +57,11 @@ public final class AddressBook: Sendable {
     return (0...2).flatMap { wanted in mixed.filter { rank($0) == wanted } }
   }
 
+  /// Whether the address is the one that worked last, and has not failed since.
+  public func hasWorked(_ address: String, of host: String) -> Bool {
+    state.withLock { $0.entries[host]?.lastGood == address }
+  }
+
   /// An address could be connected to.
   public func didWork(_ address: String, of host: String) {
     change(host) {

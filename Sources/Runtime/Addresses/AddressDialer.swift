@@ -39,10 +39,8 @@ public final class AddressDialer {
   private let book: AddressBook
   private var completion: ((Result<DialedConnection, TLSError>) -> Void)?
 
-  private var race = AddressRace(count: 0)
+  private var race: AddressRaceRunner?
   private var attempts: [Attempt] = []
-  private var actions: [AddressRace.Action] = []
-  private var isPerforming = false
   private var timer: EventLoop.Timer?
   private var lastError: TLSError
 
@@ -89,24 +87,12 @@ public final class AddressDialer {
       let order = book.order(
         addresses.map { ($0.description, $0.isIPv6) }, of: Self.bookName(host, port), now: loop.now)
       attempts = order.prefix(Self.addressesMax).map { Attempt(addresses[$0]) }
-      race = AddressRace(count: attempts.count, settings: settings)
+      race = AddressRaceRunner(count: attempts.count, settings: settings) { [unowned self] in perform($0) }
       handle(.started)
     }
   }
 
-  private func handle(_ event: AddressRace.Event) {
-    race.handle(event, now: loop.now, &actions)
-    // If an action brought the event about, its own actions come after those before it.
-    guard !isPerforming else { return }
-    isPerforming = true
-    var next = 0
-    while next < actions.count {
-      perform(actions[next])
-      next += 1
-    }
-    actions.removeAll(keepingCapacity: true)
-    isPerforming = false
-  }
+  private func handle(_ event: AddressRace.Event) { race?.handle(event, now: loop.now) }
 
   private func perform(_ action: AddressRace.Action) {
     guard completion != nil else { return }
