@@ -2,7 +2,7 @@
 
 internal import Runtime
 
-/// A reason is said when it is new, and every so often while it lasts: four connections that try again every two seconds would fill
+/// A reason is said when it is new, and every so often while it lasts: five connections that try again every two seconds would fill
 /// the log.
 struct Complaints {
   private static let interval = Nanoseconds.seconds(60)
