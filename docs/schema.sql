@@ -172,6 +172,57 @@ $$;
 
 COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
 
+CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  c_scanned constant int := 5000;
+  v_lanes   smallint[] := push.stuck_lanes();
+  v_waited  timestamptz := clock_timestamp() - interval '2 s';
+  v_soon    timestamptz := clock_timestamp() + interval '1 s';
+  -- A ring window is not longer. A variable, so that only the partitions since are looked at.
+  v_since   timestamptz := clock_timestamp() - interval '10 minutes';
+  v_stuck   push.delivery[];
+  v_made    bigint := 0;
+begin
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  v_stuck := array(
+    select d from (
+      select y.d from unnest(v_lanes) s(lane) cross join lateral (
+        select d from push.delivery d where d.ready_lane = s.lane and d.deadline_at > v_soon
+        order by d.deadline_at desc limit c_scanned
+      ) y
+      union all
+      select w.d from (
+        -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
+        select d from push.delivery d
+        where d.ready_lane is null and d.kind = 0 and d.state = 2 and (d.last_reason is not null or d.lane = any (v_lanes))
+        order by d.due_at limit c_scanned
+      ) w
+    ) x
+    where ((x.d).kind = 0 and (x.d).state in (0, 2) and (x.d).deadline_at > v_soon and (x.d).created_at <= v_waited)
+      and (select true from push.delivery f where f.outbox_id = (x.d).outbox_id and f.fallback_of = (x.d).n limit 1) is null
+      and (select true from push.history h where h.outbox_id = (x.d).outbox_id and h.fallback_of = (x.d).n
+        and h.finished_at >= v_since limit 1) is null
+    limit p_max);
+  if v_stuck <> '{}' then
+    select count(*) into v_made from push.fall_back(v_stuck, true);
+  end if;
+  return v_made;
+end
+$$;
+
+COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for up to p_max invites of at least 2 s that are on a stuck lane (push.stuck_lanes), or have failed and wait for their next try: an invite over the user''s next channel, once, while the first one goes on waiting; returns how many it made';
+
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -3724,6 +3775,7 @@ begin
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
     when 'escalate' then
+      perform push.bypass(500);
       perform push.escalate(500);
       v_more := exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
@@ -4010,6 +4062,21 @@ end
 $$;
 
 COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled or NoDevice. p_outbox_id: push.outbox.id';
+
+CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select coalesce(array_agg(x.lane), '{}') from (
+    select s.lane from push.lane_status s join push.gateways g on g.id = s.gateway and g.alive
+    group by s.lane
+    having bool_and(s.circuit <> 'closed' or s.capacity = 0
+      or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false))
+  ) x join push.lane l on l.id = x.lane
+  where l.provider <> 'expo'
+$$;
+
+COMMENT ON FUNCTION push.stuck_lanes() IS 'lanes over which no living gateway sends now: no connection, an open circuit, a provider that asked for a pause of more than 2 s. Not those of the last channel, Expo, nor those that ops have paused';
 
 CREATE FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6104,6 +6171,8 @@ CREATE INDEX delivery_ready ON push.delivery USING btree (ready_lane, deadline_a
 CREATE INDEX delivery_suspect ON push.delivery USING btree (lane, deadline_at) WHERE (crashes >= 2);
 
 CREATE INDEX delivery_waiting ON push.delivery USING btree (due_at) WHERE (ready_lane IS NULL);
+
+CREATE INDEX delivery_waiting_invite ON push.delivery USING btree (due_at) WHERE ((ready_lane IS NULL) AND (kind = 0));
 
 CREATE INDEX devices_of_user ON push.devices USING btree (user_id, app) WHERE (enabled AND (invalidated_at IS NULL));
 

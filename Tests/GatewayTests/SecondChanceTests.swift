@@ -84,6 +84,31 @@ struct SecondChanceTests {
     }
   }
 
+  @Test("a provider that answers 503 to everything: the user's next channel rings while the first is tried again")
+  func outage() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([FaultRule(provider: .apns, fault: .reason("ServiceUnavailable"))])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      try await ringsOverExpo(gateway, "call-5", within: .seconds(12))
+      let owed = try await gateway.database.value(
+        "select provider from push.deliveries where call_id = 'call-5' and kind = 'invite'")
+      #expect(owed == "apns", "it is tried as long as the call rings")
+    }
+  }
+
+  /// Calls a user with a VoIP token and one of Expo, and waits until Expo has accepted the push.
+  private func ringsOverExpo(_ gateway: GatewayHarness, _ callID: String, within time: Duration) async throws {
+    let recipients =
+      #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#
+    let call = GatewayHarness.baseCallData(callID)
+    try await gateway.database.execute("select push.enqueue_call('\(call)', '\(recipients)', 'porteiro')")
+    let end = ContinuousClock.now + time
+    while await gateway.simulators.expo.accepted.isEmpty, ContinuousClock.now < end {
+      try await Task.sleep(for: .milliseconds(20))
+    }
+    #expect(await gateway.simulators.expo.accepted.map(\.token) == [Self.expoToken])
+  }
+
   @Test("fallback: nothing is tried any more when the call has been answered meanwhile")
   func fallbackAfterAnswer() async throws {
     var configuration = SimulatorSuite.Configuration()

@@ -31,4 +31,4 @@ select test.equal('nobody else may do anything', (select count(*) from pg_proc p
   + (select count(*) from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v') and has_table_privilege('public', c.oid, 'select, insert, update, delete'))
   + has_schema_privilege('public', 'push', 'usage')::int, 0::bigint);
 select test.equal('the hot table has just its indexes', (select string_agg(indexname, ' ' order by indexname) from pg_indexes
-  where schemaname = 'push' and tablename = 'delivery'), 'delivery_pkey delivery_ready delivery_suspect delivery_waiting');
+  where schemaname = 'push' and tablename = 'delivery'), 'delivery_pkey delivery_ready delivery_suspect delivery_waiting delivery_waiting_invite');

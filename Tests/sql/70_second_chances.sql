@@ -236,3 +236,53 @@ select test.equal('a hold of no lane holds nothing', push.hold_invalidation(-1::
 select push.register_device('e', 'breaker', 'apns', pg_temp.hex('e0' || i), case i when 1 then 'sandbox' else 'production' end) from generate_series(1, 3) i;
 select test.equal('only what differs is corrected', push.correct_environment(array[:other, :other, :other, :lane]::smallint[], array[pg_temp.hex('e01'), pg_temp.hex('e02'), pg_temp.hex('e03'), 'breaker-token-0123456789-2'], array[0, 0, 1, 1]::smallint[]), 2::bigint);
 select test.equal('only APNs tokens are', (select string_agg(environment, ' ' order by token) from push.devices where user_id = 'e' or token like 'breaker%-2'), 'production production sandbox production');
+
+-- A channel that sends nothing: the next one is tried beside it.
+create function pg_temp.lane_says(p_gateway int, p_lane int, p_capacity int, p_circuit text default 'closed', p_throttled_ms int default 0) returns void language sql as $$
+  select push.report_lanes(p_gateway, array[p_lane]::smallint[], array[100], array[p_capacity], array[0], array[p_circuit], array[p_throttled_ms], array[0]) $$;
+create function pg_temp.age(p_call text, p_by text) returns void language sql as $$
+  update push.delivery d set created_at = d.created_at - p_by::interval from push.outbox o where o.id = d.outbox_id and o.call_id = p_call $$;
+select pg_temp.lane_says(:g1, lane, 100) from unnest(array[:apns, :fcm, :expo]) lane;
+select test.equal('no lane is stuck while each sends', push.stuck_lanes(), '{}'::smallint[]);
+select pg_temp.enqueue('b1', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b1a'), 'fcmToken', 'chance-token-0123456789-b1f', 'pushToken', 'ExponentPushToken[chance-b1e]')));
+select pg_temp.age('b1', '2 s');
+select test.equal('nothing is bypassed then', push.bypass(), 0::bigint);
+select pg_temp.lane_says(:g1, :apns, 0);
+select test.equal('a lane without a connection is', push.stuck_lanes(), array[:apns]::smallint[]);
+select pg_temp.enqueue('b2', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b2a'), 'fcmToken', 'chance-token-0123456789-b2f')));
+select test.equal('an invite that has waited for 2 s is tried over the next channel, and goes on waiting', format('%s %s', push.bypass(), pg_temp.invites('b1')),
+  '1 0:apns:u:b1a:ready 1:fcm:u:b1f:ready<0');
+select test.equal('one that came just now is not', pg_temp.invites('b2'), '0:apns:u:b2a:ready');
+select test.equal('once', format('%s %s', push.bypass(), pg_temp.invites('b1')), '0 0:apns:u:b1a:ready 1:fcm:u:b1f:ready<0');
+select pg_temp.age('b2', '3 s'), pg_temp.claim_all(:g1);
+update push.delivery d set state = 2, ready_lane = null, owner = null, due_at = clock_timestamp() + interval '9 s' from push.outbox o where o.id = d.outbox_id and o.call_id = 'b2';
+select test.equal('nor does it matter that it waits for its next try', format('%s %s', push.bypass(), pg_temp.invites('b2')), '1 0:apns:u:b2a:waiting 1:fcm:u:b2f:ready<0');
+select pg_temp.settle('b1', '{1}', 4, 'UNREGISTERED');
+select test.equal('when the second fails for good, the third follows', pg_temp.invites('b1'), '0:apns:u:b1a:claimed 1:fcm:u:b1f:dead<0 2:expo:u:1e]:ready<1');
+select test.equal('and no second second chance comes of what is stuck', push.bypass(), 0::bigint);
+select pg_temp.lane_says(:g1, :apns, 100, 'open');
+select test.equal('an open circuit is stuck', push.stuck_lanes(), array[:apns]::smallint[]);
+select pg_temp.lane_says(:g1, :apns, 100, 'closed', 60000);
+select test.equal('so is a pause the provider asked for', push.stuck_lanes(), array[:apns]::smallint[]);
+select pg_temp.lane_says(:g1, :apns, 100, 'closed', 1000);
+select test.equal('a short one is not', push.stuck_lanes(), '{}'::smallint[]);
+select pg_temp.lane_says(:g1, :expo, 0);
+select test.equal('nor is the last channel', push.stuck_lanes(), '{}'::smallint[]);
+select push.register_gateway('bypass-two', '1') as g9 \gset
+select pg_temp.lane_says(:g1, :apns, 0), pg_temp.lane_says(:g9, :apns, 100);
+select test.equal('nor is a lane over which another replica sends', push.stuck_lanes(), '{}'::smallint[]);
+select push.retire_gateway(:g9);
+select test.equal('until that one is gone', push.stuck_lanes(), array[:apns]::smallint[]);
+select pg_temp.enqueue('b3', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b3a'), 'fcmToken', 'chance-token-0123456789-b3f')));
+select pg_temp.age('b3', '3 s'), push.end_call('b3', 'hung_up');
+select test.equal('a call that has ended has no second chance', push.bypass(), 0::bigint);
+select pg_temp.lane_says(:g1, :apns, 100);
+select pg_temp.enqueue('b5', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b5a'), 'fcmToken', 'chance-token-0123456789-b5f')));
+select pg_temp.age('b5', '3 s'), pg_temp.claim_all(:g1);
+select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[4], array[2500], array['HTTP503']) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'b5';
+select test.equal('an invite that failed and waits for its next try is bypassed on any lane', format('%s %s', push.bypass(), pg_temp.invites('b5')),
+  '1 0:apns:u:b5a:waiting 1:fcm:u:b5f:ready<0');
+select pg_temp.lane_says(:g1, :apns, 0);
+select pg_temp.enqueue('b4', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b4a'), 'fcmToken', 'chance-token-0123456789-b4f')));
+select pg_temp.age('b4', '3 s');
+select test.equal('the job does it', format('%s %s', push.run_job('escalate'), pg_temp.invites('b4')), 'f 0:apns:u:b4a:ready 1:fcm:u:b4f:ready<0');

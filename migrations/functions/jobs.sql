@@ -46,6 +46,7 @@ begin
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
     when 'escalate' then
+      perform push.bypass(500);
       perform push.escalate(500);
       v_more := exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then

@@ -289,3 +289,68 @@ $$;
 comment on function push.escalate is
   'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
   'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many';
+
+-- A channel that sends nothing ------------------------------------------------------------------------------------------
+
+create or replace function push.stuck_lanes() returns smallint[]
+language sql stable set search_path = push, pg_temp as $$
+  select coalesce(array_agg(x.lane), '{}') from (
+    select s.lane from push.lane_status s join push.gateways g on g.id = s.gateway and g.alive
+    group by s.lane
+    having bool_and(s.circuit <> 'closed' or s.capacity = 0
+      or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false))
+  ) x join push.lane l on l.id = x.lane
+  where l.provider <> 'expo'
+$$;
+comment on function push.stuck_lanes is
+  'lanes over which no living gateway sends now: no connection, an open circuit, a provider that asked for a pause of more than '
+  '2 s. Not those of the last channel, Expo, nor those that ops have paused';
+
+-- As a rule no lane is stuck and no invite waits for another try, and that is quickly seen. Of a stuck lane the youngest invites
+-- are looked at. One that has a successor has had its second chance.
+create or replace function push.bypass(p_max int default 500) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  c_scanned constant int := 5000;
+  v_lanes   smallint[] := push.stuck_lanes();
+  v_waited  timestamptz := clock_timestamp() - interval '2 s';
+  v_soon    timestamptz := clock_timestamp() + interval '1 s';
+  -- A ring window is not longer. A variable, so that only the partitions since are looked at.
+  v_since   timestamptz := clock_timestamp() - interval '10 minutes';
+  v_stuck   push.delivery[];
+  v_made    bigint := 0;
+begin
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  v_stuck := array(
+    select d from (
+      select y.d from unnest(v_lanes) s(lane) cross join lateral (
+        select d from push.delivery d where d.ready_lane = s.lane and d.deadline_at > v_soon
+        order by d.deadline_at desc limit c_scanned
+      ) y
+      union all
+      select w.d from (
+        -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
+        select d from push.delivery d
+        where d.ready_lane is null and d.kind = 0 and d.state = 2 and (d.last_reason is not null or d.lane = any (v_lanes))
+        order by d.due_at limit c_scanned
+      ) w
+    ) x
+    where ((x.d).kind = 0 and (x.d).state in (0, 2) and (x.d).deadline_at > v_soon and (x.d).created_at <= v_waited)
+      and (select true from push.delivery f where f.outbox_id = (x.d).outbox_id and f.fallback_of = (x.d).n limit 1) is null
+      and (select true from push.history h where h.outbox_id = (x.d).outbox_id and h.fallback_of = (x.d).n
+        and h.finished_at >= v_since limit 1) is null
+    limit p_max);
+  if v_stuck <> '{}' then
+    select count(*) into v_made from push.fall_back(v_stuck, true);
+  end if;
+  return v_made;
+end
+$$;
+comment on function push.bypass is
+  'for up to p_max invites of at least 2 s that are on a stuck lane (push.stuck_lanes), or have failed and wait for their next '
+  'try: an invite over the user''s next channel, once, while the first one goes on waiting; returns how many it made';
