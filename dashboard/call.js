@@ -90,7 +90,7 @@ function steps(timeline) {
   return table([
     ["After", "n", (event) => length(event.ms)],
     ["Event", "", (event) => (outcomes[event.event] ? badge(badges[outcomes[event.event]], words(event.event)) : words(event.event))],
-    ["Why", "", (event) => [event.status, event.reason].filter(Boolean).join(" ")],
+    ["Why", "", (event) => [event.status, event.reason, event.field].filter(Boolean).join(" ")],
     ["User", "", (event) => event.userId ?? ""],
     ["Over", "", (event) => [event.provider, words(event.kind)].filter(Boolean).join(" ")],
     ["Try", "n", (event) => event.attempt ?? ""],

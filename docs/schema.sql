@@ -27,32 +27,37 @@ begin
       from (
         select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
         from (
-          select o.id, o.call_id, o.app, o.recipients, least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
+          select o.id, o.call_id, o.app, o.recipients, o.providers, o.dirty_voip_tokens,
+            least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
             case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
             jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
           from unnest(p_outbox_id) c(id) cross join lateral (
-            select * from push.outbox o
+            select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
+              push.dirty_voip_tokens(o.recipients) as dirty_voip_tokens
+            from push.outbox o
             where o.id = c.id and not o.voided
               and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
             offset 0
           ) o
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-          where e.entry -> 'notificationEnabled' is distinct from 'false'
+          where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
         ) r
         cross join lateral (
           select t.rank, t.provider, t.token,
             case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
             case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
               else 0 end::smallint as platform,
-            r.entry ->> 'locale' as locale, null::timestamptz as registered_at
-          from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
-            (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
+            push.recipient_locale(r.entry) as locale, null::timestamptz as registered_at
+          from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
+            (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),
+            (3, 'expo', push.recipient_token(r.entry, 'pushToken'))) t(rank, provider, token)
           -- "not exists" may become a join, with all dead tokens or all devices.
-          where r.inline and t.token <> ''
+          where r.inline and t.token is not null and (r.providers is null or t.provider = any (r.providers))
             and (select true from push.token_invalidations x
               where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
             -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
-            and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+            and (t.rank > 1 or t.token <> all (r.dirty_voip_tokens)
+              and not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
               and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
                 and x.app = r.app and x.provider = 'apns' and x.voip) is null)
           union all
@@ -64,7 +69,7 @@ begin
               d.locale, d.registered_at
             from push.devices d
             where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
-              and (d.provider <> 'apns' or not d.voip)
+              and (d.provider <> 'apns' or not d.voip) and (r.providers is null or d.provider = any (r.providers))
             offset 0
           ) d
         ) v
@@ -375,10 +380,11 @@ begin
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
       case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      e ->> 'locale' as locale
+      push.recipient_locale(e) as locale
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    cross join lateral (values ('fcm', e ->> 'fcmToken'), ('expo', e ->> 'pushToken')) t(provider, token)
-    where t.token <> ''
+    cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
+      ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
+    where t.token is not null and push.is_recipient(e)
   ), target as (
     select c.* from claimed c
     union all
@@ -1119,6 +1125,17 @@ $$;
 
 COMMENT ON FUNCTION push.current_provider_token(p_provider text, p_name text) IS 'the token all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
 
+CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select array(
+    select translate(t.token #>> '{}', E'<> \t\r\n', '')
+    from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
+    where t.token #>> '{}' ~ '[<>[:space:]]')
+$_$;
+
+COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients that had to be cleaned, cleaned';
+
 CREATE FUNCTION push.drop_all_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1357,6 +1374,8 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
+declare
+  v_unserved text[];
 begin
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
@@ -1382,11 +1401,18 @@ begin
   end if;
   -- As a rule nobody is skipped, and that is quickly seen.
   skipped := 0;
+  v_unserved := (
+    select array_agg(m.member)
+    from (values ('apns', 'voipPushToken'), ('apns', 'apnsToken'), ('fcm', 'fcmToken'), ('expo', 'pushToken')) m(provider, member)
+    join push.apps a on a.app = coalesce(enqueue_call.app, 'default') and m.provider <> all (a.providers));
   if duplicate or exists (
     select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
       from jsonb_array_elements(enqueue_call.recipients) e
     except
     select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
+  ) or exists (
+    select from jsonb_array_elements(enqueue_call.recipients) e
+    where push.has_recipient_fault(e) or jsonb_typeof(e) = 'object' and e ?| v_unserved
   ) then
     skipped := (select count(*) from push.skipped_recipients(outbox_id));
   end if;
@@ -1394,7 +1420,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed already, then nothing was done; skipped: how many users have no device (push.timeline says why); call_id: payload.callId, or the one made for a notification without';
+COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed already, then nothing was done; skipped: how many users have no device, and how many entries of recipients or members of them could not be used (push.skipped_recipients says which, why, and what to do); call_id: payload.callId, or the one made for a notification without';
 
 CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1708,7 +1734,7 @@ begin
       coalesce((select true from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked), false)
         as rings
     from unnest(v_calls) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.deadline_at,
+      select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
         case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
       from push.outbox o
       where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
@@ -1738,12 +1764,12 @@ begin
     from (select o.outbox_id, o.n from owed o union all select h.outbox_id, h.n from past h) u
     group by u.outbox_id
   ), entry as materialized (
-    select c.id, e ->> 'userId' as user_id, nullif(e ->> 'voipPushToken', '') as voip_token,
-      nullif(e ->> 'fcmToken', '') as fcm_token, nullif(e ->> 'pushToken', '') as expo_token,
+    select c.id, e ->> 'userId' as user_id, push.recipient_token(e, 'voipPushToken') as voip_token,
+      push.recipient_token(e, 'fcmToken') as fcm_token, push.recipient_token(e, 'pushToken') as expo_token,
       case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      e ->> 'locale' as locale
+      push.recipient_locale(e) as locale
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}'
+    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
       and e -> 'notificationEnabled' is distinct from 'false'
   ), inline as materialized (
     -- Those that an entry of recipients brought.
@@ -1795,8 +1821,9 @@ begin
     select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
     from next v
     join call c on c.id = v.outbox_id
-    -- Without a lane no gateway serves the channel.
+    -- Without a lane no gateway serves the channel, nor when the app has it no longer.
     join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
+      and (c.providers is null or l.provider = any (c.providers))
     where c.size_faults[v.rank] is null
       and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
@@ -1860,7 +1887,7 @@ begin
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
           case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          e.apns_token, e.fcm_token, e.expo_token,
+          e.apns_token, e.fcm_token, e.expo_token, e.providers,
           -- The best channel whose token is not known to be dead; each is looked up only when it is its turn, and by
           -- its index: "not exists" may become a hash of all dead tokens.
           case
@@ -1869,7 +1896,8 @@ begin
                 where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
               -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
               and (e.is_call
-                or not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
+                or e.apns_token <> all (e.dirty_voip_tokens)
+                  and not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
                   and (select true from push.devices x
                     where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
                       and x.provider = 'apns' and x.voip) is null)
@@ -1881,16 +1909,25 @@ begin
           end as rank,
           jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
         from (
-          select t.*, case when t.is_call then t.voip_token else t.alert_token end as apns_token,
-            push.recipient_fault(t.entry, t.voip_token, t.alert_token, t.fcm_token, t.expo_token) as fault
+          -- Tokens that can be used: of the right form, and of a provider that the app has (push.recipient_token).
+          select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
+            t.dirty_voip_tokens, t.providers, t.entry, t.ordinal,
+            case when push.is_apns_token(t.apns_text) and (t.providers is null or 'apns' = any (t.providers))
+              then t.apns_text end as apns_token,
+            case when push.is_fcm_token(t.fcm_text) and (t.providers is null or 'fcm' = any (t.providers))
+              then t.fcm_text end as fcm_token,
+            case when push.is_expo_token(t.expo_text) and (t.providers is null or 'expo' = any (t.providers))
+              then t.expo_text end as expo_token
           from (
             select c.*, r.entry, r.ordinal,
-              nullif(r.entry ->> 'voipPushToken', '') as voip_token,
-              nullif(r.entry ->> 'apnsToken', '') as alert_token,
-              nullif(r.entry ->> 'fcmToken', '') as fcm_token,
-              nullif(r.entry ->> 'pushToken', '') as expo_token
+              translate(case when c.is_call then r.entry ->> 'voipPushToken' else r.entry ->> 'apnsToken' end,
+                E'<> \t\r\n', '') as apns_text,
+              btrim(r.entry ->> 'fcmToken', E' \t\r\n') as fcm_text,
+              btrim(r.entry ->> 'pushToken', E' \t\r\n') as expo_text
             from (
               select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
+                (select a.providers from push.apps a where a.app = c.app) as providers,
+                case when not c.is_call then push.dirty_voip_tokens(c.recipients) end as dirty_voip_tokens,
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (
@@ -1905,12 +1942,10 @@ begin
                 else true end
               offset 0
             ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+            where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
             offset 0
           ) t offset 0
         ) e
-        where case
-          when e.fault is not null then push.refuse(e.call_id, format('recipients[%s]%s', e.ordinal - 1, e.fault))
-          else e.entry -> 'notificationEnabled' is distinct from 'false' end
         offset 0
       ) e
       -- An entry that brings tokens is one device; one that only names a user stands for the user's registered devices.
@@ -1919,11 +1954,11 @@ begin
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
           case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
             else 0 end::smallint as platform,
-          e.entry ->> 'locale' as locale
+          push.recipient_locale(e.entry) as locale
         where e.inline and e.rank is not null
         union all
         select d.rank, d.token, d.environment, d.platform, d.locale
-        from push.reachable_devices(e.app, e.user_id, e.is_call) d
+        from push.reachable_devices(e.app, e.user_id, e.is_call, e.providers) d
         where not e.inline
       ) v
       left join push.lane l
@@ -1938,7 +1973,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.fan_out() IS 'refuses bad calls and notifications, and makes one delivery a device of the good ones';
+COMMENT ON FUNCTION push.fan_out() IS 'refuses bad calls and notifications, and makes one delivery a device of the good ones; passes by recipients that cannot be used';
 
 CREATE FUNCTION push.fill_call() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2275,7 +2310,7 @@ declare
     'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
     'traceparent';
   c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
-    'push.call, push.report_ringing, push.timeline';
+    'push.call, push.report_ringing, push.timeline, push.skipped_recipients';
   v_role    text;
   v_missing text[] := '{}';
 begin
@@ -2334,6 +2369,21 @@ end
 $$;
 
 COMMENT ON FUNCTION push.grant_roles() IS 'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+
+CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select coalesce(not push.is_recipient(p_entry)
+    or not push.is_apns_token(nullif(p_entry ->> 'voipPushToken', ''))
+    or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
+    or not push.is_fcm_token(nullif(p_entry ->> 'fcmToken', ''))
+    or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
+    or p_entry ->> 'platform' not in ('ios', 'android')
+    or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
+    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64, false)
+$$;
+
+COMMENT ON FUNCTION push.has_recipient_fault(p_entry jsonb) IS 'whether something may be wrong with an entry of recipients';
 
 CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2487,6 +2537,21 @@ CREATE FUNCTION push.is_message(p_kind text) RETURNS boolean
     AS $$ select p_kind in ('message', 'group_message', 'group_invite') $$;
 
 COMMENT ON FUNCTION push.is_message(p_kind text) IS 'whether a kind of push.outbox belongs to a chat';
+
+CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case jsonb_typeof(p_entry)
+    when 'string' then length(p_entry #>> '{}') between 1 and 256
+    when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
+      and length(p_entry ->> 'userId') between 1 and 256, false)
+      -- "false" as a text may have meant that nothing is wanted.
+      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
+    else false
+  end
+$$;
+
+COMMENT ON FUNCTION push.is_recipient(p_entry jsonb) IS 'whether an entry of recipients says who is to be reached; its tokens are another matter';
 
 CREATE FUNCTION push.is_traceparent(p_text text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3213,7 +3278,7 @@ $$;
 
 COMMENT ON FUNCTION push.put_away_restored() IS 'a gateway that registers or beats puts away what was restored';
 
-CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
+CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
     LANGUAGE sql STABLE
     AS $$
   select best.rank, best.token,
@@ -3232,6 +3297,7 @@ CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boo
       where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         -- A call rings through a VoIP token, anything else is shown through an alert token; never the other way round.
         and (d.provider <> 'apns' or d.voip = p_is_call)
+        and (p_providers is null or d.provider = any (p_providers))
     ) usable
   ) best
   -- An Expo token of unknown platform may be of a phone that is already reached better.
@@ -3240,37 +3306,104 @@ CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boo
   limit 10
 $$;
 
-COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean) IS 'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten newest; rank: 1 apns, 2 fcm, 3 expo';
+COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten newest; rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
 
-CREATE FUNCTION push.recipient_fault(p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text) RETURNS text
+CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) RETURNS TABLE(i integer, user_id text, reason text, field text, remedy text)
+    LANGUAGE sql STABLE
+    AS $$
+  with entry as materialized (
+    select (e.ordinal - 1)::int as i, e.entry, format('recipients[%s]', e.ordinal - 1) as path,
+      push.is_recipient(e.entry) as is_usable,
+      left(case when jsonb_typeof(e.entry) = 'string' then e.entry #>> '{}'
+        when jsonb_typeof(e.entry -> 'userId') = 'string' then e.entry ->> 'userId' end, 256) as user_id
+    from jsonb_array_elements(case jsonb_typeof(p_recipients) when 'array' then p_recipients end)
+      with ordinality e(entry, ordinal)
+    where e.entry -> 'notificationEnabled' is distinct from 'false'
+  ), token as materialized (
+    select e.*, t.*, push.recipient_token(e.entry, t.member) is not null as is_good,
+      a.providers is null or t.provider = any (a.providers) as is_served
+    from entry e
+    cross join lateral (values
+      ('voipPushToken', 'apns', push.is_call(p_kind), translate(e.entry ->> 'voipPushToken', E'<> \t\r\n', '')),
+      ('apnsToken', 'apns', not push.is_call(p_kind), translate(e.entry ->> 'apnsToken', E'<> \t\r\n', '')),
+      ('fcmToken', 'fcm', true, btrim(e.entry ->> 'fcmToken', E' \t\r\n')),
+      ('pushToken', 'expo', true, btrim(e.entry ->> 'pushToken', E' \t\r\n'))) t(member, provider, is_asked, token)
+    left join push.apps a on a.app = p_app
+    where e.is_usable and t.token <> ''
+  )
+  select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
+  from entry e
+  join (values (1, '', 'must be a user id of 1 to 256 characters'),
+      (2, '', 'must be a user id, or an object with a userId'),
+      (3, '.userId', 'must be a string of 1 to 256 characters'),
+      (4, '.notificationEnabled', 'must be true or false, or left out')) w(fault, member, remedy)
+    on w.fault = case
+      when jsonb_typeof(e.entry) = 'string' then 1
+      when jsonb_typeof(e.entry) <> 'object' then 2
+      when jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256
+        then 3
+      else 4 end
+  where not e.is_usable
+  union all
+  select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
+  from entry e
+  cross join lateral (values
+    ('platform', e.entry ->> 'platform' not in ('ios', 'android'), 'must be ios or android, or left out, as it was now'),
+    ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
+      'must be production or sandbox, or left out, as it was now'),
+    ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
+      'must be a string of at most 64 characters, or left out, as it was now')) m(member, is_bad, remedy)
+  where e.is_usable and m.is_bad
+  union all
+  select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
+    t.path || '.' || t.member,
+    coalesce(r.home, case t.provider
+      when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
+      when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+      else 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID' end)
+  from token t
+  cross join lateral (select case
+    when t.provider <> 'expo' and t.token like 'Expo%[%]' and push.is_expo_token(t.token)
+      then 'is an Expo push token; give it as pushToken'
+    when t.provider = 'expo' and push.is_apns_token(t.token)
+      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
+    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider = 'expo' or t.token like '%:%')
+      then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
+  where not t.is_good
+  union all
+  -- Of a recipient that brings nothing that could be used.
+  select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
+    format('app %s has no %s in the gateway''s configuration; add it, or give another token', left(p_app, 64), t.provider)
+  from token t
+  where t.is_good and t.is_asked and not t.is_served
+    and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
+$$;
+
+COMMENT ON FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) IS 'what of these recipients cannot be used: i: subscript of the entry, from 0; user_id: as far as it is known; reason: RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: as recipients[1].fcmToken; remedy: what it must be. Entries with notificationEnabled false are not looked at. p_recipients, p_kind, p_app: as of push.outbox';
+
+CREATE FUNCTION push.recipient_locale(p_entry jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select case
-    when jsonb_typeof(p_entry) = 'string' then
-      case when length(p_entry #>> '{}') not between 1 and 256 then ': must be a user id of 1 to 256 characters' end
-    when jsonb_typeof(p_entry) <> 'object' then ': must be a user id, or an object with a userId'
-    when jsonb_typeof(p_entry -> 'userId') is distinct from 'string'
-        or length(p_entry ->> 'userId') not between 1 and 256
-      then '.userId: must be a string of 1 to 256 characters'
-    when not push.is_apns_token(p_voip_token)
-      then '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'
-    when not push.is_apns_token(p_alert_token)
-      then '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'
-    when not push.is_fcm_token(p_fcm_token)
-      then '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
-    when not push.is_expo_token(p_expo_token)
-      then '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
-    when p_entry ->> 'platform' not in ('ios', 'android') then '.platform: must be ios or android, or left out'
-    when p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
-      then '.environment: must be production or sandbox, or left out'
-    when jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
-      then '.locale: must be a string of at most 64 characters, or left out'
-    when jsonb_typeof(p_entry -> 'notificationEnabled') not in ('boolean', 'null')
-      then '.notificationEnabled: must be true or false, or left out'
+  select case when jsonb_typeof(p_entry -> 'locale') = 'string' and length(p_entry ->> 'locale') <= 64
+    then p_entry ->> 'locale' end
+$$;
+
+COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: there is none that can be used';
+
+CREATE FUNCTION push.recipient_token(p_entry jsonb, p_member text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case p_member
+    when 'fcmToken' then case when push.is_fcm_token(btrim(p_entry ->> 'fcmToken', E' \t\r\n'))
+      then btrim(p_entry ->> 'fcmToken', E' \t\r\n') end
+    when 'pushToken' then case when push.is_expo_token(btrim(p_entry ->> 'pushToken', E' \t\r\n'))
+      then btrim(p_entry ->> 'pushToken', E' \t\r\n') end
+    else case when push.is_apns_token(translate(p_entry ->> p_member, E'<> \t\r\n', ''))
+      then translate(p_entry ->> p_member, E'<> \t\r\n', '') end
   end
 $$;
 
-COMMENT ON FUNCTION push.recipient_fault(p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text) IS 'what is wrong with one entry of recipients, given its tokens; null: nothing';
+COMMENT ON FUNCTION push.recipient_token(p_entry jsonb, p_member text) IS 'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, the others without blanks around them; null: there is none, or it has another form. p_member: voipPushToken, apnsToken, fcmToken or pushToken. push.fan_out does the same';
 
 CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3335,22 +3468,24 @@ $$;
 
 COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text) IS 'raises the error for a fault, naming the call; it has a result so that a query may call it';
 
-CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false) RETURNS void
+CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
 begin
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once)
-    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false))
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers)
+    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers)
     on conflict (app) do update set ring_seconds = excluded.ring_seconds,
         escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
-        updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once)
-        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once);
+        -- A gateway of an older release does not say.
+        providers = coalesce(excluded.providers, a.providers), updated_at = clock_timestamp()
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers)
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once,
+          coalesce(excluded.providers, a.providers));
 end
 $$;
 
-COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean) IS 'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; p_at_least_once: a missed call or notification of unknown fate is sent again';
+COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[]) IS 'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it has; null: as before';
 
 CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3522,11 +3657,11 @@ begin
           case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
           case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
             else 0 end::smallint as platform,
-          e ->> 'locale' as locale
+          push.recipient_locale(e) as locale
         from jsonb_array_elements(v_call.recipients) e
-        cross join lateral (select case p.provider when 'apns' then e ->> 'voipPushToken' when 'fcm' then e ->> 'fcmToken'
-          else e ->> 'pushToken' end as token) k
-        where jsonb_typeof(e) = 'object' and e ->> 'userId' = p.user_id
+        cross join lateral (select push.recipient_token(e, case p.provider when 'apns' then 'voipPushToken'
+          when 'fcm' then 'fcmToken' else 'pushToken' end) as token) k
+        where jsonb_typeof(e) = 'object' and push.is_recipient(e) and e ->> 'userId' = p.user_id
           and e -> 'notificationEnabled' is distinct from 'false'
         union all
         select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
@@ -4001,7 +4136,7 @@ $_$;
 
 COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing; p_is_call: a VoIP push, which may be larger than an alert';
 
-CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text)
+CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -4014,13 +4149,16 @@ declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
   v_since timestamptz := v_call.created_at;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
+  v_providers text[] := (select a.providers from push.apps a where a.app = v_call.app);
 begin
   if v_call.id is null
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
     return;
   end if;
   return query
-    with reached as materialized (
+    with fault as materialized (
+      select * from push.recipient_faults(v_call.recipients, v_call.kind, v_call.app)
+    ), reached as materialized (
       select d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device
       from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
       union
@@ -4028,40 +4166,55 @@ begin
       from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
     ), entry as materialized (
       select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
-        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e
-      from jsonb_array_elements(v_call.recipients) e
+        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
+      from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
+      where push.is_recipient(e)
     ), missing as materialized (
-      select e.* from entry e where not exists (select from reached r where r.user_id = e.user_id)
+      select e.* from entry e
+      where not exists (select from reached r where r.user_id = e.user_id)
+        and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
       -- Every token that could have been used, and what is known against it.
       select m.user_id, left(t.token, 4) || '…' || right(t.token, 4) as device, m.is_off,
         (select true from push.token_invalidations x
-          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead
+          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
+        coalesce(t.provider <> all (v_providers), false) as is_unserved
       from missing m cross join lateral (values
-        ('apns', case when push.is_call(v_call.kind) then m.e ->> 'voipPushToken' else m.e ->> 'apnsToken' end),
-        ('fcm', m.e ->> 'fcmToken'), ('expo', m.e ->> 'pushToken')) t(provider, token)
-      where jsonb_typeof(m.e) = 'object' and t.token <> ''
+        ('apns', push.recipient_token(m.e, case when push.is_call(v_call.kind) then 'voipPushToken' else 'apnsToken' end)),
+        ('fcm', push.recipient_token(m.e, 'fcmToken')), ('expo', push.recipient_token(m.e, 'pushToken'))) t(provider, token)
+      where jsonb_typeof(m.e) = 'object' and t.token is not null
       union all
       select m.user_id, left(d.token, 4) || '…' || right(d.token, 4), m.is_off or not d.enabled,
-        d.invalidated_at is not null
+        d.invalidated_at is not null, coalesce(d.provider <> all (v_providers), false)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
       where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
         and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
+    ), unreached as (
+      select m.user_id, case
+          when bool_and(m.is_off) then 'NotificationsDisabled'
+          when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
+          when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
+          when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
+          else 'NoDevice' end as reason, min(m.i) as i
+      from missing m
+      -- A token that two users share is one delivery, under the name of the first.
+      where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
+      group by m.user_id
     )
-    select m.user_id, case
-        when bool_and(m.is_off) then 'NotificationsDisabled'
-        when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
-        when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
-        else 'NoDevice' end
-    from missing m
-    -- A token that two users share is one delivery, under the name of the first.
-    where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
-    group by m.user_id
-    order by m.user_id;
+    select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
+        when 'NotificationsDisabled' then 'nothing is wanted: nothing is to be done'
+        when 'TokenInvalid' then 'the provider calls every token dead; have the phone give a new one'
+        when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
+          'configuration; add them', v_call.app)
+        else 'has no device for this; register one, or give a token' end
+    from unreached u
+    union all
+    select f.user_id, f.reason, f.field, f.remedy from fault f
+    order by 1, 3;
 end
 $$;
 
-COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled or NoDevice. p_outbox_id: push.outbox.id';
+COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'whom, and what, a call passed over, as far as is known now. Users for whom no delivery was made: TokenInvalid, NotificationsDisabled, ProviderNotConfigured or NoDevice. And what of recipients could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: as recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
     LANGUAGE sql STABLE
@@ -4318,7 +4471,7 @@ $$;
 
 COMMENT ON FUNCTION push.tell_void(p_outbox_id bigint[]) IS 'tells gateways that calls have ended, or exist no more: NOTIFY push_control with "void" and push.outbox.id, or "void *" (any call may have ended) when there are more than 100';
 
-CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text)
+CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -4331,16 +4484,16 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS
     select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
   ), event as (
     select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
-      null::int as attempt, null::int as status, null as reason, null as device
+      null::int as attempt, null::int as status, null as reason, null as device, null as field
     from call c
     union all
-    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null
+    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
     from call c cross join lateral push.skipped_recipients(c.id) s
     union all
     -- Another channel took over from one that failed, or from one of which no phone was heard.
     select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
       f.kind, f.user_id, null, case when e.n is null then h.status end,
-      case when e.n is null then h.reason else 'NotRinging' end, f.device
+      case when e.n is null then h.reason else 'NotRinging' end, f.device, null
     from (
       select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
       union all
@@ -4352,11 +4505,11 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS
     union all
     -- A ready or claimed delivery has no time of its own: it is shown where it began.
     select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
-      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
+      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device, null
     from owed d
     union all
     select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
-      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device
+      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device, null
     from (
       select outbox_id, n, provider, kind, user_id, device, failures from owed
       union all
@@ -4364,23 +4517,23 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS
     ) t
     cross join lateral jsonb_array_elements(t.failures) f
     union all
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device, null
     from done h where h.sent_at is not null
     union all
     select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
-      h.user_id, h.attempts, h.status, h.reason, h.device
+      h.user_id, h.attempts, h.status, h.reason, h.device, null
     from done h
     union all
-    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null
+    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
     from call c join push.ring_reports r on r.outbox_id = c.id
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
-    e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id
+    e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
   from event e join call c on c.id = e.id
   order by e.at, e.step, e.n, e.user_id
 $$;
 
-COMMENT ON FUNCTION push.timeline(call_id text, app text) IS 'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds since it was enqueued; event: enqueued, skipped (no delivery was made for this user), fallback (the channel before it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the call''s, from push.outbox.traceparent';
+COMMENT ON FUNCTION push.timeline(call_id text, app text) IS 'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the call''s, from push.outbox.traceparent';
 
 CREATE FUNCTION push.touch_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4557,8 +4710,10 @@ CREATE TABLE push.apps (
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     escalate_after_seconds integer,
     at_least_once boolean DEFAULT false NOT NULL,
+    providers text[],
     CONSTRAINT apps_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
     CONSTRAINT apps_escalate_range CHECK (((escalate_after_seconds >= 1) AND (escalate_after_seconds <= 600))),
+    CONSTRAINT apps_providers_known CHECK ((providers <@ '{apns,fcm,expo}'::text[])),
     CONSTRAINT apps_ring_seconds_range CHECK (((ring_seconds >= 1) AND (ring_seconds <= 600)))
 );
 
@@ -4573,6 +4728,8 @@ COMMENT ON COLUMN push.apps.updated_at IS 'when a gateway last changed the row';
 COMMENT ON COLUMN push.apps.escalate_after_seconds IS 'a user none of whose phones has said by then that it rings is tried on the next channel, once; null: never';
 
 COMMENT ON COLUMN push.apps.at_least_once IS 'true: a missed call or notification of which nobody knows whether it was sent is sent again; false: it is not';
+
+COMMENT ON COLUMN push.apps.providers IS 'which of apns, fcm and expo the app has: nothing is owed to tokens of others; null: not known, then all are taken';
 
 CREATE TABLE push.audit (
     id bigint NOT NULL,

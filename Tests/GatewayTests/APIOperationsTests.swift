@@ -41,6 +41,35 @@ struct APIOperationsTests {
     }
   }
 
+  @Test func `a recipient that cannot be used is passed over and told, and the others ring`() async throws {
+    try await APIHarness.with { api in
+      let answer = try await api.send(
+        "POST", "/v1/calls",
+        #"""
+        {"payload": {"callId": "mixed", "from": "a"}, "recipients": [7, {"userId": "b", "voipPushToken": "secret"},
+          {"userId": "c", "fcmToken": " mixed-token-0123456789 "}, {"userId": "d", "pushToken": "secret-raw-fcm-token-0123"}]}
+        """#)
+      #expect(answer.status == 202)
+      #expect(answer.json["deliveries"] as? Int == 1)
+      #expect(answer.json["skipped"] as? Int == 3)
+      let skipped = try #require(answer.json["skippedRecipients"] as? [[String: Any]])
+      let told = skipped.map { one in
+        ["userId", "field", "reason"].map { one[$0] as? String ?? "-" }.joined(separator: " ")
+      }
+      #expect(
+        told.sorted() == [
+          "- recipients[0] RecipientMalformed", "b recipients[1].voipPushToken TokenMalformed",
+          "d recipients[3].pushToken TokenMisplaced",
+        ])
+      #expect(skipped.allSatisfy { ($0["remedy"] as? String)?.isEmpty == false })
+      #expect(!answer.body.contains("secret"))
+      let call = try await api.send("GET", "/v1/calls/mixed")
+      let fields = (call.json["timeline"] as? [[String: Any]] ?? []).compactMap { $0["field"] as? String }
+      #expect(fields.sorted() == ["recipients[0]", "recipients[1].voipPushToken", "recipients[3].pushToken"])
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call).json["skippedRecipients"] as? [String] == [])
+    }
+  }
+
   @Test func `a message without an id is given one`() async throws {
     try await APIHarness.with { api in
       let answer = try await api.send(

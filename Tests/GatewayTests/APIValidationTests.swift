@@ -41,17 +41,6 @@ struct APIValidationTests {
       "ringSeconds"
     ),
     ("POST /v1/calls", #"{"payload": {"callId": "c", "from": "a"}, "recipients": [], "app": "other"}"#, "body"),
-    ("POST /v1/calls", #"{"payload": {"callId": "c", "from": "a"}, "recipients": ["b", 7]}"#, "recipients[1]"),
-    ("POST /v1/calls", #"{"payload": {"callId": "c", "from": "a"}, "recipients": [{}]}"#, "recipients[0].userId"),
-    (
-      "POST /v1/calls", #"{"payload": {"callId": "c", "from": "a"}, "recipients": [{"userId": "b", "fcmToken": "x"}]}"#,
-      "recipients[0].fcmToken"
-    ),
-    (
-      "POST /v1/calls",
-      #"{"payload": {"callId": "c", "from": "a"}, "recipients": ["b", {"userId": "b", "voipPushToken": "xyz"}]}"#,
-      "recipients[1].voipPushToken"
-    ),
     (
       "POST /v1/calls",
       #"{"payload": {"from": "a", "chatId": "k", "metadata": {"Body": "x"}}, "recipients": [], "kind": "message"}"#,

@@ -143,7 +143,10 @@ import Testing
       #expect(events.map { $0["event"] as? String } == ["enqueued", "ready", "ready"])
       #expect(
         Set(events[0].keys)
-          == ["at", "ms", "event", "provider", "kind", "user_id", "attempt", "status", "reason", "device", "trace_id"])
+          == [
+            "at", "ms", "event", "provider", "kind", "user_id", "attempt", "status", "reason", "device", "trace_id",
+            "field",
+          ])
       #expect(try await run(database, "timeline", "shared", "--app", "condo", "--json").array().count == 2)
 
       let ambiguous = try await run(database, "timeline", "shared")

@@ -85,8 +85,12 @@ def works(way):
     check(name("the timeline"), [r[0] for r in db.execute("select event from push.timeline(%s)", (f"{way}-many-1",))], ["enqueued"] + ["void"] * 3)
 
     # Errors.
-    with refused(name("an error names the field"), "22023", "recipients[0].voipPushToken: must be 64 to 200 hexadecimal digits"):
-        db.execute(INSERT, (Jsonb(call(f"{way}-bad")), Jsonb([{"userId": "u", "voipPushToken": "secret"}])))
+    with refused(name("an error names the field"), "22023", f"payload.from: must be a string (call {way}-bad)"):
+        db.execute(INSERT, (Jsonb({"callId": f"{way}-bad"}), Jsonb([{"userId": "u", "voipPushToken": "secret"}])))
+    db.execute(INSERT, (Jsonb(call(f"{way}-skips")), Jsonb([{"userId": "u", "voipPushToken": "secret"}, "ana"])))
+    check(name("a recipient that cannot be used is passed over, and told"), db.execute(
+        "select s.user_id, s.field, s.reason from push.outbox o cross join lateral push.skipped_recipients(o.id) s where o.call_id = %s and s.user_id = 'u'",
+        (f"{way}-skips",)).fetchall(), [("u", "recipients[0].voipPushToken", "TokenMalformed")])
     with refused(name("an unknown call is an error"), "P0002", "call_id: there is no call"):
         db.execute("select push.answer_call('nowhere')")
     with refused(name("a call that has ended cannot change"), "22023", f"push.outbox.state: is answered already and cannot become ended (call {a})"):

@@ -33,6 +33,7 @@ STATEMENTS = {
     "select push.report_ringing('ringing', 'u')": {"enqueuer", "gateway"},
     "select push.call('ringing')": ALL,
     "select * from push.timeline('ringing')": ALL,
+    "select * from push.skipped_recipients(1)": ALL,
     "select id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent from push.outbox": ALL,
     # Never: tokens, payloads, and what is not theirs to change.
     "select payload from push.outbox": set(),
@@ -102,7 +103,7 @@ STATEMENTS = {
     "lock table push.delivery": set(),
     "insert into push.fallback_turn values (1)": set(),
     "select push.retire_gateway(1)": {"gateway"},
-    "select push.register_app('role', 60, null, true)": {"gateway"},
+    "select push.register_app('role', 60, null, true, '{fcm}')": {"gateway"},
     "select push.register_lane('role', 'fcm')": {"gateway"},
     "select push.report_lanes(1, '{1}', '{1}', '{1}', '{1}', '{closed}', '{0}', '{1}')": {"gateway"},
     "select token, payload from push.claim(1, 1, '{1}', '{10}', '{-infinity}')": {"gateway"},
@@ -133,7 +134,7 @@ STATEMENTS = {
 }
 
 # Functions that a role may execute, beyond those of the statements above.
-ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"skipped_recipients", "check_health", "lane_conditions", "count_owed", "epoch_ms", "length_ms"})}
+ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"check_health", "lane_conditions", "count_owed", "epoch_ms", "length_ms"})}
 # Relations and what may be done with some column of them.
 OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
     "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",

@@ -26,32 +26,6 @@ select test.refuses('recipients must be an array', 'recipients: must be an array
 select test.refuses('recipients may not be null', 'recipients: must be an array of user ids or objects (call a)', '{"callId": "a", "from": "x"}', null);
 select test.refuses('1001 recipients are too many', 'recipients: must have at most 1000 entries; split the call (call a)', '{"callId": "a", "from": "x"}',
   (select jsonb_agg('u' || g) from generate_series(1, 1001) g));
-select test.refuses(format('recipient %s', entry), format('recipients[1]%s (call a)', message), '{"callId": "a", "from": "x"}',
-  jsonb_build_array('someone', entry))
-from (values
-  ('7'::jsonb, ': must be a user id, or an object with a userId'),
-  ('""', ': must be a user id of 1 to 256 characters'),
-  ('{"fcmToken": "secret-token-0123456789"}', '.userId: must be a string of 1 to 256 characters'),
-  ('{"userId": 7}', '.userId: must be a string of 1 to 256 characters'),
-  ('{"userId": ""}', '.userId: must be a string of 1 to 256 characters'),
-  ('{"userId": "u", "voipPushToken": "secret"}', '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'),
-  ('{"userId": "u", "voipPushToken": {"secret": 1}}', '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'),
-  ('{"userId": "u", "apnsToken": "secret"}', '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'),
-  ('{"userId": "u", "fcmToken": "secret"}', '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'),
-  ('{"userId": "u", "fcmToken": "secret token with blanks"}', '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'),
-  ('{"userId": "u", "pushToken": "ExponentPushToken[]"}', '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'),
-  ('{"userId": "u", "pushToken": "secret"}', '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'),
-  ('{"userId": "u", "pushToken": true}', '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'),
-  ('{"userId": "u", "platform": "symbian"}', '.platform: must be ios or android, or left out'),
-  ('{"userId": "u", "environment": "staging"}', '.environment: must be production or sandbox, or left out'),
-  ('{"userId": "u", "locale": 7}', '.locale: must be a string of at most 64 characters, or left out'),
-  ('{"userId": "u", "notificationEnabled": "yes"}', '.notificationEnabled: must be true or false, or left out')
-) bad(entry, message);
-select test.refuses(format('a VoIP token of %s digits', digits), 'recipients[0].voipPushToken: must be 64 to 200 hexadecimal digits, an even number (call a)',
-  '{"callId": "a", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', repeat('a', digits))))
-  from unnest(array[62, 65, 202]) digits;
-select test.refuses('an FCM token of 4097 characters', 'recipients[0].fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . - (call a)',
-  '{"callId": "a", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', repeat('a', 4097))));
 
 -- One bad call in a statement refuses all of it.
 do $$ begin

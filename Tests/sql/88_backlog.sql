@@ -4,7 +4,7 @@ select push.register_lane('log', 'fcm') as lane, push.register_lane('log', 'expo
 -- So many of a kind, with so long to live.
 create function pg_temp.owe(p_kind int, p_count int, p_left interval, p_lane int) returns void language sql as $$
   insert into push.delivery (outbox_id, n, created_at, deadline_at, lane, ready_lane, kind, user_id, token)
-  select 1000 * p_kind + g / 100, g % 100 + case when p_lane % 2 = 0 then 100 else 0 end, now() - interval '7 s', now() + p_left + g * interval '1 us', p_lane, p_lane, p_kind, 'u', 'log-token-0123456789'
+  select 1000 * p_kind + g / 100, g % 100, now() - interval '7 s', now() + p_left + g * interval '1 us', p_lane, p_lane, p_kind, 'u', 'log-token-0123456789'
   from generate_series(1, p_count) g $$;
 create function pg_temp.told(p_most int, p_past boolean default true) returns text language sql as $$
   select string_agg(format('%s%s:%s', kind, state, count), ' ' order by kind, state) from (

@@ -122,9 +122,12 @@ sql -c "\\copy push.outbox (app, payload, recipients) from '$work/twice'"
 equal "a call copied four times is one call and one delivery" \
   "$(sql -c "select count(*), count(d) from push.outbox o left join push.delivery d on d.outbox_id = o.id where call_id = 'copy-1'")" "1|1"
 printf 'default\t{"callId": "copy-2", "from": "x"}\t[{"userId": "u", "voipPushToken": "my-secret-token"}]\n' >"$work/bad"
-sql -c "\\copy push.outbox (app, payload, recipients) from '$work/bad'" 2>"$work/err" && not_ok "COPY of a bad token" "it was accepted"
-equal "COPY's error names the field and the call" \
-  "$(grep -c 'recipients\[0\].voipPushToken: must be 64 to 200 hexadecimal digits, an even number (call copy-2)' "$work/err")" 1
+printf 'default\t{"callId": "copy-3", "from": 7}\t[{"userId": "u", "voipPushToken": "my-secret-token"}]\n' >"$work/worse"
+sql -c "\\copy push.outbox (app, payload, recipients) from '$work/bad'" 2>"$work/err" || not_ok "COPY of a bad token" "it was refused"
+equal "COPY passes over a bad token, and says nothing of it" "$(cat "$work/err")$(sql -c "select s.user_id, s.field, s.reason
+  from push.outbox o cross join lateral push.skipped_recipients(o.id) s where o.call_id = 'copy-2'")" "u|recipients[0].voipPushToken|TokenMalformed"
+sql -c "\\copy push.outbox (app, payload, recipients) from '$work/worse'" 2>"$work/err" && not_ok "COPY of a bad call" "it was accepted"
+equal "COPY's error names the field and the call" "$(grep -c 'payload.from: must be a string (call copy-3)' "$work/err")" 1
 equal "COPY's error prints no line of the data" "$(grep -c 'secret' "$work/err")" 0
 
 # --- Several sessions ---

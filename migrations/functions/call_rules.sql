@@ -132,10 +132,11 @@ begin
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
       case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      e ->> 'locale' as locale
+      push.recipient_locale(e) as locale
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    cross join lateral (values ('fcm', e ->> 'fcmToken'), ('expo', e ->> 'pushToken')) t(provider, token)
-    where t.token <> ''
+    cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
+      ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
+    where t.token is not null and push.is_recipient(e)
   ), target as (
     select c.* from claimed c
     union all
@@ -225,32 +226,37 @@ begin
       from (
         select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
         from (
-          select o.id, o.call_id, o.app, o.recipients, least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
+          select o.id, o.call_id, o.app, o.recipients, o.providers, o.dirty_voip_tokens,
+            least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
             case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
             jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
           from unnest(p_outbox_id) c(id) cross join lateral (
-            select * from push.outbox o
+            select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
+              push.dirty_voip_tokens(o.recipients) as dirty_voip_tokens
+            from push.outbox o
             where o.id = c.id and not o.voided
               and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
             offset 0
           ) o
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-          where e.entry -> 'notificationEnabled' is distinct from 'false'
+          where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
         ) r
         cross join lateral (
           select t.rank, t.provider, t.token,
             case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
             case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
               else 0 end::smallint as platform,
-            r.entry ->> 'locale' as locale, null::timestamptz as registered_at
-          from (values (1, 'apns', r.entry ->> 'apnsToken'), (2, 'fcm', r.entry ->> 'fcmToken'),
-            (3, 'expo', r.entry ->> 'pushToken')) t(rank, provider, token)
+            push.recipient_locale(r.entry) as locale, null::timestamptz as registered_at
+          from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
+            (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),
+            (3, 'expo', push.recipient_token(r.entry, 'pushToken'))) t(rank, provider, token)
           -- "not exists" may become a join, with all dead tokens or all devices.
-          where r.inline and t.token <> ''
+          where r.inline and t.token is not null and (r.providers is null or t.provider = any (r.providers))
             and (select true from push.token_invalidations x
               where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
             -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
-            and (t.rank > 1 or not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+            and (t.rank > 1 or t.token <> all (r.dirty_voip_tokens)
+              and not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
               and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
                 and x.app = r.app and x.provider = 'apns' and x.voip) is null)
           union all
@@ -262,7 +268,7 @@ begin
               d.locale, d.registered_at
             from push.devices d
             where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
-              and (d.provider <> 'apns' or not d.voip)
+              and (d.provider <> 'apns' or not d.voip) and (r.providers is null or d.provider = any (r.providers))
             offset 0
           ) d
         ) v

@@ -3,8 +3,9 @@
 -- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises: an error there, or a
 -- failing constraint, would make COPY print the line with its tokens. (A deadlock, a timeout or a cancelled statement
 -- while it waits for another transaction with the same call still does, up to its first hundred characters.) A statement trigger then looks at all new calls
--- at once: it refuses what is wrong, naming the field and printing no value, and inserts the deliveries. One INSERT, an
--- array of rows and a COPY all take this path.
+-- at once: it refuses what is wrong with a call, naming the field and printing no value, and inserts the deliveries. One
+-- INSERT, an array of rows and a COPY all take this path. What is wrong with a recipient costs that one: it is passed over, and
+-- push.skipped_recipients tells it.
 --
 -- The kinds of push.outbox are two calls, incoming_call and video_call, which ring, and four notifications: message,
 -- group_message, group_invite and missed_call. A notification rings nowhere: it is born ended, so that nothing that
@@ -113,7 +114,7 @@ comment on function push.check_traces is 'refuses calls whose traceparent is non
 create or replace trigger check_traces after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.check_traces();
 
-create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean)
+create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[])
 returns table (rank int, token text, environment smallint, platform smallint, locale text)
 language sql stable as $$
   select best.rank, best.token,
@@ -132,6 +133,7 @@ language sql stable as $$
       where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         -- A call rings through a VoIP token, anything else is shown through an alert token; never the other way round.
         and (d.provider <> 'apns' or d.voip = p_is_call)
+        and (p_providers is null or d.provider = any (p_providers))
     ) usable
   ) best
   -- An Expo token of unknown platform may be of a phone that is already reached better.
@@ -141,7 +143,7 @@ language sql stable as $$
 $$;
 comment on function push.reachable_devices is
   'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten '
-  'newest; rank: 1 apns, 2 fcm, 3 expo';
+  'newest; rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
 
 -- An entry whose best token is dead uses its next.
 create or replace function push.fan_out() returns trigger
@@ -171,7 +173,7 @@ begin
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
           case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          e.apns_token, e.fcm_token, e.expo_token,
+          e.apns_token, e.fcm_token, e.expo_token, e.providers,
           -- The best channel whose token is not known to be dead; each is looked up only when it is its turn, and by
           -- its index: "not exists" may become a hash of all dead tokens.
           case
@@ -180,7 +182,8 @@ begin
                 where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
               -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
               and (e.is_call
-                or not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
+                or e.apns_token <> all (e.dirty_voip_tokens)
+                  and not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
                   and (select true from push.devices x
                     where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
                       and x.provider = 'apns' and x.voip) is null)
@@ -192,16 +195,25 @@ begin
           end as rank,
           jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
         from (
-          select t.*, case when t.is_call then t.voip_token else t.alert_token end as apns_token,
-            push.recipient_fault(t.entry, t.voip_token, t.alert_token, t.fcm_token, t.expo_token) as fault
+          -- Tokens that can be used: of the right form, and of a provider that the app has (push.recipient_token).
+          select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
+            t.dirty_voip_tokens, t.providers, t.entry, t.ordinal,
+            case when push.is_apns_token(t.apns_text) and (t.providers is null or 'apns' = any (t.providers))
+              then t.apns_text end as apns_token,
+            case when push.is_fcm_token(t.fcm_text) and (t.providers is null or 'fcm' = any (t.providers))
+              then t.fcm_text end as fcm_token,
+            case when push.is_expo_token(t.expo_text) and (t.providers is null or 'expo' = any (t.providers))
+              then t.expo_text end as expo_token
           from (
             select c.*, r.entry, r.ordinal,
-              nullif(r.entry ->> 'voipPushToken', '') as voip_token,
-              nullif(r.entry ->> 'apnsToken', '') as alert_token,
-              nullif(r.entry ->> 'fcmToken', '') as fcm_token,
-              nullif(r.entry ->> 'pushToken', '') as expo_token
+              translate(case when c.is_call then r.entry ->> 'voipPushToken' else r.entry ->> 'apnsToken' end,
+                E'<> \t\r\n', '') as apns_text,
+              btrim(r.entry ->> 'fcmToken', E' \t\r\n') as fcm_text,
+              btrim(r.entry ->> 'pushToken', E' \t\r\n') as expo_text
             from (
               select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
+                (select a.providers from push.apps a where a.app = c.app) as providers,
+                case when not c.is_call then push.dirty_voip_tokens(c.recipients) end as dirty_voip_tokens,
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (
@@ -216,12 +228,10 @@ begin
                 else true end
               offset 0
             ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+            where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
             offset 0
           ) t offset 0
         ) e
-        where case
-          when e.fault is not null then push.refuse(e.call_id, format('recipients[%s]%s', e.ordinal - 1, e.fault))
-          else e.entry -> 'notificationEnabled' is distinct from 'false' end
         offset 0
       ) e
       -- An entry that brings tokens is one device; one that only names a user stands for the user's registered devices.
@@ -230,11 +240,11 @@ begin
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
           case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
             else 0 end::smallint as platform,
-          e.entry ->> 'locale' as locale
+          push.recipient_locale(e.entry) as locale
         where e.inline and e.rank is not null
         union all
         select d.rank, d.token, d.environment, d.platform, d.locale
-        from push.reachable_devices(e.app, e.user_id, e.is_call) d
+        from push.reachable_devices(e.app, e.user_id, e.is_call, e.providers) d
         where not e.inline
       ) v
       left join push.lane l
@@ -249,7 +259,8 @@ begin
 end
 $$;
 comment on function push.fan_out is
-  'refuses bad calls and notifications, and makes one delivery a device of the good ones';
+  'refuses bad calls and notifications, and makes one delivery a device of the good ones; passes by recipients that cannot '
+  'be used';
 
 create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.fan_out();
@@ -262,6 +273,8 @@ create or replace function push.enqueue_call(
 ) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
+declare
+  v_unserved text[];
 begin
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
@@ -287,11 +300,18 @@ begin
   end if;
   -- As a rule nobody is skipped, and that is quickly seen.
   skipped := 0;
+  v_unserved := (
+    select array_agg(m.member)
+    from (values ('apns', 'voipPushToken'), ('apns', 'apnsToken'), ('fcm', 'fcmToken'), ('expo', 'pushToken')) m(provider, member)
+    join push.apps a on a.app = coalesce(enqueue_call.app, 'default') and m.provider <> all (a.providers));
   if duplicate or exists (
     select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
       from jsonb_array_elements(enqueue_call.recipients) e
     except
     select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
+  ) or exists (
+    select from jsonb_array_elements(enqueue_call.recipients) e
+    where push.has_recipient_fault(e) or jsonb_typeof(e) = 'object' and e ?| v_unserved
   ) then
     skipped := (select count(*) from push.skipped_recipients(outbox_id));
   end if;
@@ -303,5 +323,6 @@ comment on function push.enqueue_call is
   'as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a '
   'notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns '
   'outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed '
-  'already, then nothing was done; skipped: how many users have no device (push.timeline says why); call_id: '
+  'already, then nothing was done; skipped: how many users have no device, and how many entries of recipients or members of '
+  'them could not be used (push.skipped_recipients says which, why, and what to do); call_id: '
   'payload.callId, or the one made for a notification without';

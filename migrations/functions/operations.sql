@@ -398,11 +398,11 @@ begin
           case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
           case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
             else 0 end::smallint as platform,
-          e ->> 'locale' as locale
+          push.recipient_locale(e) as locale
         from jsonb_array_elements(v_call.recipients) e
-        cross join lateral (select case p.provider when 'apns' then e ->> 'voipPushToken' when 'fcm' then e ->> 'fcmToken'
-          else e ->> 'pushToken' end as token) k
-        where jsonb_typeof(e) = 'object' and e ->> 'userId' = p.user_id
+        cross join lateral (select push.recipient_token(e, case p.provider when 'apns' then 'voipPushToken'
+          when 'fcm' then 'fcmToken' else 'pushToken' end) as token) k
+        where jsonb_typeof(e) = 'object' and push.is_recipient(e) and e ->> 'userId' = p.user_id
           and e -> 'notificationEnabled' is distinct from 'false'
         union all
         select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,

@@ -17,7 +17,7 @@ declare
     'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
     'traceparent';
   c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
-    'push.call, push.report_ringing, push.timeline';
+    'push.call, push.report_ringing, push.timeline, push.skipped_recipients';
   v_role    text;
   v_missing text[] := '{}';
 begin

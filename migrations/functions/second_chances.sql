@@ -50,7 +50,7 @@ begin
       coalesce((select true from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked), false)
         as rings
     from unnest(v_calls) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.deadline_at,
+      select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
         case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
       from push.outbox o
       where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
@@ -80,12 +80,12 @@ begin
     from (select o.outbox_id, o.n from owed o union all select h.outbox_id, h.n from past h) u
     group by u.outbox_id
   ), entry as materialized (
-    select c.id, e ->> 'userId' as user_id, nullif(e ->> 'voipPushToken', '') as voip_token,
-      nullif(e ->> 'fcmToken', '') as fcm_token, nullif(e ->> 'pushToken', '') as expo_token,
+    select c.id, e ->> 'userId' as user_id, push.recipient_token(e, 'voipPushToken') as voip_token,
+      push.recipient_token(e, 'fcmToken') as fcm_token, push.recipient_token(e, 'pushToken') as expo_token,
       case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      e ->> 'locale' as locale
+      push.recipient_locale(e) as locale
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}'
+    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
       and e -> 'notificationEnabled' is distinct from 'false'
   ), inline as materialized (
     -- Those that an entry of recipients brought.
@@ -137,8 +137,9 @@ begin
     select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
     from next v
     join call c on c.id = v.outbox_id
-    -- Without a lane no gateway serves the channel.
+    -- Without a lane no gateway serves the channel, nor when the app has it no longer.
     join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
+      and (c.providers is null or l.provider = any (c.providers))
     where c.size_faults[v.rank] is null
       and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id

@@ -84,7 +84,8 @@ comment on column push.delivery_history.trace_id is 'the trace that the call bel
 -- Nothing is stored of whom a call skipped: that would be a row for every user without a phone. It can be told later
 -- from what the backend wrote, what was made of it, and what is known of the tokens by then. Once the history of the
 -- call's day is dropped it cannot, and nobody is called skipped.
-create or replace function push.skipped_recipients(p_outbox_id bigint) returns table (user_id text, reason text)
+create or replace function push.skipped_recipients(p_outbox_id bigint)
+returns table (user_id text, reason text, field text, remedy text)
 language plpgsql stable security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -93,13 +94,16 @@ declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
   v_since timestamptz := v_call.created_at;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
+  v_providers text[] := (select a.providers from push.apps a where a.app = v_call.app);
 begin
   if v_call.id is null
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
     return;
   end if;
   return query
-    with reached as materialized (
+    with fault as materialized (
+      select * from push.recipient_faults(v_call.recipients, v_call.kind, v_call.app)
+    ), reached as materialized (
       select d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device
       from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
       union
@@ -107,48 +111,65 @@ begin
       from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
     ), entry as materialized (
       select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
-        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e
-      from jsonb_array_elements(v_call.recipients) e
+        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
+      from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
+      where push.is_recipient(e)
     ), missing as materialized (
-      select e.* from entry e where not exists (select from reached r where r.user_id = e.user_id)
+      select e.* from entry e
+      where not exists (select from reached r where r.user_id = e.user_id)
+        and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
       -- Every token that could have been used, and what is known against it.
       select m.user_id, left(t.token, 4) || '…' || right(t.token, 4) as device, m.is_off,
         (select true from push.token_invalidations x
-          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead
+          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
+        coalesce(t.provider <> all (v_providers), false) as is_unserved
       from missing m cross join lateral (values
-        ('apns', case when push.is_call(v_call.kind) then m.e ->> 'voipPushToken' else m.e ->> 'apnsToken' end),
-        ('fcm', m.e ->> 'fcmToken'), ('expo', m.e ->> 'pushToken')) t(provider, token)
-      where jsonb_typeof(m.e) = 'object' and t.token <> ''
+        ('apns', push.recipient_token(m.e, case when push.is_call(v_call.kind) then 'voipPushToken' else 'apnsToken' end)),
+        ('fcm', push.recipient_token(m.e, 'fcmToken')), ('expo', push.recipient_token(m.e, 'pushToken'))) t(provider, token)
+      where jsonb_typeof(m.e) = 'object' and t.token is not null
       union all
       select m.user_id, left(d.token, 4) || '…' || right(d.token, 4), m.is_off or not d.enabled,
-        d.invalidated_at is not null
+        d.invalidated_at is not null, coalesce(d.provider <> all (v_providers), false)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
       where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
         and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
+    ), unreached as (
+      select m.user_id, case
+          when bool_and(m.is_off) then 'NotificationsDisabled'
+          when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
+          when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
+          when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
+          else 'NoDevice' end as reason, min(m.i) as i
+      from missing m
+      -- A token that two users share is one delivery, under the name of the first.
+      where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
+      group by m.user_id
     )
-    select m.user_id, case
-        when bool_and(m.is_off) then 'NotificationsDisabled'
-        when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
-        when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
-        else 'NoDevice' end
-    from missing m
-    -- A token that two users share is one delivery, under the name of the first.
-    where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
-    group by m.user_id
-    order by m.user_id;
+    select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
+        when 'NotificationsDisabled' then 'nothing is wanted: nothing is to be done'
+        when 'TokenInvalid' then 'the provider calls every token dead; have the phone give a new one'
+        when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
+          'configuration; add them', v_call.app)
+        else 'has no device for this; register one, or give a token' end
+    from unreached u
+    union all
+    select f.user_id, f.reason, f.field, f.remedy from fault f
+    order by 1, 3;
 end
 $$;
 comment on function push.skipped_recipients is
-  'users of a call for whom no delivery was made, and why, as far as is known now: TokenInvalid, NotificationsDisabled '
-  'or NoDevice. p_outbox_id: push.outbox.id';
+  'whom, and what, a call passed over, as far as is known now. Users for whom no delivery was made: TokenInvalid, '
+  'NotificationsDisabled, ProviderNotConfigured or NoDevice. And what of recipients could not be used: RecipientMalformed, '
+  'TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the '
+  'same). field: as recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 
 -- The story of a call -------------------------------------------------------------------------------------------------
 
 create or replace function push.timeline(call_id text, app text default null)
 returns table (
   at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
-  device text, trace_id text
+  device text, trace_id text, field text
 )
 language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
@@ -160,16 +181,16 @@ language sql stable security definer set search_path = push, pg_temp as $$
     select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
   ), event as (
     select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
-      null::int as attempt, null::int as status, null as reason, null as device
+      null::int as attempt, null::int as status, null as reason, null as device, null as field
     from call c
     union all
-    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null
+    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
     from call c cross join lateral push.skipped_recipients(c.id) s
     union all
     -- Another channel took over from one that failed, or from one of which no phone was heard.
     select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
       f.kind, f.user_id, null, case when e.n is null then h.status end,
-      case when e.n is null then h.reason else 'NotRinging' end, f.device
+      case when e.n is null then h.reason else 'NotRinging' end, f.device, null
     from (
       select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
       union all
@@ -181,11 +202,11 @@ language sql stable security definer set search_path = push, pg_temp as $$
     union all
     -- A ready or claimed delivery has no time of its own: it is shown where it began.
     select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
-      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device
+      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device, null
     from owed d
     union all
     select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
-      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device
+      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device, null
     from (
       select outbox_id, n, provider, kind, user_id, device, failures from owed
       union all
@@ -193,24 +214,25 @@ language sql stable security definer set search_path = push, pg_temp as $$
     ) t
     cross join lateral jsonb_array_elements(t.failures) f
     union all
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device, null
     from done h where h.sent_at is not null
     union all
     select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
-      h.user_id, h.attempts, h.status, h.reason, h.device
+      h.user_id, h.attempts, h.status, h.reason, h.device, null
     from done h
     union all
-    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null
+    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
     from call c join push.ring_reports r on r.outbox_id = c.id
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
-    e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id
+    e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
   from event e join call c on c.id = e.id
   order by e.at, e.step, e.n, e.user_id
 $$;
 comment on function push.timeline is
   'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds '
-  'since it was enqueued; event: enqueued, skipped (no delivery was made for this user), fallback (the channel before '
+  'since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients '
+  'could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before '
   'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
   'sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the '
   'call''s, from push.outbox.traceparent';

@@ -1,5 +1,6 @@
--- What is wrong with what a backend enqueues. Each *_fault returns null when all is well, else the field's path below
--- its parent, and the remedy; push.refuse makes an error of it that prints no value.
+-- What is wrong with what a backend enqueues. What is wrong with the call itself refuses it: each *_fault returns null when all
+-- is well, else the field's path below its parent, and the remedy, and push.refuse makes an error of it that prints no value.
+-- What is wrong with one recipient costs that one (docs/adr/0025).
 --
 -- The checks are plain expressions, so that the planner inlines them: a function call a recipient would cost more than
 -- the check. Lengths are compared, not written as {64,200}: a bounded repetition makes PostgreSQL's matcher 70 times
@@ -122,35 +123,138 @@ $$;
 comment on function push.call_fault is
   'what is wrong with a call or notification, its recipients'' entries aside; null: nothing';
 
-create or replace function push.recipient_fault(
-  p_entry jsonb, p_voip_token text, p_alert_token text, p_fcm_token text, p_expo_token text
-) returns text language sql immutable parallel safe as $$
-  select case
-    when jsonb_typeof(p_entry) = 'string' then
-      case when length(p_entry #>> '{}') not between 1 and 256 then ': must be a user id of 1 to 256 characters' end
-    when jsonb_typeof(p_entry) <> 'object' then ': must be a user id, or an object with a userId'
-    when jsonb_typeof(p_entry -> 'userId') is distinct from 'string'
-        or length(p_entry ->> 'userId') not between 1 and 256
-      then '.userId: must be a string of 1 to 256 characters'
-    when not push.is_apns_token(p_voip_token)
-      then '.voipPushToken: must be 64 to 200 hexadecimal digits, an even number'
-    when not push.is_apns_token(p_alert_token)
-      then '.apnsToken: must be 64 to 200 hexadecimal digits, an even number'
-    when not push.is_fcm_token(p_fcm_token)
-      then '.fcmToken: must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
-    when not push.is_expo_token(p_expo_token)
-      then '.pushToken: must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
-    when p_entry ->> 'platform' not in ('ios', 'android') then '.platform: must be ios or android, or left out'
-    when p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
-      then '.environment: must be production or sandbox, or left out'
-    when jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
-      then '.locale: must be a string of at most 64 characters, or left out'
-    when jsonb_typeof(p_entry -> 'notificationEnabled') not in ('boolean', 'null')
-      then '.notificationEnabled: must be true or false, or left out'
+-- One recipient that cannot be used costs one device: it is passed over, and push.skipped_recipients tells it.
+
+create or replace function push.is_recipient(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
+  select case jsonb_typeof(p_entry)
+    when 'string' then length(p_entry #>> '{}') between 1 and 256
+    when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
+      and length(p_entry ->> 'userId') between 1 and 256, false)
+      -- "false" as a text may have meant that nothing is wanted.
+      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
+    else false
   end
 $$;
-comment on function push.recipient_fault is
-  'what is wrong with one entry of recipients, given its tokens; null: nothing';
+comment on function push.is_recipient is 'whether an entry of recipients says who is to be reached; its tokens are another matter';
+
+create or replace function push.recipient_token(p_entry jsonb, p_member text) returns text
+language sql immutable parallel safe as $$
+  select case p_member
+    when 'fcmToken' then case when push.is_fcm_token(btrim(p_entry ->> 'fcmToken', E' \t\r\n'))
+      then btrim(p_entry ->> 'fcmToken', E' \t\r\n') end
+    when 'pushToken' then case when push.is_expo_token(btrim(p_entry ->> 'pushToken', E' \t\r\n'))
+      then btrim(p_entry ->> 'pushToken', E' \t\r\n') end
+    else case when push.is_apns_token(translate(p_entry ->> p_member, E'<> \t\r\n', ''))
+      then translate(p_entry ->> p_member, E'<> \t\r\n', '') end
+  end
+$$;
+comment on function push.recipient_token is
+  'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, the '
+  'others without blanks around them; null: there is none, or it has another form. p_member: voipPushToken, apnsToken, '
+  'fcmToken or pushToken. push.fan_out does the same';
+
+create or replace function push.recipient_locale(p_entry jsonb) returns text language sql immutable parallel safe as $$
+  select case when jsonb_typeof(p_entry -> 'locale') = 'string' and length(p_entry ->> 'locale') <= 64
+    then p_entry ->> 'locale' end
+$$;
+comment on function push.recipient_locale is 'the locale of an entry of recipients; null: there is none that can be used';
+
+create or replace function push.dirty_voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
+  select array(
+    select translate(t.token #>> '{}', E'<> \t\r\n', '')
+    from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
+    where t.token #>> '{}' ~ '[<>[:space:]]')
+$$;
+comment on function push.dirty_voip_tokens is 'the VoIP tokens of recipients that had to be cleaned, cleaned';
+
+-- A quick no: what push.recipient_faults then says in full.
+create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
+  select coalesce(not push.is_recipient(p_entry)
+    or not push.is_apns_token(nullif(p_entry ->> 'voipPushToken', ''))
+    or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
+    or not push.is_fcm_token(nullif(p_entry ->> 'fcmToken', ''))
+    or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
+    or p_entry ->> 'platform' not in ('ios', 'android')
+    or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
+    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64, false)
+$$;
+comment on function push.has_recipient_fault is 'whether something may be wrong with an entry of recipients';
+
+create or replace function push.recipient_faults(p_recipients jsonb, p_kind text, p_app text)
+returns table (i int, user_id text, reason text, field text, remedy text)
+language sql stable as $$
+  with entry as materialized (
+    select (e.ordinal - 1)::int as i, e.entry, format('recipients[%s]', e.ordinal - 1) as path,
+      push.is_recipient(e.entry) as is_usable,
+      left(case when jsonb_typeof(e.entry) = 'string' then e.entry #>> '{}'
+        when jsonb_typeof(e.entry -> 'userId') = 'string' then e.entry ->> 'userId' end, 256) as user_id
+    from jsonb_array_elements(case jsonb_typeof(p_recipients) when 'array' then p_recipients end)
+      with ordinality e(entry, ordinal)
+    where e.entry -> 'notificationEnabled' is distinct from 'false'
+  ), token as materialized (
+    select e.*, t.*, push.recipient_token(e.entry, t.member) is not null as is_good,
+      a.providers is null or t.provider = any (a.providers) as is_served
+    from entry e
+    cross join lateral (values
+      ('voipPushToken', 'apns', push.is_call(p_kind), translate(e.entry ->> 'voipPushToken', E'<> \t\r\n', '')),
+      ('apnsToken', 'apns', not push.is_call(p_kind), translate(e.entry ->> 'apnsToken', E'<> \t\r\n', '')),
+      ('fcmToken', 'fcm', true, btrim(e.entry ->> 'fcmToken', E' \t\r\n')),
+      ('pushToken', 'expo', true, btrim(e.entry ->> 'pushToken', E' \t\r\n'))) t(member, provider, is_asked, token)
+    left join push.apps a on a.app = p_app
+    where e.is_usable and t.token <> ''
+  )
+  select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
+  from entry e
+  join (values (1, '', 'must be a user id of 1 to 256 characters'),
+      (2, '', 'must be a user id, or an object with a userId'),
+      (3, '.userId', 'must be a string of 1 to 256 characters'),
+      (4, '.notificationEnabled', 'must be true or false, or left out')) w(fault, member, remedy)
+    on w.fault = case
+      when jsonb_typeof(e.entry) = 'string' then 1
+      when jsonb_typeof(e.entry) <> 'object' then 2
+      when jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256
+        then 3
+      else 4 end
+  where not e.is_usable
+  union all
+  select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
+  from entry e
+  cross join lateral (values
+    ('platform', e.entry ->> 'platform' not in ('ios', 'android'), 'must be ios or android, or left out, as it was now'),
+    ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
+      'must be production or sandbox, or left out, as it was now'),
+    ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
+      'must be a string of at most 64 characters, or left out, as it was now')) m(member, is_bad, remedy)
+  where e.is_usable and m.is_bad
+  union all
+  select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
+    t.path || '.' || t.member,
+    coalesce(r.home, case t.provider
+      when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
+      when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+      else 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID' end)
+  from token t
+  cross join lateral (select case
+    when t.provider <> 'expo' and t.token like 'Expo%[%]' and push.is_expo_token(t.token)
+      then 'is an Expo push token; give it as pushToken'
+    when t.provider = 'expo' and push.is_apns_token(t.token)
+      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
+    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider = 'expo' or t.token like '%:%')
+      then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
+  where not t.is_good
+  union all
+  -- Of a recipient that brings nothing that could be used.
+  select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
+    format('app %s has no %s in the gateway''s configuration; add it, or give another token', left(p_app, 64), t.provider)
+  from token t
+  where t.is_good and t.is_asked and not t.is_served
+    and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
+$$;
+comment on function push.recipient_faults is
+  'what of these recipients cannot be used: i: subscript of the entry, from 0; user_id: as far as it is known; reason: '
+  'RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or '
+  'MemberIgnored (the device is reached all the same); field: as recipients[1].fcmToken; remedy: what it must be. Entries with '
+  'notificationEnabled false are not looked at. p_recipients, p_kind, p_app: as of push.outbox';
 
 create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
 language plpgsql immutable as $$

@@ -59,8 +59,18 @@ struct APIOperations: Sendable {
     writer.boolean(result.bool(0, 3))
     writer.key("skipped")
     writer.integer(Int64(result.int32(0, 4)))
+    writer.key("skippedRecipients")
+    writer.raw(try await skippedRecipients(of: result.int64(0, 1), count: result.int32(0, 4)))
     writer.endObject()
     return Self.json(writer.bytes, .accepted, [.location: APIRoute.path(ofCall: callID)])
+  }
+
+  /// As a JSON array. Another statement, for one sees nothing of what it enqueues itself; as a rule there are none.
+  private func skippedRecipients(of outboxID: Int64, count: Int32) async throws(APIProblem) -> [UInt8] {
+    guard count > 0 else { return Array("[]".utf8) }
+    var parameters = PostgresParameters()
+    parameters.append(outboxID)
+    return try await database.query(APIStatements.skippedRecipients, parameters).json(0, 0)
   }
 
   private func answer(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {

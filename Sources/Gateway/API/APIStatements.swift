@@ -10,6 +10,15 @@ enum APIStatements {
       from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, coalesce($5, 'incoming_call'), $6)
       """)
 
+  /// Whom, and what, a call passed over.
+  static let skippedRecipients = PostgresStatement(
+    name: "api_skipped_recipients",
+    sql: """
+      select coalesce(jsonb_agg(jsonb_build_object(
+        'userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
+      from push.skipped_recipients($1) s
+      """)
+
   static let answerCall = PostgresStatement(name: "api_answer_call", sql: "select push.answer_call($1, $2, $3)")
   static let endCall = PostgresStatement(name: "api_end_call", sql: "select push.end_call($1, $2, $3)")
   static let reportRinging = PostgresStatement(
@@ -22,7 +31,7 @@ enum APIStatements {
         select coalesce(jsonb_agg(jsonb_build_object(
           'at', to_char(t.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'ms', t.ms, 'event', t.event,
           'provider', t.provider, 'kind', t.kind, 'userId', t.user_id, 'attempt', t.attempt, 'status', t.status,
-          'reason', t.reason, 'device', t.device)), '[]')
+          'reason', t.reason, 'device', t.device, 'field', t.field)), '[]')
         from push.timeline($1, $2) t))
       from push.call($1, $2) c(call)
       """)

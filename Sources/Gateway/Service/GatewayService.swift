@@ -123,7 +123,7 @@ final class GatewayService: Service {
     for (app, providers) in planned {
       try await outbox.register(
         app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds,
-        atLeastOnce: app.isAtLeastOnce)
+        atLeastOnce: app.isAtLeastOnce, providers: app.providers.map(\.rawValue))
       for (kind, lane) in providers {
         let id = try await outbox.register(lane: kind.rawValue, app: app.name)
         lanes.append(DispatcherLane(LaneConfiguration(id: id, app: app, kind, lane), provider: lane.provider))

@@ -34,14 +34,17 @@ extension PostgresOutbox {
   ///   - ringSeconds: the ring window of a call that gives none of its own, 1 to 600.
   ///   - escalateAfterSeconds: when a user of whom no phone was heard is tried on the next channel; nil: never.
   ///   - atLeastOnce: what people see is repeated where its fate is unknown, rather than left out.
+  ///   - providers: which of `apns`, `fcm` and `expo` the app has; tokens of others are passed over. Nil: as it was.
   public func register(
-    app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false
+    app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false,
+    providers: [String]? = nil
   ) async throws(OutboxError) {
     var parameters = PostgresParameters()
     parameters.append(app)
     parameters.append(Int32(ringSeconds))
     parameters.append(escalateAfterSeconds.map { Int32(clamping: $0) })
     parameters.append(atLeastOnce)
+    parameters.append(providers.map { "{\($0.joined(separator: ","))}" })
     _ = try await perform(OutboxStatements.registerApp, parameters)
   }
 

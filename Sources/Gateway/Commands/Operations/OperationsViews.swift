@@ -64,6 +64,7 @@ extension OperationsView {
       .init("kind", "KIND", isSpare: true), .init("user_id", "USER", isSpare: true),
       .init("attempt", "ATTEMPT", .number),
       .init("status", "STATUS", .number), .init("reason", "REASON"), .init("device", "DEVICE"), .init("trace_id", nil),
+      .init("field", "FIELD", isSpare: true),
     ])
 
   /// $1: an app, or null for all.
