@@ -24,7 +24,7 @@ enum DialectFragments {
 
   /// The `aps` of a missed call. Those of one caller are grouped.
   static func missedCallAlert(title: String) -> String {
-    alert(title: title, text: "missedCallText", category: "missed_call", thread: "${from?}")
+    alert(title: title, text: "${missedCallText}", category: "missed_call", thread: "${from?}")
   }
 
   /// The FCM data of a missed call, from which the app makes its notification.
@@ -44,14 +44,14 @@ enum DialectFragments {
     ("message", "newMessageText"), ("group_message", "newGroupMessageText"), ("group_invite", "groupInvitationText"),
   ]
 
-  private static let chatTitle = "${fromName|from}"
+  static let chatTitle = "${fromName|from}"
 
   /// The APNs templates of messages and invitations, grouped by chat.
-  /// - Parameter sender: what the app reads beside `type`.
-  static func chatAlerts(sender: String = chat(from: "from"), thread: String = "${chatId|from}") -> String {
+  static func chatAlerts() -> String {
     chatSections { kind, text in
-      let alert = alert(title: chatTitle, text: text, category: kind, thread: thread)
-      return #"{"aps": \#(alert), "type": "\#(kind)", \#(sender), \#(stamps)}"#
+      let alert = alert(
+        title: chatTitle, text: "${\(text)}", category: kind, thread: "${chatId|from}", extra: badge)
+      return #"{"aps": \#(alert), "type": "\#(kind)", \#(chat(from: "from")), \#(stamps)}"#
     }
   }
 
@@ -80,24 +80,39 @@ enum DialectFragments {
   }
 
   /// Which chat, and whose turn it was. `from` is a reserved FCM key.
-  private static func chat(from key: String) -> String {
+  static func chat(from key: String) -> String {
     #""chatId": "${chatId?}", "\#(key)": "${from}", "fromName": "${fromName|from}""#
   }
 
   // MARK: - What is shown
 
-  private static func alert(title: String, text: String, category: String, thread: String) -> String {
-    #"""
-    {
-      "alert": {"title": "\#(title)", "body": "${\#(text)}"},
-      "category": "\#(category)",
-      "sound": "default",
-      "thread-id": "\#(thread)"
-    }
-    """#
+  /// How many messages are unread, where the backend says so.
+  static let badge = #""badge": "${badge?:json}""#
+
+  /// An `aps` that is shown and heard.
+  /// - Parameters:
+  ///   - category: which of the app's actions stand below it; nil for none.
+  ///   - extra: further members.
+  static func alert(
+    title: String, subtitle: String? = nil, text: String, category: String? = nil, thread: String? = nil,
+    extra: String? = nil
+  ) -> String {
+    let shown = [("title", title), ("subtitle", subtitle), ("body", text)]
+    let members = [("category", category), ("sound", "default"), ("thread-id", thread)]
+    let parts = [#""alert": {\#(list(shown))}"#, list(members)] + (extra.map { [$0] } ?? [])
+    return "{\(parts.joined(separator: ", "))}"
   }
 
-  private static func data(title: String, text: String, type: String) -> String {
+  /// The `$push` of an FCM template whose alert on iPhones is this `aps`.
+  static func push(aps: String) -> String {
+    #""$push": {"apns": {"payload": {"aps": \#(aps)}}}"#
+  }
+
+  private static func list(_ members: [(String, String?)]) -> String {
+    members.compactMap { name, value in value.map { #""\#(name)": "\#($0)""# } }.joined(separator: ", ")
+  }
+
+  static func data(title: String, text: String, type: String) -> String {
     #"""
     "type": "\#(type)",
     "title": "\#(title)",
