@@ -30,7 +30,8 @@ struct APNsBlock {
     guard isAlert || TemplateRules.isForBackground(payload, json) else {
       return .failure(
         .apnsBlock(
-          "aps must have an alert, or content-available: 1 and no sound or badge: else an iPhone shows and does nothing"))
+          "aps must have an alert, or content-available: 1 and no sound or badge: else an iPhone shows and does nothing"
+        ))
     }
     var headers: [String] = []
     var names: Set<String> = []
@@ -69,12 +70,15 @@ struct APNsBlock {
     case "apns-priority" where !isAlert && !["5", "1"].contains(value):
       "headers.apns-priority must be 5 or 1 without an alert: Apple refuses 10 for the push type background"
     case "apns-push-type", "apns-priority", "apns-expiration", "apns-collapse-id", "apns-topic": nil
-    default: "headers: no such header: \(name)" + Suggestion.text(for: name, among: headerNames)
-      + "; there are " + headerNames.joined(separator: ", ")
+    default:
+      "headers: no such header: \(name)" + Suggestion.text(for: name, among: headerNames)
+        + "; there are " + headerNames.joined(separator: ", ")
     }
   }
 
-  private static let headerNames = ["apns-push-type", "apns-priority", "apns-expiration", "apns-collapse-id", "apns-topic"]
+  private static let headerNames = [
+    "apns-push-type", "apns-priority", "apns-expiration", "apns-collapse-id", "apns-topic",
+  ]
 
   private static func standardHeaders(isAlert: Bool) -> [(name: String, value: String)] {
     let headers = [

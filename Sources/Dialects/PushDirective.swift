@@ -109,7 +109,8 @@ struct PushDirective {
       template.manner.apnsType = .background
       if template.manner.priority == .high { template.manner.priority = .normal }
     default:
-      let takes = kind == .invite ? "voip: only so does an iPhone ring" : "alert or background: only an invite is a VoIP push"
+      let takes =
+        kind == .invite ? "voip: only so does an iPhone ring" : "alert or background: only an invite is a VoIP push"
       note("$push.type", .badPushValue(takes))
     }
   }
@@ -158,7 +159,9 @@ struct PushDirective {
   private mutating func check(_ object: JSONScanner.Value, _ template: MessageTemplate) {
     switch provider {
     case .apns where kind.isNotification && template.manner.apnsType == .background:
-      if !TemplateRules.isForBackground(object, json) { faults.append(TemplateError(path: path, reason: .backgroundWithAlert)) }
+      if !TemplateRules.isForBackground(object, json) {
+        faults.append(TemplateError(path: path, reason: .backgroundWithAlert))
+      }
       if template.manner.priority == .high { note("$push.priority", .badPushValue("5 or 1 for the type background")) }
     case .apns where kind.isNotification && !TemplateRules.hasAlert(object, json):
       faults.append(TemplateError(path: path, reason: .noAlert))

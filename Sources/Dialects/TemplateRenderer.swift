@@ -136,7 +136,8 @@ struct TemplateRenderer {
 
   /// The same, of texts of a certain form only.
   private func appendFirst(
-    _ names: Range<Int>, of template: PushTemplate, to writer: inout JSONWriter, where isRight: (ArraySlice<UInt8>) -> Bool
+    _ names: Range<Int>, of template: PushTemplate, to writer: inout JSONWriter,
+    where isRight: (ArraySlice<UInt8>) -> Bool
   ) -> Bool {
     let start = writer.bytes.count
     for index in names {

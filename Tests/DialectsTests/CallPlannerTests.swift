@@ -82,10 +82,12 @@ import Testing
     }
   }
 
-  @Test func `a phone told of a hang-up as missed hears of no missed call again, where its app would file two`() throws {
+  @Test func `a phone told of a hang-up as missed hears of no missed call again, where its app would file two`() throws
+  {
     var fixture = DeliveryFixture()
     fixture.kind = .missedCall
-    for (reason, isTold) in [("ended", true), ("no answer", true), ("missed", false), (nil, false)] as [(String?, Bool)] {
+    for (reason, isTold) in [("ended", true), ("no answer", true), ("missed", false), (nil, false)] as [(String?, Bool)]
+    {
       fixture.endReason = reason
       for platform in [UInt8(0), 1, 2] {
         fixture.platform = platform
@@ -101,7 +103,9 @@ import Testing
       }
     }
     // One that the backend announces itself had no cancel before it.
-    (fixture.kind, fixture.callKind, fixture.endReason, fixture.platform) = (.notification, "missed_call", "notification", 2)
+    (fixture.kind, fixture.callKind, fixture.endReason, fixture.platform) = (
+      .notification, "missed_call", "notification", 2
+    )
     #expect(try fixture.plan("telnyx", .fcm).kind == .missedCall)
   }
 

@@ -120,7 +120,8 @@ import Testing
     expectCanonical(try parse(data["body"]))
   }
 
-  @Test(arguments: [UInt8(0), 1, 2]) func `no member of a payload becomes what the system reads`(platform: UInt8) throws {
+  @Test(arguments: [UInt8(0), 1, 2]) func `no member of a payload becomes what the system reads`(platform: UInt8) throws
+  {
     var fixture = fixture
     fixture.platform = platform
     for key in ["aps", "gcm.message_id", "google.c.sender.id", "gcm.notification.e"] {
@@ -174,7 +175,8 @@ import Testing
   ) throws {
     let given = [
       "twi_account_sid": "AC1", "twi_bridge_token": "e30.bridge", "twi_call_sid": "CA9", "twi_from": "client:ana",
-      "twi_message_id": "NO1", "twi_message_type": "twilio.voice.call", "twi_params": "a=1&b=%22", "twi_to": "client:bob",
+      "twi_message_id": "NO1", "twi_message_type": "twilio.voice.call", "twi_params": "a=1&b=%22",
+      "twi_to": "client:bob",
     ]
     var fixture = fixture
     fixture.payload.merge(given) { $1 }
@@ -237,7 +239,9 @@ import Testing
       "user_nameKey": "Portaria \"Sul\" é", "msgKey": "New message", "photo": "",
     ]
     for (key, value) in expected { #expect(data[key] as? String == value, "\(key)") }
-    let block = provider == .apns ? data : try parse(Data(try fixture.plan("enclosure", .fcm).fcm.apns))["payload"] as! [String: Any]
+    let block =
+      provider == .apns
+      ? data : try parse(Data(try fixture.plan("enclosure", .fcm).fcm.apns))["payload"] as! [String: Any]
     let aps = block["aps"] as! [String: Any]
     #expect(aps["mutable-content"] as? Int == 1)
     #expect(aps["category"] as? String == "CHAT_MESSAGE")
@@ -265,10 +269,11 @@ import Testing
   @Test func `telnyx gets the backend's metadata beside ours, as texts over FCM`() throws {
     var fixture = fixture
     fixture.callKind = "video_call"
-    fixture.payload["metadata"] = [
-      "voice_sdk_id": "v-1", "dialogParams": ["custom_headers": [] as [Any]], "n": 1, "none": NSNull(),
-      "caller_name": "forged", "call_id": "forged",
-    ] as [String: Any]
+    fixture.payload["metadata"] =
+      [
+        "voice_sdk_id": "v-1", "dialogParams": ["custom_headers": [] as [Any]], "n": 1, "none": NSNull(),
+        "caller_name": "forged", "call_id": "forged",
+      ] as [String: Any]
     let voip = try fixture.body("telnyx", .apns)
     let metadata = voip["metadata"] as! [String: Any]
     #expect(metadata["voice_sdk_id"] as? String == "v-1")
@@ -287,12 +292,13 @@ import Testing
     #expect(data["isVideo"] as? String == "true")
   }
 
-  @Test(arguments: [
-    ("c-1", nil, nil), ("c-1", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E"),
-    ("c-1", "also-none", nil), ("7d4e3a5253cb4a4e9f0c5d8a2f9d1c11", nil, nil),
-    ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c1g", nil, nil), ("7d4e3a52-53cb-4a4e-9f0c_5d8a2f9d1c11", nil, nil),
-    ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", nil, "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11"),
-  ] as [(String, String?, String?)])
+  @Test(
+    arguments: [
+      ("c-1", nil, nil), ("c-1", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E"),
+      ("c-1", "also-none", nil), ("7d4e3a5253cb4a4e9f0c5d8a2f9d1c11", nil, nil),
+      ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c1g", nil, nil), ("7d4e3a52-53cb-4a4e-9f0c_5d8a2f9d1c11", nil, nil),
+      ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", nil, "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11"),
+    ] as [(String, String?, String?)])
   func `telnyx's iPhones get a UUID or none, for they end on anything else`(callID: String, own: String?, sent: String?)
     throws
   {

@@ -135,7 +135,8 @@ import Testing
       let aps = (block["payload"] as! [String: Any])["aps"] as! [String: Any]
       let alert = aps["alert"] as! [String: Any]
       #expect(alert["title"] as? String == shown.title)
-      let text = dialect == "enclosure" && shown.kind == .invite
+      let text =
+        dialect == "enclosure" && shown.kind == .invite
         ? (shown.callKind == "video_call" ? "Incoming video call" : "Incoming voice call") : shown.text
       #expect(alert["body"] as? String == text)
       #expect(aps["sound"] as? String == "default")
@@ -193,12 +194,14 @@ import Testing
         "m": {"own": 1, "$metadata": "others"}, "texts": {"$metadata": "texts"}}}}
       """#
     for (kind, word) in [("incoming_call", "voice"), ("video_call", "video")] {
-      let body = try parse(Data(try plan(json, .apns, callKind: kind) {
-        $0.payload = [
-          "callId": "c", "from": "f", "x_1": 1, "x_2": "b", "y": 2,
-          "metadata": ["own": 9, "n": 5, "none": NSNull(), "l": [1]] as [String: Any],
-        ]
-      }.body))
+      let body = try parse(
+        Data(
+          try plan(json, .apns, callKind: kind) {
+            $0.payload = [
+              "callId": "c", "from": "f", "x_1": 1, "x_2": "b", "y": 2,
+              "metadata": ["own": 9, "n": 5, "none": NSNull(), "l": [1]] as [String: Any],
+            ]
+          }.body))
       #expect(body["t"] as? String == "a \(word) call")
       #expect(body["only"] as? String == (kind == "video_call" ? "yes" : nil))
       #expect(body["x_1"] as? Int == 1 && body["x_2"] as? String == "b" && body["y"] == nil && body["callId"] == nil)
@@ -211,9 +214,10 @@ import Testing
 
   @Test func `FCM data can leave a key out, even the payload's`() throws {
     let body = try parse(
-      Data(try plan(#"{"fcm": {"invite": {"a": "b", "type": null, "$payload": "others"}}}"#, .fcm) {
-        $0.payload["type"] = "forged"
-      }.body))
+      Data(
+        try plan(#"{"fcm": {"invite": {"a": "b", "type": null, "$payload": "others"}}}"#, .fcm) {
+          $0.payload["type"] = "forged"
+        }.body))
     #expect(body["type"] == nil && body["doorCode"] as? String == "A1")
   }
 
@@ -222,16 +226,39 @@ import Testing
   private static let faults: [(source: String, path: String, says: String)] = [
     (#"{"apns": {"invite": {"a": "b", "$push": 1}}}"#, "apns.invite.$push", "must be an object"),
     (#"{"apns": {"invite": {"a": {"$push": {}}}}}"#, "apns.invite.a.$push", "unknown directive"),
-    (#"{"apns": {"invite": {"a": "b", "$push": {"prioritty": 10}}}}"#, "apns.invite.$push.prioritty", "did you mean priority?"),
+    (
+      #"{"apns": {"invite": {"a": "b", "$push": {"prioritty": 10}}}}"#, "apns.invite.$push.prioritty",
+      "did you mean priority?"
+    ),
     (#"{"apns": {"invite": {"a": "b", "$push": {"ttl": 5}}}}"#, "apns.invite.$push.ttl", "there are type, priority"),
     (#"{"apns": {"invite": {"a": "b", "$push": {"type": "alert"}}}}"#, "apns.invite.$push.type", "voip: only so"),
-    (#"{"apns": {"invite": {"a": "b", "$push": {"priority": 5}}}}"#, "apns.invite.$push.priority", "10 for a VoIP push"),
-    (#"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"type": "voip"}}}}"#, "apns.message.$push.type", "alert or background"),
-    (#"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"priority": 7}}}}"#, "apns.message.$push.priority", "10, 5 or 1"),
-    (#"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"expiration": 60}}}}"#, "apns.message.$push.expiration", "0 (tried once"),
-    (#"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"collapse": "x"}}}}"#, "apns.message.$push.collapse", "callId or none"),
-    (#"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"priority": 5, "priority": 5}}}}"#, "apns.message.$push.priority", "stands twice"),
-    (#"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"type": "background"}}}}"#, "apns.message", "content-available: 1"),
+    (
+      #"{"apns": {"invite": {"a": "b", "$push": {"priority": 5}}}}"#, "apns.invite.$push.priority", "10 for a VoIP push"
+    ),
+    (
+      #"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"type": "voip"}}}}"#, "apns.message.$push.type",
+      "alert or background"
+    ),
+    (
+      #"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"priority": 7}}}}"#, "apns.message.$push.priority",
+      "10, 5 or 1"
+    ),
+    (
+      #"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"expiration": 60}}}}"#, "apns.message.$push.expiration",
+      "0 (tried once"
+    ),
+    (
+      #"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"collapse": "x"}}}}"#, "apns.message.$push.collapse",
+      "callId or none"
+    ),
+    (
+      #"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"priority": 5, "priority": 5}}}}"#,
+      "apns.message.$push.priority", "stands twice"
+    ),
+    (
+      #"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"type": "background"}}}}"#, "apns.message",
+      "content-available: 1"
+    ),
     (
       #"{"apns": {"message": {"aps": {"content-available": 1, "sound": "x"}, "$push": {"type": "background"}}}}"#,
       "apns.message", "without alert, sound and badge"
@@ -243,17 +270,32 @@ import Testing
     (#"{"fcm": {"invite": {"a": "b", "$push": {"priority": 10}}}}"#, "fcm.invite.$push.priority", "high or normal"),
     (#"{"fcm": {"invite": {"a": "b", "$push": {"ttl": -1}}}}"#, "fcm.invite.$push.ttl", "0 to 2419200"),
     (#"{"fcm": {"invite": {"a": "b", "$push": {"ttl": 2419201}}}}"#, "fcm.invite.$push.ttl", "0 to 2419200"),
-    (#"{"fcm": {"invite": {"a": "b", "$push": {"after_cancel": false}}}}"#, "fcm.invite.$push.after_cancel", "there are priority"),
-    (#"{"fcm": {"missed_call": {"a": "b", "$push": {"after_cancel": 1}}}}"#, "fcm.missed_call.$push.after_cancel", "true or false"),
-    (#"{"fcm": {"invite": {"a": "b", "$push": {"notification": {"title": "x"}}}}}"#, "fcm.invite.$push.notification", "headless: false"),
+    (
+      #"{"fcm": {"invite": {"a": "b", "$push": {"after_cancel": false}}}}"#, "fcm.invite.$push.after_cancel",
+      "there are priority"
+    ),
+    (
+      #"{"fcm": {"missed_call": {"a": "b", "$push": {"after_cancel": 1}}}}"#, "fcm.missed_call.$push.after_cancel",
+      "true or false"
+    ),
+    (
+      #"{"fcm": {"invite": {"a": "b", "$push": {"notification": {"title": "x"}}}}}"#, "fcm.invite.$push.notification",
+      "headless: false"
+    ),
     (
       #"{"fcm": {"cancel.android": {"a": "b", "$push": {"android": {"notification": {}}}}}}"#,
       "fcm.cancel.android.$push.android.notification", "instead of running the app's code"
     ),
-    (#"{"fcm": {"invite": {"a": "b", "$push": {"android": {"ttl": "5s"}}}}}"#, "fcm.invite.$push.android.ttl", "there are notification"),
+    (
+      #"{"fcm": {"invite": {"a": "b", "$push": {"android": {"ttl": "5s"}}}}}"#, "fcm.invite.$push.android.ttl",
+      "there are notification"
+    ),
     (#"{"fcm": {"invite": {"a": "b", "$push": {"apns": {}}}}}"#, "fcm.invite.$push.apns", "payload with aps"),
     (#"{"fcm": {"invite": {"a": "b", "$push": {"apns": "all"}}}}"#, "fcm.invite.$push.apns", "or none"),
-    (#"{"fcm": {"invite": {"a": "b", "$push": {"apns": {"payload": {"aps": {"badge": 1}}}}}}}"#, "fcm.invite.$push.apns", "must have an alert"),
+    (
+      #"{"fcm": {"invite": {"a": "b", "$push": {"apns": {"payload": {"aps": {"badge": 1}}}}}}}"#,
+      "fcm.invite.$push.apns", "must have an alert"
+    ),
     (
       #"{"fcm": {"invite": {"a": "b", "$push": {"apns": {"payload": {"aps": {"content-available": 1}}, "headers": {"apns-priority": "10"}}}}}}"#,
       "fcm.invite.$push.apns", "Apple refuses 10"
@@ -274,10 +316,16 @@ import Testing
       #"{"fcm": {"invite": {"a": "b", "$push": {"apns": {"payload": {"aps": {"alert": "${nope}"}}}}}}}"#,
       "fcm.invite.$push.apns.payload.aps.alert", "unknown placeholder ${nope}"
     ),
-    (#"{"expo": {"invite": {"channelId": "x", "data": {"a": "b"}}}}"#, "expo.invite.channelId", "a template for ios only"),
+    (
+      #"{"expo": {"invite": {"channelId": "x", "data": {"a": "b"}}}}"#, "expo.invite.channelId",
+      "a template for ios only"
+    ),
     (#"{"expo": {"cancel": {"title": "x"}}}"#, "expo.cancel.title", "instead of running the app's code"),
     (#"{"expo": {"invite": {"priority": "high", "data": {"a": "b"}}}}"#, "expo.invite.priority", "$push says how"),
-    (#"{"expo": {"invite": {"$metadata": "others", "data": {"a": "b"}}}}"#, "expo.invite.$metadata", "must stand inside data"),
+    (
+      #"{"expo": {"invite": {"$metadata": "others", "data": {"a": "b"}}}}"#, "expo.invite.$metadata",
+      "must stand inside data"
+    ),
     (#"{"apns": {"invite": {"a": "b", "$payload": "*"}}}"#, "apns.invite.$payload", "PREFIX*"),
     (#"{"apns": {"invite": {"a": "b", "$metadata": "x_*"}}}"#, "apns.invite.$metadata", "others or texts"),
     (#"{"apns": {"invite": {"a": "x ${isVideo?'y'}"}}}"#, "apns.invite.a", "malformed placeholder"),

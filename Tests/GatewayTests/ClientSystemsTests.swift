@@ -203,7 +203,8 @@ struct ClientSystemsTests {
       #expect(try voip.object()["call_id"] as? String == "0d6f0d16-66ef-4d29-8a8d-1c9b0f4c3a3e")
       #expect(try voip.object()["metadata"] is [String: Any])
       #expect(try fcm.object().values.allSatisfy { $0 is String })
-      let call = TelnyxApp.Call(callID: "0d6f0d16-66ef-4d29-8a8d-1c9b0f4c3a3e", callerName: "Front desk", callerNumber: "+13125550100")
+      let call = TelnyxApp.Call(
+        callID: "0d6f0d16-66ef-4d29-8a8d-1c9b0f4c3a3e", callerName: "Front desk", callerNumber: "+13125550100")
       for push in [voip, fcm] {
         let accepted = Double(push.at) / 1_000_000
         #expect(try TelnyxApp.push(push.object(), arrived: accepted) == .ringing(call))

@@ -49,8 +49,9 @@ import Testing
     #expect(try fcm(request(nil, FCMMessageMembers(android: Array("{}".utf8))))["android"] is [String: Any])
   }
 
-  @Test(arguments: [(nil, 60, 1_750_000_060), (7, 7, 1_750_000_007), (600, 60, 1_750_000_060), (0, 0, 1_750_000_000)]
-    as [(Int64?, Int, Int)])
+  @Test(
+    arguments: [(nil, 60, 1_750_000_060), (7, 7, 1_750_000_007), (600, 60, 1_750_000_060), (0, 0, 1_750_000_000)]
+      as [(Int64?, Int, Int)])
   func `a time to live is never longer than what is left`(most: Int64?, ttl: Int, expiration: Int) throws {
     let request = request(PushManner(apnsType: .alert, priority: .low, timeToLiveMax: most))
     let message = try expo(request)
