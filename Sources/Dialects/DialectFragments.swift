@@ -56,10 +56,13 @@ enum DialectFragments {
   }
 
   /// The FCM templates of messages and invitations.
-  /// - Parameter extra: a member whose value is the text that is shown, beside `body`.
-  static func chatData(extra: String? = nil) -> String {
+  /// - Parameters:
+  ///   - extra: a member whose value is the text that is shown, beside `body`.
+  ///   - isShownByAndroid: where the app itself would show nothing.
+  static func chatData(extra: String? = nil, isShownByAndroid: Bool = false) -> String {
     chatSections { kind, text in
-      let extra = extra.map { #""\#($0)": "${\#(text)}", "# } ?? ""
+      var extra = extra.map { #""\#($0)": "${\#(text)}", "# } ?? ""
+      if isShownByAndroid { extra += shownByAndroid(title: chatTitle, text: text) + ", " }
       return "{\(extra)\(data(title: chatTitle, text: text, type: kind)), \(chat(from: "fromId")), \(stamps)}"
     }
   }
@@ -106,6 +109,11 @@ enum DialectFragments {
   /// The `$push` of an FCM template whose alert on iPhones is this `aps`.
   static func push(aps: String) -> String {
     #""$push": {"apns": {"payload": {"aps": \#(aps)}}}"#
+  }
+
+  /// The `$push` of an FCM template that Android shows by itself while the app is not in front.
+  static func shownByAndroid(title: String, text: String) -> String {
+    #""$push": {"android": {"notification": {"title": "\#(title)", "body": "${\#(text)}"}}}"#
   }
 
   private static func list(_ members: [(String, String?)]) -> String {

@@ -2,7 +2,8 @@
 //
 // What Twilio's call notification gave the backend passes through as it is and goes before what is derived here: without
 // `twi_bridge_token` the SDK takes no push for its own on Android, and an iPhone cannot answer. A missed call has no
-// `twi_message_type`: it is the app's to show, and not the SDK's to handle.
+// `twi_message_type`, so that the SDK takes it for no call; and as the library hands all data to the SDK, what is to be seen is
+// shown by the system.
 
 extension ShippedDialects {
   static let twilio = #"""
@@ -19,8 +20,12 @@ extension ShippedDialects {
       "fcm": {
         "invite": \#(callInvite),
         "cancel": \#(cancelledCallInvite),
-        "missed_call": {\#(DialectFragments.missedCallData(title: "${fromName|from}")), \#(call)},
-        \#(DialectFragments.chatData())
+        "missed_call": {
+          \#(DialectFragments.missedCallData(title: "${fromName|from}")),
+          \#(call),
+          \#(DialectFragments.shownByAndroid(title: "${fromName|from}", text: "missedCallText"))
+        },
+        \#(DialectFragments.chatData(isShownByAndroid: true))
       },
       "expo": {
         "invite": {"_contentAvailable": true, "data": \#(callInvite)},

@@ -207,9 +207,13 @@ public struct Phone: Sendable {
     let android = push.message["android"]
     let data = push.message["data"] ?? .object([:])
     if let shown = android?["notification"] ?? push.message["notification"], state != .open {
-      let tap = app.tap(data)
+      let shows = PhoneReaction.shows(
+        title: shown["title"]?.text ?? "", body: shown["body"]?.text ?? "", tap: app.tap(data).leadsTo)
+      // Firebase's libraries run the app's handler beside it (react-native-firebase
+      // ReactNativeFirebaseMessagingReceiver.java:49-76, and FlutterFire alike); expo-notifications does not.
+      let own = system == .porteiro ? [] : app.androidMessage(data, state, secondsLate: push.secondsLate).reactions
       return PhoneOutcome(
-        [.shows(title: shown["title"]?.text ?? "", body: shown["body"]?.text ?? "", tap: tap.leadsTo)],
+        [shows] + own.filter { $0 != .ignores },
         "Android shows a notification message by itself while the app is not in front (Firebase, receive messages)")
     }
     guard state == .open || android?["priority"]?.text?.uppercased() == "HIGH" else {

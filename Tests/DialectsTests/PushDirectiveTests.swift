@@ -123,7 +123,9 @@ import Testing
       fixture.platform = platform
       let request = try CallPlanner(dialect: compiled, provider: .fcm)
         .plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get()
-      #expect(request.fcm.notification.isEmpty && request.fcm.android.isEmpty)
+      #expect(request.fcm.notification.isEmpty)
+      // Twilio's library shows nothing but calls, so that Android has to.
+      #expect(request.fcm.android.isEmpty == (dialect != "twilio" || shown.kind == .invite))
       guard platform != Self.android else {
         #expect(request.fcm.apns.isEmpty)
         continue
@@ -176,7 +178,7 @@ import Testing
 
   @Test func `intercom's largest calls still reach an iPhone by FCM, with what it shows`() throws {
     var fixture = DeliveryFixture()
-    for (pad, fits) in [(1500, true), (1650, false)] {
+    for (pad, fits) in [(1400, true), (1600, false)] {
       fixture.payload["pad"] = String(repeating: "x", count: pad)
       for platform in [UInt8(0), Self.iPhone, Self.android] {
         fixture.platform = platform

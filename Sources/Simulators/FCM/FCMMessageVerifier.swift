@@ -19,7 +19,8 @@ struct FCMMessageVerifier {
   /// Four weeks: the longest time to live, seconds.
   static let timeToLiveMax: Int64 = 2_419_200
 
-  /// Refuses a notification block: a call's push must be data only, or Android shows it by itself.
+  /// Refuses a notification block, but in what says by its type that it is to be seen: a call's push must be data only, or
+  /// Android shows it by itself.
   let requiresDataOnly: Bool
 
   func verify(_ body: [UInt8]) throws(FCMError) -> FCMMessage {
@@ -60,9 +61,11 @@ struct FCMMessageVerifier {
         message.data = json.raw(member.value)
       } else if json.isKey(member, "android") {
         hasAndroid = true
-        try verify(android: member.value, json, &message, &size)
+        try verify(android: member.value, json, &message, &size, isToBeSeen: isToBeSeen(value, json))
       } else if json.isKey(member, "notification") {
-        if requiresDataOnly { throw .invalidArgument("message.notification", "A call's message must be data only") }
+        if requiresDataOnly, !isToBeSeen(value, json) {
+          throw .invalidArgument("message.notification", "A call's message must be data only")
+        }
         size += member.value.range.count
       } else if json.isKey(member, "topic") || json.isKey(member, "condition") {
         targets += 1
@@ -86,6 +89,12 @@ struct FCMMessageVerifier {
     }
     guard size <= Self.dataBytesMax else { throw .tooBig }
     return message
+  }
+
+  /// Whether the data says that it is no call.
+  private func isToBeSeen(_ message: JSONScanner.Value, _ json: JSONScanner) -> Bool {
+    let type = json.member("data", of: message).flatMap { json.member("type", of: $0) }.flatMap(json.text)
+    return ["missed_call", "message", "group_message", "group_invite"].contains(type)
   }
 
   /// What a registration token is made of; Google knows more, but nothing shorter or stranger is one.
@@ -131,7 +140,8 @@ struct FCMMessageVerifier {
   }
 
   private func verify(
-    android value: JSONScanner.Value, _ json: JSONScanner, _ message: inout FCMMessage, _ size: inout Int
+    android value: JSONScanner.Value, _ json: JSONScanner, _ message: inout FCMMessage, _ size: inout Int,
+    isToBeSeen: Bool
   ) throws(FCMError) {
     guard value.kind == .object else {
       throw .invalidValue(at: "message.android", type: "type.googleapis.com/google.firebase.fcm.v1.AndroidConfig")
@@ -154,7 +164,7 @@ struct FCMMessageVerifier {
         size += try verify(data: member.value, json, at: "message.android.data")
         message.data = json.raw(member.value)
       } else if json.isKey(member, "notification") {
-        if requiresDataOnly {
+        if requiresDataOnly, !isToBeSeen {
           throw .invalidArgument("message.android.notification", "A call's message must be data only")
         }
         size += member.value.range.count
