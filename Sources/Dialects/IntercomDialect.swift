@@ -95,9 +95,12 @@ extension ShippedDialects {
     }
     """#
 
-  /// The call beside `body`, for whatever reads FCM data as they are. Without a type, not even the payload's.
+  /// The call beside `body`, for whatever reads FCM data as they are. Without a type, not even the payload's; and without a
+  /// title and a message, of which expo-notifications would make a notification beside the call.
   private static let flat = #"""
     "type": null,
+    "title": null,
+    "message": null,
     "action": "incoming_call",
     "fromId": "${from}",
     "fromName": "${fromName|'Porteiro'}",

@@ -41,7 +41,7 @@ struct PorteiroApp: PhoneApp {
 
   /// Raw FCM: expo-notifications hands the task the data, and the listener the content that it makes of them.
   func androidMessage(_ data: PhoneJSON, _ state: PhoneState, secondsLate: Double) -> PhoneOutcome {
-    state == .open ? inFront(data, listenerData(data)) : task(data)
+    state == .open ? inFront(data, listenerData(data)) : behind(data)
   }
 
   /// Expo's own messages have the data as JSON text in `body` (and the serializer adds `dataString`).
@@ -77,28 +77,27 @@ struct PorteiroApp: PhoneApp {
     return nil
   }
 
+  /// Behind: the background task, and beside it what expo-notifications presents of a title and a message.
+  private func behind(_ data: PhoneJSON) -> PhoneOutcome {
+    let task = task(data)
+    guard let shown = shown(data) else { return task }
+    return PhoneOutcome(task.reactions.filter { $0 != .ignores } + shown.reactions, "\(task.rule); \(shown.rule)")
+  }
+
   /// The background task: the shapes are tried in the order of the source.
   private func task(_ data: PhoneJSON, isText: Bool = false) -> PhoneOutcome {
-    var candidates: [PhoneJSON] = []
-    if !isText { candidates.append(data) }
-    if let inner = data["data"], !isText { candidates.append(inner) }
-    for name in ["dataString", "body"] {
-      if isText {
-        candidates.append(data)
-      } else if let text = data[name]?.text, let inner = PhoneJSON(text.utf8) {
-        candidates.append(inner)
-      }
+    var candidates = [data]
+    if !isText {
+      // `dataString` is the text of `body` (expo-notifications RemoteMessageSerializer.java, toBundle of the data).
+      candidates += [data["data"], data["body"]?.text.flatMap { PhoneJSON($0.utf8) }].compactMap { $0 }
     }
     if variant == .seed {
-      let found = candidates.first { $0["type"]?.text == "intercom_call" }
-      guard let found else {
-        return (isText ? nil : shown(data)) ?? .ignores("seed 000 §3.2: only the type intercom_call")
+      guard let found = candidates.first(where: { $0["type"]?.text == "intercom_call" }) else {
+        return .ignores("seed 000 §3.2: only the type intercom_call")
       }
       return .rings(ring(found), "seed 000 §3.2, background task")
     }
-    guard let found = candidates.first(where: fits) else {
-      return (isText ? nil : shown(data)) ?? .ignores(Self.taskRule)
-    }
+    guard let found = candidates.first(where: fits) else { return .ignores(Self.taskRule) }
     return .rings(ring(found), Self.taskRule)
   }
 
@@ -118,12 +117,13 @@ struct PorteiroApp: PhoneApp {
   }
 
   private func shown(_ data: PhoneJSON) -> PhoneOutcome? {
-    data["title"]?.text == nil && data["message"]?.text == nil ? nil : shownData(data)
+    ["title", "message"].contains { data[$0]?.text?.isEmpty == false } ? shownData(data) : nil
   }
 
   private func shownData(_ data: PhoneJSON) -> PhoneOutcome {
     PhoneOutcome(
       [.shows(title: data["title"]?.text ?? "", body: data["message"]?.text ?? "", tap: "app")],
-      "expo-notifications FirebaseMessagingDelegate.kt onMessageReceived: presents data's title and message")
+      "expo-notifications ExpoHandlingDelegate.kt handleNotification, shouldPresent; NotificationData.kt title, message"
+    )
   }
 }

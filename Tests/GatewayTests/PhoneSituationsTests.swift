@@ -150,6 +150,7 @@ struct PhoneSituationsTests {
     }
     let rows = try Self.rows(system, users, pushes)
     for row in rows { Self.judge(system, row) }
+    if system == .telnyx { try Self.judgeLate(pushes) }
     try Self.compare(rows, with: system)
   }
 
@@ -214,6 +215,11 @@ struct PhoneSituationsTests {
       // What CommEazy's own code shows of an invitation is the group's name (seed 004, end-to-end tests).
       let title = system == .commeazy && row.platform == .android && row.situation == "group invite" ? "Familie" : "Ana"
       #expect(shown.count == 1 && shown.first?.0.hasPrefix(title) == true, place)
+      let chats = ["message": "room-7", "group message": "room-8", "group invite": "room-9"]
+      if let chat = chats[row.situation] {
+        if system == .commeazy, row.variant == .seed { #expect(shown.first?.2 == "chat \(chat)", place) }
+        if system == .enclosure { #expect(shown.first?.2 == "chat ana", place) }
+      }
       return
     }
     // Rings once, for who calls, as what it is; or where an iPhone cannot ring, is seen once.
@@ -229,6 +235,7 @@ struct PhoneSituationsTests {
       #expect(shown.first.map { $0.0 == "Ana" && $0.1.hasPrefix("Incoming") } == true, place)
     }
     let missed = shown.filter { $0.1.hasPrefix("Missed") || $0.1.hasPrefix("missed") }
+    if canRing(system, row) { #expect(shown.count == missed.count, place) }
     switch row.situation {
     case "missed", "hung up": if isSeen(system, row) { #expect(missed.count == 1, place) }
     default:
@@ -241,6 +248,20 @@ struct PhoneSituationsTests {
       row.situation.count < 20
     {
       #expect(row.reactions.contains { if case .stops = $0 { true } else { false } }, place)
+    }
+  }
+
+  /// A call that Google hands over a minute late is a missed one, by the phone's own clock.
+  private static func judgeLate(_ pushes: [AcceptedPush]) throws {
+    let call = try #require(
+      try pushes.first { try $0.token == PhoneToken.fcm("android-fcm") && callID($0) == uuid(1) })
+    for variant in PhoneVariant.allCases {
+      for state in PhoneState.allCases {
+        var push = try #require(PhonePush(call))
+        push.secondsLate = 61
+        let late = Phone(.telnyx, .android, state, variant: variant).receives(push).reactions
+        #expect(late == [.stops(callID: uuid(1)), .shows(title: "Ana", body: "Missed call", tap: "call back")])
+      }
     }
   }
 

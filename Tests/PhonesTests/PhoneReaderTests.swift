@@ -67,6 +67,13 @@ import Testing
     #expect(reactions(.porteiro, .ios, .killed, .voip, #"{"callId": "c", "from": null}"#) == [.crashes])
   }
 
+  @Test func `a title among FCM data is shown beside the call`() {
+    let data = #"{"title": "Sale", "body": "{\"type\":\"intercom_call\",\"callId\":\"c\",\"from\":\"d\"}"}"#
+    #expect(
+      reactions(.porteiro, .android, .killed, .fcm, fcm(data))
+        == [.rings(PhoneRing(callID: "c", caller: "Porteiro")), .shows(title: "Sale", body: "", tap: "app")])
+  }
+
   @Test func `what Expo makes a notification of does not ring, and is blank without a text`() {
     let call = #""data": {"type": "intercom_call", "callId": "c", "from": "d"}, "priority": "high""#
     #expect(
