@@ -96,10 +96,14 @@ let package = Package(
       name: "Simulators",
       dependencies: ["Runtime", "COpenSSL", "CZlib", "CShims", logging],
       swiftSettings: strict),
+    .target(
+      name: "Phones",
+      dependencies: ["Runtime"],
+      swiftSettings: strict),
     .executableTarget(
       name: "Gateway",
       dependencies: [
-        "Runtime", "Queue", "Providers", "Dialects", "Dispatching", "Simulators", "CAllocator", logging,
+        "Runtime", "Queue", "Providers", "Dialects", "Dispatching", "Simulators", "Phones", "CAllocator", logging,
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Histogram", package: "hdrhistogram-swift"),
@@ -149,9 +153,13 @@ let package = Package(
     .testTarget(
       name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
     .testTarget(
+      name: "PhonesTests",
+      dependencies: ["Phones", "Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime", "Simulators"],
+      swiftSettings: strictTests),
+    .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "Queue", "Providers",
+        "Gateway", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "Queue", "Providers",
         "Simulators",
         "Runtime", "TestSupport",
         logging,

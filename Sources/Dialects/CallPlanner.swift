@@ -12,17 +12,23 @@ public enum PlanningFailure: Error, Equatable, Sendable {
   case noTemplate
   /// The payload lacks what the template needs.
   case missingField(String)
+  /// A missed call whose phones were told of the end of the call, in words that say that it was missed.
+  case saidByCancel
   /// The body is larger than the provider takes.
   case payloadTooLarge(bytes: Int, limit: Int)
 
   /// Whether only time ran out, and nothing is wrong with the call.
   public var isExpired: Bool { self == .expired }
 
+  /// Whether there is nothing left to say.
+  public var isNeedless: Bool { self == .saidByCancel }
+
   /// The reason as `push.history` and metrics keep it: one word, no content.
   public var reason: String {
     switch self {
     case .expired: "DeadlinePassed"
     case .noTemplate: "NoTemplate"
+    case .saidByCancel: "SaidByCancel"
     case .missingField: "MissingField"
     case .payloadTooLarge: "PayloadTooLarge"
     }
@@ -33,7 +39,7 @@ public enum PlanningFailure: Error, Equatable, Sendable {
 public struct CallPlanner: Sendable {
   private let provider: ProviderKind
   /// By kind and platform.
-  private let templates: [PushTemplate?]
+  private let templates: [MessageTemplate?]
   private let appLanguage: Language?
 
   /// - Parameters:
@@ -65,33 +71,37 @@ public struct CallPlanner: Sendable {
   private func request(for delivery: Delivery, now: Instant, tag: UInt64) throws(PlanningFailure) -> PushRequest {
     guard delivery.deadline > now else { throw .expired }
     guard let kind = PushTemplateKind(delivery.kind, callKind: delivery.callKind) else { throw .noTemplate }
-    let body = try body(of: delivery, kind, now: now)
-    let limit = provider.bodyLimit(for: kind)
-    guard body.count <= limit else { throw .payloadTooLarge(bytes: body.count, limit: limit) }
-    return PushRequest(
-      tag: tag, deliveryID: DeliveryID(delivery.lease), kind: kind.pushKind,
-      environment: PushEnvironment(rawValue: delivery.environment) ?? .production, token: delivery.token, body: body,
-      collapseID: collapseID(of: delivery, kind), deadline: delivery.deadline,
-      expiresAtMilliseconds: delivery.deadlineAtMicroseconds / 1000)
-  }
-
-  private func body(
-    of delivery: Delivery, _ kind: PushTemplateKind, now: Instant
-  ) throws(PlanningFailure) -> [UInt8] {
-    let platform = Int(delivery.platform)
-    guard let template = templates[kind.index * 3 + (platform < 3 ? platform : 0)] else { throw .noTemplate }
+    let platform = delivery.platform < 3 ? Int(delivery.platform) : 0
+    guard let template = templates[kind.index * 3 + platform] else { throw .noTemplate }
+    if template.isSaidByCancel, Self.wasToldOfEnd(delivery) { throw .saidByCancel }
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
+    let renderer = TemplateRenderer(delivery, sentAtMilliseconds: sentAt, appLanguage: appLanguage)
+    let body: [UInt8]
+    var members: FCMMessageMembers
     do throws(TemplateRenderer.MissingField) {
-      return try TemplateRenderer(delivery, sentAtMilliseconds: sentAt, appLanguage: appLanguage).render(template)
+      body = try renderer.render(template.body)
+      members = try renderer.members(of: template, isAndroid: delivery.platform == 2)
     } catch {
       throw .missingField(error.name.spelling)
     }
+    let limit = provider.bodyLimit(for: kind)
+    if body.count + members.count > limit, delivery.platform == 0 {
+      members.apns = []  // the phone may well be an Android, which needs the data alone
+    }
+    let size = body.count + members.count
+    guard size <= limit else { throw .payloadTooLarge(bytes: size, limit: limit) }
+    return PushRequest(
+      tag: tag, deliveryID: DeliveryID(delivery.lease), kind: kind.pushKind,
+      environment: PushEnvironment(rawValue: delivery.environment) ?? .production, token: delivery.token, body: body,
+      collapseID: template.collapse == .none ? nil : Self.collapseID(delivery.callID), deadline: delivery.deadline,
+      expiresAtMilliseconds: delivery.deadlineAtMicroseconds / 1000, manner: template.manner, fcm: members)
   }
 
-  /// The call id (of a message: its own id), so that a repeated push takes the place of the one before it. None for a VoIP push: nothing stores one.
-  private func collapseID(of delivery: Delivery, _ kind: PushTemplateKind) -> ArraySlice<UInt8>? {
-    guard !(provider == .apns && kind == .invite) else { return nil }
-    return Self.collapseID(delivery.callID)
+  /// Whether it is the missed call of a call that somebody ended: every phone that may have rung got a cancel. A call that ran
+  /// out has `missed` for its end.
+  private static func wasToldOfEnd(_ delivery: Delivery) -> Bool {
+    guard delivery.kind == .missedCall, let reason = delivery.endReason else { return false }
+    return !reason.elementsEqual("missed".utf8)
   }
 
   /// The id itself where a header of at most 64 bytes can carry it, else its SHA-256 in hex, which is 64 bytes long.

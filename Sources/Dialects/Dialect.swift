@@ -6,12 +6,13 @@ internal import Runtime
 ///
 /// A dialect is JSON: `{"apns": {"invite": {…}}, "fcm": {"invite": {…}}, "expo": {"invite": {…}, "invite.ios": {…}}}`. A kind with
 /// `.ios` or `.android` behind goes before the plain one for devices known to be that. An APNs template is the whole
-/// payload, an FCM template the `data` object, an Expo template the message without what the gateway adds to it.
+/// payload, an FCM template the `data` object, an Expo template the message without what the gateway adds to it; `$push` in
+/// any of them says how it travels, and over FCM what stands beside `data`.
 /// docs/dialects.md says how to write one.
 public struct Dialect: Equatable, Sendable {
   /// The name an app's configuration chooses it by.
   public let name: String
-  private var templates: [Section: PushTemplate] = [:]
+  private var templates: [Section: MessageTemplate] = [:]
 
   private struct Section: Hashable {
     var provider: ProviderKind
@@ -72,8 +73,8 @@ public struct Dialect: Equatable, Sendable {
         faults.append(TemplateError(path: path, reason: .repeatedKey(word)))
         continue
       }
-      let (template, itsFaults) = TemplateCompiler.compile(
-        member.value, of: json, for: provider, section.kind, at: path)
+      let (template, itsFaults) = MessageTemplate.compile(
+        member.value, of: json, for: provider, section.kind, on: section.platform, at: path)
       if itsFaults.isEmpty { templates[section] = template }
       faults += itsFaults
     }
@@ -96,7 +97,7 @@ public struct Dialect: Equatable, Sendable {
   }
 
   /// The template for a device, or nil when the dialect has none.
-  func template(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform?) -> PushTemplate? {
+  func template(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform?) -> MessageTemplate? {
     if let platform, let own = templates[Section(provider: provider, kind: kind, platform: platform)] { return own }
     return templates[Section(provider: provider, kind: kind, platform: nil)]
   }

@@ -24,7 +24,7 @@ enum DialectFragments {
 
   /// The `aps` of a missed call. Those of one caller are grouped.
   static func missedCallAlert(title: String) -> String {
-    alert(title: title, text: "missedCallText", category: "missed_call", thread: "${from?}")
+    alert(title: title, text: "${missedCallText}", category: "missed_call", thread: "${from?}")
   }
 
   /// The FCM data of a missed call, from which the app makes its notification.
@@ -44,22 +44,25 @@ enum DialectFragments {
     ("message", "newMessageText"), ("group_message", "newGroupMessageText"), ("group_invite", "groupInvitationText"),
   ]
 
-  private static let chatTitle = "${fromName|from}"
+  static let chatTitle = "${fromName|from}"
 
   /// The APNs templates of messages and invitations, grouped by chat.
-  /// - Parameter sender: what the app reads beside `type`.
-  static func chatAlerts(sender: String = chat(from: "from"), thread: String = "${chatId|from}") -> String {
+  static func chatAlerts() -> String {
     chatSections { kind, text in
-      let alert = alert(title: chatTitle, text: text, category: kind, thread: thread)
-      return #"{"aps": \#(alert), "type": "\#(kind)", \#(sender), \#(stamps)}"#
+      let alert = alert(
+        title: chatTitle, text: "${\(text)}", category: kind, thread: "${chatId|from}", extra: badge)
+      return #"{"aps": \#(alert), "type": "\#(kind)", \#(chat(from: "from")), \#(stamps)}"#
     }
   }
 
   /// The FCM templates of messages and invitations.
-  /// - Parameter extra: a member whose value is the text that is shown, beside `body`.
-  static func chatData(extra: String? = nil) -> String {
+  /// - Parameters:
+  ///   - extra: a member whose value is the text that is shown, beside `body`.
+  ///   - isShownByAndroid: where the app itself would show nothing.
+  static func chatData(extra: String? = nil, isShownByAndroid: Bool = false) -> String {
     chatSections { kind, text in
-      let extra = extra.map { #""\#($0)": "${\#(text)}", "# } ?? ""
+      var extra = extra.map { #""\#($0)": "${\#(text)}", "# } ?? ""
+      if isShownByAndroid { extra += shownByAndroid(title: chatTitle, text: text) + ", " }
       return "{\(extra)\(data(title: chatTitle, text: text, type: kind)), \(chat(from: "fromId")), \(stamps)}"
     }
   }
@@ -80,24 +83,44 @@ enum DialectFragments {
   }
 
   /// Which chat, and whose turn it was. `from` is a reserved FCM key.
-  private static func chat(from key: String) -> String {
+  static func chat(from key: String) -> String {
     #""chatId": "${chatId?}", "\#(key)": "${from}", "fromName": "${fromName|from}""#
   }
 
   // MARK: - What is shown
 
-  private static func alert(title: String, text: String, category: String, thread: String) -> String {
-    #"""
-    {
-      "alert": {"title": "\#(title)", "body": "${\#(text)}"},
-      "category": "\#(category)",
-      "sound": "default",
-      "thread-id": "\#(thread)"
-    }
-    """#
+  /// How many messages are unread, where the backend says so.
+  static let badge = #""badge": "${badge?:json}""#
+
+  /// An `aps` that is shown and heard.
+  /// - Parameters:
+  ///   - category: which of the app's actions stand below it; nil for none.
+  ///   - extra: further members.
+  static func alert(
+    title: String, subtitle: String? = nil, text: String, category: String? = nil, thread: String? = nil,
+    extra: String? = nil
+  ) -> String {
+    let shown = [("title", title), ("subtitle", subtitle), ("body", text)]
+    let members = [("category", category), ("sound", "default"), ("thread-id", thread)]
+    let parts = [#""alert": {\#(list(shown))}"#, list(members)] + (extra.map { [$0] } ?? [])
+    return "{\(parts.joined(separator: ", "))}"
   }
 
-  private static func data(title: String, text: String, type: String) -> String {
+  /// The `$push` of an FCM template whose alert on iPhones is this `aps`.
+  static func push(aps: String) -> String {
+    #""$push": {"apns": {"payload": {"aps": \#(aps)}}}"#
+  }
+
+  /// The `$push` of an FCM template that Android shows by itself while the app is not in front.
+  static func shownByAndroid(title: String, text: String) -> String {
+    #""$push": {"android": {"notification": {"title": "\#(title)", "body": "${\#(text)}"}}}"#
+  }
+
+  private static func list(_ members: [(String, String?)]) -> String {
+    members.compactMap { name, value in value.map { #""\#(name)": "\#($0)""# } }.joined(separator: ", ")
+  }
+
+  static func data(title: String, text: String, type: String) -> String {
     #"""
     "type": "\#(type)",
     "title": "\#(title)",

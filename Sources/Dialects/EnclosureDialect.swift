@@ -1,43 +1,96 @@
-// Enclosure: chat and voice for iOS. The phone drops a push whose roomId is empty, so a room there must be; `bodyKey` is what
-// tells its pushes apart.
+// Enclosure: chat and calls for iOS. The phone drops a push whose roomId is empty, so a room there must be; `bodyKey` is what
+// tells its pushes apart, `uid` under whom it files the call. `phone` is the number of the one who is called: it is nobody's
+// but that recipient's, so it is empty.
+//
+// Over FCM a call is an alert, without content-available (SwiftUI hands an alert with it to nobody); a tap starts CallKit. The app
+// hears of hang-ups over Firebase itself, so a cancel only must not look like a call.
 
 extension ShippedDialects {
   static let enclosure = #"""
     {
       "apns": {
-        "invite": {"bodyKey": "Incoming voice call", \#(room)},
+        "invite": {"bodyKey": "\#(incoming)", \#(room)},
         "missed_call": {
           "aps": \#(DialectFragments.missedCallAlert(title: "${fromName|from}")),
           "type": "missed_call",
-          "bodyKey": "Missed voice call",
+          "bodyKey": "\#(missed)",
           \#(room)
         },
-        \#(DialectFragments.chatAlerts())
+        \#(apnsChats)
       },
       "fcm": {
-        "invite": {"bodyKey": "Incoming voice call", \#(room)},
+        "invite": {
+          "bodyKey": "\#(incoming)",
+          \#(room),
+          \#(DialectFragments.push(aps: callAlert))
+        },
         "cancel": {
-          "bodyKey": "Cancelled voice call",
+          "bodyKey": "${isVideo?'Cancelled video call':'Cancelled voice call'}",
           "roomId": "${channelName|callId}",
           "receiverId": "${userId}",
           \#(DialectFragments.callCancelled)
         },
         "missed_call": {
           \#(DialectFragments.missedCallData(title: "${fromName|from}")),
-          "bodyKey": "Missed voice call",
+          "bodyKey": "\#(missed)",
           \#(room)
         },
-        \#(DialectFragments.chatData())
+        \#(fcmChats)
       }
     }
     """#
+
+  private static let incoming = "${isVideo?'Incoming video call':'Incoming voice call'}"
+  private static let missed = "${isVideo?'Missed video call':'Missed voice call'}"
+
+  /// The app looks for these very words, in whatever language.
+  private static let callAlert = DialectFragments.alert(
+    title: "${fromName|from}", text: incoming, category: "${isVideo?'VIDEO_CALL':'VOICE_CALL'}")
 
   private static let room = #"""
     "name": "${fromName|from}",
     "photo": "${metadata.photo|''}",
     "roomId": "${channelName|callId}",
     "receiverId": "${userId}",
-    "phone": "${metadata.phone|from}",
+    "uid": "${from}",
+    "phone": "",
+    "senderPhone": "${metadata.senderPhone?}",
     \#(DialectFragments.stamps)
     """#
+
+  // MARK: - Chat
+
+  private static let apnsChats = DialectFragments.chatSections { kind, text in
+    #"{"aps": \#(chatAlert(text)), "type": "\#(kind)", \#(DialectFragments.chat(from: "from")), \#(message(text))}"#
+  }
+
+  private static let fcmChats = DialectFragments.chatSections { kind, text in
+    #"""
+    {
+      \#(DialectFragments.data(title: DialectFragments.chatTitle, text: text, type: kind)),
+      \#(DialectFragments.chat(from: "fromId")),
+      \#(message(text)),
+      \#(DialectFragments.push(aps: chatAlert(text)))
+    }
+    """#
+  }
+
+  /// `mutable-content`, so that the app's extension can put the sender's picture to it.
+  private static func chatAlert(_ text: String) -> String {
+    DialectFragments.alert(
+      title: DialectFragments.chatTitle, text: "${\(text)}", category: "CHAT_MESSAGE", thread: "${chatId|from}",
+      extra: #""mutable-content": 1, \#(DialectFragments.badge)"#)
+  }
+
+  private static func message(_ text: String) -> String {
+    #"""
+    "bodyKey": "chatting",
+    "friendUidKey": "${from}",
+    "name": "${fromName|from}",
+    "user_nameKey": "${fromName|from}",
+    "msgKey": "${\#(text)}",
+    "photo": "${metadata.photo|''}",
+    \#(DialectFragments.stamps)
+    """#
+  }
 }

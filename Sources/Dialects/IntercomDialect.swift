@@ -1,9 +1,12 @@
 // Door intercoms whose apps read baseCallData: the default dialect.
 //
-// `from` is a reserved FCM key, so the flat FCM data has it as `fromId`, and `body` has the whole canonical object as a JSON string:
-// where an Expo app's background task looks for it. An Android phone gets data only, because a visible notification would keep
-// the task from running; an iPhone with nothing but an Expo token can only be shown an alert. The FCM data of what is shown has
-// its text as `message` as well: that is where expo-notifications looks for what to show.
+// The app's background task asks only for the type `intercom_call`, wherever it finds it, and makes a call of it: so what ends a
+// call has another type everywhere. Where `type` stands flat in FCM data, `from` would have to stand there, too, and is a reserved
+// key; so the flat data has no type, and `body` has the whole canonical object as a JSON string, where the task looks next.
+// Its schema takes texts or nothing for callerName and channel as for ours, hence these are made texts. An Android phone gets
+// data only, because a visible notification would keep the task from running; an iPhone with nothing but an Expo or FCM token
+// can only be shown an alert. The FCM data of what is shown has its text as `message` as well: that is where
+// expo-notifications looks for what to show.
 
 extension ShippedDialects {
   static let intercom = #"""
@@ -15,9 +18,11 @@ extension ShippedDialects {
           "isVoip": true,
           "from": "${from}",
           "fromName": "${fromName|'Porteiro'}",
+          "callerName": "${payload.callerName?}",
           "apartmentNumber": "${apartmentNumber?}",
           "buildingName": "${buildingName?}",
           "channelName": "${channelName?}",
+          "channel": "${payload.channel?}",
           "metadata": "${metadata?:json}",
           \#(DialectFragments.stamps),
           "$payload": "others"
@@ -32,20 +37,15 @@ extension ShippedDialects {
       },
       "fcm": {
         "invite": {
-          "type": "intercom_call",
-          "action": "incoming_call",
-          "fromId": "${from}",
-          "fromName": "${fromName|'Porteiro'}",
-          "apartmentNumber": "${apartmentNumber?}",
-          "buildingName": "${buildingName?}",
-          "channelName": "${channelName?}",
+          \#(flat),
           "metadata": "${metadata?}",
-          \#(DialectFragments.stamps),
           "$payload": "others",
-          "body": {"$string": \#(canonical)}
+          "body": {"$string": \#(canonical)},
+          \#(alert(text: "${incomingCallText}"))
         },
+        "invite.ios": {\#(flat), "body": {"$string": \#(canonical)}, \#(alert(text: "${incomingCallText}"))},
         "cancel": {
-          "type": "intercom_call",
+          "type": "intercom_call_end",
           \#(DialectFragments.callCancelled),
           "body": {"$string": \#(cancel)}
         },
@@ -53,19 +53,16 @@ extension ShippedDialects {
           \#(DialectFragments.missedCallData(title: "${fromName|'Porteiro'}")),
           "message": "${missedCallText}",
           "fromId": "${from}",
-          \#(missedCaller)
+          \#(missedCaller),
+          \#(DialectFragments.push(aps: DialectFragments.missedCallAlert(title: "${fromName|'Porteiro'}")))
         },
         \#(DialectFragments.chatData(extra: "message"))
       },
       "expo": {
-        "invite": {
-          "channelId": "intercom_call",
-          "_contentAvailable": true,
-          "data": \#(canonical)
-        },
+        "invite": {"_contentAvailable": true, "data": \#(canonical)},
         "invite.ios": {
           "title": "${fromName|'Porteiro'}",
-          "body": "Chamada do interfone",
+          "body": "${incomingCallText}",
           "sound": "default",
           "_contentAvailable": true,
           "data": \#(canonical)
@@ -87,18 +84,41 @@ extension ShippedDialects {
       "action": "incoming_call",
       "from": "${from}",
       "fromName": "${fromName|'Porteiro'}",
+      "callerName": "${payload.callerName?}",
       "apartmentNumber": "${apartmentNumber?}",
       "buildingName": "${buildingName?}",
       "channelName": "${channelName?}",
+      "channel": "${payload.channel?}",
       "metadata": "${metadata?:json}",
       \#(DialectFragments.stamps),
       "$payload": "others"
     }
     """#
 
-  /// What ends a ringing call, wherever the app finds it.
+  /// The call beside `body`, for whatever reads FCM data as they are. Without a type, not even the payload's; and without a
+  /// title and a message, of which expo-notifications would make a notification beside the call.
+  private static let flat = #"""
+    "type": null,
+    "title": null,
+    "message": null,
+    "action": "incoming_call",
+    "fromId": "${from}",
+    "fromName": "${fromName|'Porteiro'}",
+    "callerName": "${payload.callerName?}",
+    "apartmentNumber": "${apartmentNumber?}",
+    "buildingName": "${buildingName?}",
+    "channelName": "${channelName?}",
+    "channel": "${payload.channel?}",
+    \#(DialectFragments.stamps)
+    """#
+
+  private static func alert(text: String) -> String {
+    DialectFragments.push(aps: DialectFragments.alert(title: "${fromName|'Porteiro'}", text: text))
+  }
+
+  /// That a call is over, wherever the app looks. No push stops the app from ringing; it must not ring again either.
   private static let cancel = #"""
-    {"type": "intercom_call", \#(DialectFragments.callCancelled)}
+    {"type": "intercom_call_end", \#(DialectFragments.callCancelled)}
     """#
 
   /// Who called and from where, but for `from` itself.

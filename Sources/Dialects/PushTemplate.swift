@@ -21,7 +21,13 @@ struct PushTemplate: Equatable, Sendable {
     case optionalText(key: Literal, Names)
     /// A member that is left out when no name has a value.
     case optionalJSON(key: Literal, Names)
-    /// The members of the payload that the template does not name.
+    /// A member that is left out when no name has a text that is a UUID.
+    case optionalUUID(key: Literal, Names)
+    /// One of two texts inside a string: for a video call, and for anything else.
+    case choice(video: Literal, other: Literal)
+    /// A member that only a video call has.
+    case optionalChoice(key: Literal, video: Literal)
+    /// Members of the payload, or of its metadata, that the template does not name.
     case otherMembers(OtherMembers)
     /// What stands between these two is JSON that is carried as one string.
     case beginNested
@@ -30,9 +36,23 @@ struct PushTemplate: Equatable, Sendable {
 
   /// Which members of the payload are left to pass on.
   struct OtherMembers: Equatable, Sendable {
+    /// Names that would mean something to the provider or to the system, and that no payload may set by itself.
+    enum Reserved: Equatable, Sendable {
+      case none
+      /// In a payload's outermost object over APNs: `aps`, `gcm.…` and `google.…`.
+      case apns
+      /// In FCM data: its reserved keys, and `aps`, which reaches iPhones beside the real one.
+      case fcm
+    }
+
+    /// Those of `metadata`, and not of the payload itself.
+    var ofMetadata = false
+    /// Only those whose names begin with this.
+    var prefix: [UInt8] = []
+    var reserved = Reserved.none
     /// The names the template gives itself.
     var named: [[UInt8]]
-    /// As strings, and without the names FCM reserves.
+    /// As strings; without what is null.
     var asText: Bool
     /// True when no member of baseCallData is left.
     var coversBaseCallData: Bool

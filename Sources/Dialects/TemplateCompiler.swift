@@ -4,9 +4,11 @@ internal import Runtime
 
 /// Compiles the template of one provider and kind.
 ///
-/// In a template any string may hold placeholders (`Placeholder`). Two directives stand where a name would:
-/// `{"$string": {…}}` is an object carried as a string, and `"$payload": "others"` stands for the members of the payload that the object
-/// itself does not name, as text in an FCM `data` object and as they are elsewhere.
+/// In a template any string may hold placeholders (`Placeholder`). Directives stand where a name would:
+/// `{"$string": {…}}` is an object carried as a string; `"$payload": "others"` stands for the members of the payload that the
+/// object itself does not name, as text in an FCM `data` object and as they are elsewhere, `"$payload": "twi_*"` for those
+/// whose names begin so; `"$metadata": "others"` for those of `metadata`, `"$metadata": "texts"` for the same as texts.
+/// `$push`, in the outermost object, is read by `PushDirective`.
 struct TemplateCompiler {
   private let json: JSONScanner
   private let provider: ProviderKind
@@ -25,11 +27,48 @@ struct TemplateCompiler {
       compiler.faults.append(
         TemplateError(path: fault.member.map { "\(path).\($0)" } ?? path, reason: fault.reason))
     }
-    compiler.object(template, isFCMData: provider == .fcm)
+    compiler.object(template, .outermost(of: provider))
     if compiler.faults.isEmpty, !TemplateRules.isNeverEmpty(compiler.template) {
       compiler.faults.append(compiler.error(.maybeEmpty))
     }
     return (compiler.template, compiler.faults)
+  }
+
+  /// Compiles an object that stands beside the body: nothing is reserved in it.
+  static func compilePart(
+    _ object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, at path: String
+  ) -> (template: PushTemplate, faults: [TemplateError]) {
+    var compiler = TemplateCompiler(json: json, provider: provider, path: path)
+    guard object.kind == .object else { return (compiler.template, [compiler.error(.notAnObject)]) }
+    compiler.object(object, .inside)
+    return (compiler.template, compiler.faults)
+  }
+
+  /// Where an object stands.
+  private enum Place: Equatable {
+    /// The `data` of an FCM message: all of it strings.
+    case fcmData
+    /// An APNs payload.
+    case apnsPayload
+    /// An Expo message.
+    case expoMessage
+    case inside
+
+    static func outermost(of provider: ProviderKind) -> Place {
+      switch provider {
+      case .apns: .apnsPayload
+      case .fcm: .fcmData
+      case .expo: .expoMessage
+      }
+    }
+
+    var reserved: PushTemplate.OtherMembers.Reserved {
+      switch self {
+      case .fcmData: .fcm
+      case .apnsPayload: .apns
+      case .expoMessage, .inside: .none
+      }
+    }
   }
 
   private init(json: JSONScanner, provider: ProviderKind, path: String) {
@@ -40,22 +79,22 @@ struct TemplateCompiler {
 
   // MARK: - Values
 
-  private mutating func value(_ value: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {
+  private mutating func value(_ value: JSONScanner.Value, _ place: Place) throws(TemplateError) {
     switch value.kind {
     case .object:
       if let inner = soleString(of: value) { return try nested(inner) }
-      object(value, isFCMData: false)
+      object(value, .inside)
     case .array:
       literal([UInt8(ascii: "[")])
-      for element in json.elements(of: value) { try self.value(element, isFCMData: false) }
+      for element in json.elements(of: value) { try self.value(element, .inside) }
       part([UInt8(ascii: "]")])
-    case .string: try string(value, isFCMData: isFCMData)
+    case .string: try string(value, place)
     case .number, .boolean, .null: literal(Array(json.raw(value)))
     }
   }
 
   /// Notes what is wrong with a member and goes on with the next.
-  private mutating func object(_ object: JSONScanner.Value, isFCMData: Bool) {
+  private mutating func object(_ object: JSONScanner.Value, _ place: Place) {
     let outer = path
     defer { path = outer }
     let names = json.members(of: object).map { json.key($0) }
@@ -63,7 +102,7 @@ struct TemplateCompiler {
     for (index, member) in json.members(of: object).enumerated() {
       path = outer + "." + String(decoding: names[index], as: UTF8.self)
       do throws(TemplateError) {
-        try self.member(index, of: names, member.value, isFCMData: isFCMData)
+        try self.member(index, of: names, member.value, place)
       } catch {
         faults.append(error)
       }
@@ -72,46 +111,67 @@ struct TemplateCompiler {
   }
 
   private mutating func member(
-    _ index: Int, of names: [[UInt8]], _ value: JSONScanner.Value, isFCMData: Bool
+    _ index: Int, of names: [[UInt8]], _ value: JSONScanner.Value, _ place: Place
   ) throws(TemplateError) {
     let name = String(decoding: names[index], as: UTF8.self)
     guard !names[..<index].contains(names[index]) else { throw error(.repeatedKey(name)) }
     if name.hasPrefix("$") {
-      guard name == "$payload", json.text(value) == "others" else { throw error(.unknownDirective(name)) }
-      return emit(.otherMembers(Self.otherMembers(named: names, isFCMData: isFCMData)))
+      if name == "$push", place != .inside { return }
+      guard let others = otherMembers(name, json.text(value), besides: names, place) else {
+        throw error(.unknownDirective(name))
+      }
+      return emit(.otherMembers(others))
     }
-    if isFCMData {
+    if place == .fcmData {
       guard !FCMDataKey.isReserved(names[index]) else { throw error(.reservedKey(name)) }
+      if value.kind == .null { return }  // no such member, not even the payload's
       guard value.kind == .string || soleString(of: value) != nil else { throw error(.notAString) }
     }
-    try member(key: names[index], value, isFCMData: isFCMData)
+    try member(key: names[index], value, place)
   }
 
-  private mutating func member(key: [UInt8], _ value: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {
+  private mutating func member(key: [UInt8], _ value: JSONScanner.Value, _ place: Place) throws(TemplateError) {
     var writer = JSONWriter(reservingCapacity: key.count + 3)
     writer.key(key)
-    if value.kind == .string, let placeholder = try soleOptional(value) {
-      guard !(isFCMData && placeholder.isJSON) else { throw error(.notAString) }
-      let (key, names) = (pool(writer.bytes), pool(placeholder.names))
-      emit(placeholder.isJSON ? .optionalJSON(key: key, names) : .optionalText(key: key, names))
-    } else {
+    guard value.kind == .string, let placeholder = try soleOptional(value) else {
       literal(writer.bytes)
-      try self.value(value, isFCMData: isFCMData)
+      return try self.value(value, place)
     }
+    guard !(place == .fcmData && placeholder.isJSON) else { throw error(.notAString) }
+    let key = pool(writer.bytes)
+    if let choice = placeholder.choice { return emit(.optionalChoice(key: key, video: pool(choice.video))) }
+    let names = pool(placeholder.names)
+    if placeholder.isUUID { return emit(.optionalUUID(key: key, names)) }
+    emit(placeholder.isJSON ? .optionalJSON(key: key, names) : .optionalText(key: key, names))
   }
 
   private mutating func nested(_ value: JSONScanner.Value) throws(TemplateError) {
     emit(.beginNested)
-    try self.value(value, isFCMData: false)
+    try self.value(value, .inside)
     emit(.endNested)
   }
 
-  private static func otherMembers(named: [[UInt8]], isFCMData: Bool) -> PushTemplate.OtherMembers {
-    PushTemplate.OtherMembers(
-      named: named, asText: isFCMData,
+  /// What `$payload` or `$metadata` stands for; nil for any other directive or word.
+  private func otherMembers(
+    _ directive: String, _ word: String?, besides named: [[UInt8]], _ place: Place
+  ) -> PushTemplate.OtherMembers? {
+    var others = PushTemplate.OtherMembers(
+      reserved: place.reserved, named: named, asText: place == .fcmData,
       coversBaseCallData: BaseCallData.keys.allSatisfy { key in
-        named.contains(Array(key.utf8)) || isFCMData && FCMDataKey.isReserved(key.utf8)
+        named.contains(Array(key.utf8)) || place == .fcmData && FCMDataKey.isReserved(key.utf8)
       })
+    switch (directive, word) {
+    case ("$payload", "others"?): break
+    case ("$payload", let word?) where word.hasSuffix("*") && word.count > 1:
+      others.prefix = Array(word.dropLast().utf8)
+      others.coversBaseCallData = !BaseCallData.keys.contains { $0.utf8.starts(with: others.prefix) }
+    case ("$metadata", "others"?), ("$metadata", "texts"?):
+      others.ofMetadata = true
+      others.coversBaseCallData = false
+      others.asText = others.asText || word == "texts"
+    default: return nil
+    }
+    return others
   }
 
   /// What `{"$string": …}` carries, or nil for any other value.
@@ -123,10 +183,10 @@ struct TemplateCompiler {
 
   // MARK: - Strings
 
-  private mutating func string(_ value: JSONScanner.Value, isFCMData: Bool) throws(TemplateError) {
+  private mutating func string(_ value: JSONScanner.Value, _ place: Place) throws(TemplateError) {
     let parts = try parts(of: value)
     if parts.count == 1, case .placeholder(let placeholder) = parts[0], placeholder.isJSON {
-      guard !isFCMData else { throw error(.notAString) }
+      guard place != .fcmData else { throw error(.notAString) }
       emit(.json(pool(placeholder.names)))
       return
     }
@@ -137,6 +197,10 @@ struct TemplateCompiler {
       case .placeholder(let placeholder):
         guard !placeholder.isJSON, !placeholder.isOptional else {
           throw error(.malformedPlaceholder(placeholder.names.map(\.spelling).joined(separator: "|")))
+        }
+        if let choice = placeholder.choice, let other = choice.other {
+          emit(.choice(video: pool(choice.video), other: pool(other)))
+          continue
         }
         emit(.text(pool(placeholder.names), fallback: placeholder.fallback.map { pool($0) }))
       }

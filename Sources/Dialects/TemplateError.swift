@@ -20,6 +20,11 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
     case cancelOverAPNs
     case noAlert
     case maybeEmpty
+    case unknownPushMember(String, among: [String])
+    case badPushValue(String)
+    case backgroundWithAlert
+    case apnsBlock(String)
+    case visibleCall(String)
   }
   typealias JSONErrorText = String
 
@@ -44,18 +49,29 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
         + TemplateName.plainNames.joined(separator: ", ") + ", metadata.NAME and payload.NAME"
     case .malformedPlaceholder(let text):
       "malformed placeholder ${\(text)}; it is ${name}, ${name?}, ${name|other|'literal'} or ${name:json}"
-    case .unknownDirective(let name): "unknown directive \(name); there are $string, and $payload with the value others"
+    case .unknownDirective(let name):
+      "unknown directive \(name); there are $string, $payload with the value others or PREFIX*, $metadata with the value "
+        + "others or texts, and in the outermost object $push"
     case .repeatedKey(let name): "the key \(name) stands twice"
     case .notAString:
       "every value of an FCM data object is a string: put it in quotes; use $string for an object, and no :json"
     case .reservedKey(let name):
       "\(name) is a reserved FCM data key (so are from, message_type and all that begins with google or gcm)"
     case .setByGateway(let name):
-      "\(name) is written by the gateway (so are to, priority, expiration, ttl and collapseId)"
+      "\(name) is written by the gateway (so are to, priority, expiration, ttl and collapseId); $push says how"
     case .payloadInMessage: "must stand inside data: outside, a call's payload could set the message's own fields"
     case .cancelOverAPNs:
       "there is no cancel over APNs: every VoIP push must end in a reported call, so none takes one back"
     case .noAlert: "must have aps with an alert: it goes out as an alert, since only an invite may be a VoIP push"
+    case .unknownPushMember(let name, let known):
+      "unknown: \(name)" + Suggestion.text(for: name, among: known) + "; there are " + known.joined(separator: ", ")
+    case .badPushValue(let takes): "must be \(takes)"
+    case .backgroundWithAlert:
+      "the type background needs aps with content-available: 1 and without alert, sound and badge; an alert has the type alert"
+    case .apnsBlock(let text): text
+    case .visibleCall(let name):
+      "\(name) makes an Android phone show a notification instead of running the app's code, which rings; put it into a "
+        + "template for ios only, or say $push: {headless: false} if the app rings by that notification"
     case .maybeEmpty: "must have a member that is always there, and not only optional ones"
     }
   }

@@ -24,6 +24,12 @@ enum TemplateName: Equatable, Sendable {
   case timestamp
   /// The call's deadline: milliseconds since 1970.
   case expiresAt
+  /// The same in seconds: what `apns-expiration` takes.
+  case expiresAtSeconds
+  /// The call's id where a collapse id can carry it, else its SHA-256.
+  case collapseID
+  /// How many messages the user has not read, by the payload's `badge`: a whole number, or nothing.
+  case badge
   /// Grows with every push of one call.
   case sequence
   case userID
@@ -35,6 +41,8 @@ enum TemplateName: Equatable, Sendable {
   case callType
   /// Why the call ended, as the backend said it; nothing while it rings.
   case endReason
+  /// "Incoming call" or "Incoming video call" in the device's language.
+  case incomingCallText
   /// "Missed call" or "Missed video call" in the device's language.
   case missedCallText
   /// "New message", "New group message" and "Group invitation" in the device's language.
@@ -48,7 +56,8 @@ enum TemplateName: Equatable, Sendable {
     ("expiresAt", .expiresAt), ("seq", .sequence), ("userId", .userID), ("locale", .locale), ("isVideo", .isVideo),
     ("callType", .callType), ("reason", .endReason), ("chatId", .chatID), ("missedCallText", .missedCallText),
     ("newMessageText", .newMessageText), ("newGroupMessageText", .newGroupMessageText),
-    ("groupInvitationText", .groupInvitationText),
+    ("groupInvitationText", .groupInvitationText), ("incomingCallText", .incomingCallText),
+    ("expiresAtSeconds", .expiresAtSeconds), ("collapseId", .collapseID), ("badge", .badge),
   ]
 
   /// Every name that takes no suffix, for error messages.

@@ -1,5 +1,6 @@
 // The hot path: a template and a payload become the bytes of a body, without Foundation and without a tree of objects.
 
+internal import Providers
 internal import Queue
 internal import Runtime
 
@@ -55,6 +56,23 @@ struct TemplateRenderer {
         let start = writer.bytes.count
         writer.raw(template.literals, key)
         if !appendFirstJSON(names, of: template, to: &writer) { writer.bytes.removeLast(writer.bytes.count - start) }
+      case .optionalUUID(let key, let names):
+        let start = writer.bytes.count
+        writer.raw(template.literals, key)
+        writer.beginString()
+        if appendFirst(names, of: template, to: &writer, where: Self.isUUID) {
+          writer.endString()
+        } else {
+          writer.bytes.removeLast(writer.bytes.count - start)
+        }
+      case .choice(let video, let other): writer.append(template.literals, isVideo ? video : other)
+      case .optionalChoice(let key, let video):
+        if isVideo {
+          writer.raw(template.literals, key)
+          writer.beginString()
+          writer.append(template.literals, video)
+          writer.endString()
+        }
       case .otherMembers(let others):
         if fields.hasOthers || !others.coversBaseCallData { append(others, to: &writer) }
       case .beginNested:
@@ -71,15 +89,27 @@ struct TemplateRenderer {
     return writer.bytes
   }
 
+  /// What an FCM message has beside its data; nothing elsewhere.
+  /// - Parameter isAndroid: known to be one, which needs nothing that is for iPhones.
+  func members(of template: MessageTemplate, isAndroid: Bool) throws(MissingField) -> FCMMessageMembers {
+    var members = FCMMessageMembers()
+    if let apns = template.apns, !isAndroid { members.apns = try render(apns) }
+    if let notification = template.notification { members.notification = try render(notification) }
+    if let android = template.android { members.android = try render(android) }
+    return members
+  }
+
   /// Stands before nested JSON while it is written: after a colon no comma comes.
   private static let fence = UInt8(ascii: ":")
 
   private func append(_ others: PushTemplate.OtherMembers, to writer: inout JSONWriter) {
-    for member in payload.members(of: payload.root) {
+    guard let object = others.ofMetadata ? fields.metadata : payload.root, object.kind == .object else { return }
+    for member in payload.members(of: object) {
       let key = delivery.call.bytes[member.key]
+      guard key.starts(with: others.prefix), !others.reserved.holds(key) else { continue }
       if others.named.contains(where: { $0.elementsEqual(key) }) { continue }
       if others.asText {
-        if FCMDataKey.isReserved(key) || member.value.kind == .null { continue }
+        if member.value.kind == .null { continue }
         writer.rawKey(delivery.call.bytes, member.key)
         writer.beginString()
         appendText(member.value, to: &writer)
@@ -104,6 +134,34 @@ struct TemplateRenderer {
     return false
   }
 
+  /// The same, of texts of a certain form only.
+  private func appendFirst(
+    _ names: Range<Int>, of template: PushTemplate, to writer: inout JSONWriter,
+    where isRight: (ArraySlice<UInt8>) -> Bool
+  ) -> Bool {
+    let start = writer.bytes.count
+    for index in names {
+      appendText(of: template.names[index], to: &writer)
+      if isRight(writer.bytes[start...]) { return true }
+      writer.bytes.removeLast(writer.bytes.count - start)
+    }
+    return false
+  }
+
+  /// Eight, four, four, four and twelve hexadecimal digits: what Foundation's `UUID` takes.
+  private static func isUUID(_ text: ArraySlice<UInt8>) -> Bool {
+    guard text.count == 36 else { return false }
+    return zip(0..., text).allSatisfy { index, byte in
+      switch (index, byte) {
+      case (8, _), (13, _), (18, _), (23, _): byte == UInt8(ascii: "-")
+      case (_, UInt8(ascii: "0")...UInt8(ascii: "9")), (_, UInt8(ascii: "a")...UInt8(ascii: "f")),
+        (_, UInt8(ascii: "A")...UInt8(ascii: "F")):
+        true
+      default: false
+      }
+    }
+  }
+
   private func appendFirstJSON(_ names: Range<Int>, of template: PushTemplate, to writer: inout JSONWriter) -> Bool {
     for index in names where appendJSON(template.names[index], to: &writer) { return true }
     return false
@@ -114,12 +172,16 @@ struct TemplateRenderer {
     case .callID: writer.escape(delivery.call.bytes, delivery.call.texts.callID)
     case .timestamp: writer.appendDecimal(sentAtMilliseconds)
     case .expiresAt: writer.appendDecimal(delivery.deadlineAtMicroseconds / 1000)
+    case .expiresAtSeconds: writer.appendDecimal(delivery.deadlineAtMicroseconds / 1_000_000)
+    case .collapseID: writer.escape(CallPlanner.collapseID(delivery.callID))
+    case .badge: if let badge { writer.appendDecimal(badge) }
     case .sequence: writer.appendDecimal(Int64(delivery.lease.number))
     case .userID: writer.escape(delivery.bytes, delivery.texts.userID)
     case .locale: if let locale = delivery.texts.locale { writer.escape(delivery.bytes, locale) }
     case .isVideo: writer.bytes.append(contentsOf: isVideo ? Self.true : Self.false)
     case .callType: writer.bytes.append(contentsOf: isVideo ? Self.videoCall : Self.call)
     case .endReason: if let reason = delivery.call.texts.endReason { writer.escape(delivery.call.bytes, reason) }
+    case .incomingCallText: append(isVideo ? .incomingVideoCall : .incomingCall, to: &writer)
     case .missedCallText: append(isVideo ? .missedVideoCall : .missedCall, to: &writer)
     case .newMessageText: append(.newMessage, to: &writer)
     case .newGroupMessageText: append(.newGroupMessage, to: &writer)
@@ -138,6 +200,9 @@ struct TemplateRenderer {
       writer.raw(delivery.call.bytes, value.range)
     } else if name == .isVideo {
       writer.boolean(isVideo)
+    } else if name == .badge {
+      guard let badge else { return false }
+      writer.integer(badge)
     } else {
       let start = writer.bytes.count
       writer.beginString()
@@ -180,6 +245,14 @@ struct TemplateRenderer {
     }
   }
 
+  /// The payload's `badge` as a whole number; anything else would be refused by iOS, or shown as nothing.
+  private var badge: Int64? {
+    guard let value = value(of: .payloadMember(Self.badgeKey)) else { return nil }
+    if let number = payload.integer(value) { return number >= 0 ? number : nil }
+    guard let digits = payload.contents(value), (1...9).contains(digits.count) else { return nil }
+    return Int64(String(decoding: digits, as: UTF8.self)).flatMap { $0 >= 0 ? $0 : nil }
+  }
+
   private var isVideo: Bool {
     if delivery.callKind.elementsEqual(Self.videoCall) { return true }
     guard let value = value(of: .metadataMember(Self.isVideoKey)) else { return false }
@@ -195,5 +268,17 @@ struct TemplateRenderer {
   private static let `false` = Array("false".utf8)
   private static let call = Array("call".utf8)
   private static let videoCall = Array("video_call".utf8)
+  private static let badgeKey = Array("badge".utf8)
   private static let isVideoKey = Array("isVideo".utf8)
+}
+
+extension PushTemplate.OtherMembers.Reserved {
+  /// Whether a member of a payload may not be passed on under this name.
+  func holds(_ key: ArraySlice<UInt8>) -> Bool {
+    switch self {
+    case .none: false
+    case .apns: key.elementsEqual("aps".utf8) || key.starts(with: "gcm.".utf8) || key.starts(with: "google.".utf8)
+    case .fcm: key.elementsEqual("aps".utf8) || FCMDataKey.isReserved(key)
+    }
+  }
 }

@@ -7,17 +7,20 @@ enum TemplateRules {
   /// The members of an Expo message that the gateway writes (`ExpoRequestWriter`): a second one could redirect a push.
   static let expoReserved = ["to", "priority", "expiration", "ttl", "collapseId"]
 
+  /// The members that make Expo send Android a notification, which the system shows by itself: the app's task does not run
+  /// (expo/expo, packages/expo-notifications; docs/dialects.md).
+  static let expoVisible = ["title", "subtitle", "body", "icon", "channelId"]
+
   /// What is wrong with the outermost object of a template, with the member it is about.
   static func faults(
     in object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, _ kind: PushTemplateKind
   ) -> [(member: String?, reason: TemplateError.Reason)] {
     switch provider {
     case .apns where kind == .cancel: [(nil, .cancelOverAPNs)]
-    case .apns where kind.isNotification && !hasAlert(object, json): [(nil, .noAlert)]
     case .expo:
       json.members(of: object).compactMap { member in
         let name = String(decoding: json.key(member), as: UTF8.self)
-        if name == "$payload" { return (name, .payloadInMessage) }
+        if name == "$payload" || name == "$metadata" { return (name, .payloadInMessage) }
         return expoReserved.contains(name) ? (name, .setByGateway(name)) : nil
       }
     default: []
@@ -33,8 +36,16 @@ enum TemplateRules {
   }
 
   /// Apple takes an alert push without an alert, and shows nothing.
-  private static func hasAlert(_ object: JSONScanner.Value, _ json: JSONScanner) -> Bool {
+  static func hasAlert(_ object: JSONScanner.Value, _ json: JSONScanner) -> Bool {
     guard let aps = json.member("aps", of: object), let alert = json.member("alert", of: aps) else { return false }
     return alert.kind == .object || alert.kind == .string
+  }
+
+  /// What iOS takes for a push that only wakes the app: `content-available`, and nothing to show or to hear.
+  static func isForBackground(_ object: JSONScanner.Value, _ json: JSONScanner) -> Bool {
+    guard let aps = json.member("aps", of: object) else { return false }
+    return json.member("content-available", of: aps).flatMap(json.integer) == 1
+      && json.member("alert", of: aps) == nil && json.member("sound", of: aps) == nil
+      && json.member("badge", of: aps) == nil
   }
 }

@@ -1,5 +1,9 @@
 // Apps built on react-native-twilio-phone: the SDK on Android reads the FCM data, the app on iOS maps twi_call_sid to CallKit.
-// A missed call has no `twi_message_type`: it is the app's to show, and not the SDK's to handle.
+//
+// What Twilio's call notification gave the backend passes through as it is and goes before what is derived here: without
+// `twi_bridge_token` the SDK takes no push for its own on Android, and an iPhone cannot answer. A missed call has no
+// `twi_message_type`, so that the SDK takes it for no call; and as the library hands all data to the SDK, what is to be seen is
+// shown by the system.
 
 extension ShippedDialects {
   static let twilio = #"""
@@ -16,14 +20,18 @@ extension ShippedDialects {
       "fcm": {
         "invite": \#(callInvite),
         "cancel": \#(cancelledCallInvite),
-        "missed_call": {\#(DialectFragments.missedCallData(title: "${fromName|from}")), \#(call)},
-        \#(DialectFragments.chatData())
+        "missed_call": {
+          \#(DialectFragments.missedCallData(title: "${fromName|from}")),
+          \#(call),
+          \#(DialectFragments.shownByAndroid(title: "${fromName|from}", text: "missedCallText"))
+        },
+        \#(DialectFragments.chatData(isShownByAndroid: true))
       },
       "expo": {
         "invite": {"_contentAvailable": true, "data": \#(callInvite)},
         "invite.ios": {
           "title": "${fromName|from}",
-          "body": "Incoming call",
+          "body": "${incomingCallText}",
           "sound": "default",
           "_contentAvailable": true,
           "data": \#(callInvite)
@@ -39,18 +47,31 @@ extension ShippedDialects {
     """#
 
   private static let callInvite = #"""
-    {"twi_message_type": "twilio.voice.call", \#(call)}
+    {
+      "twi_message_type": "${payload.twi_message_type|'twilio.voice.call'}",
+      \#(call),
+      "fromName": "${fromName|from}",
+      "$payload": "twi_*"
+    }
     """#
 
   private static let cancelledCallInvite = #"""
-    {"twi_message_type": "twilio.voice.cancel", \#(parties), \#(DialectFragments.callCancelled)}
+    {
+      "twi_message_type": "twilio.voice.cancel",
+      \#(parties),
+      \#(DialectFragments.callCancelled),
+      "$payload": "twi_*"
+    }
     """#
 
   private static let call = #"""
     \#(parties), \#(DialectFragments.stamps)
     """#
 
+  /// `twi_from` is an identity: the app shows it without `client:`.
   private static let parties = #"""
-    "twi_call_sid": "${callId}", "twi_from": "${fromName|from}", "twi_to": "${metadata.to|userId}"
+    "twi_call_sid": "${payload.twi_call_sid|callId}",
+    "twi_from": "${payload.twi_from|from}",
+    "twi_to": "${payload.twi_to|metadata.to|userId}"
     """#
 }

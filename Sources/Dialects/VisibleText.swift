@@ -1,6 +1,8 @@
 // The texts the gateway writes itself: what is shown below a caller's or sender's name. None says what a message says.
 
 enum VisibleText: CaseIterable, Sendable {
+  case incomingCall
+  case incomingVideoCall
   case missedCall
   case missedVideoCall
   case newMessage
@@ -10,6 +12,8 @@ enum VisibleText: CaseIterable, Sendable {
   func text(in language: Language) -> String {
     let texts = Self.texts(in: language)
     return switch self {
+    case .incomingCall: Self.incomingTexts(in: language).call
+    case .incomingVideoCall: Self.incomingTexts(in: language).videoCall
     case .missedCall: texts.missedCall
     case .missedVideoCall: texts.missedVideoCall
     case .newMessage: texts.newMessage
@@ -22,11 +26,29 @@ enum VisibleText: CaseIterable, Sendable {
     missedCall: String, missedVideoCall: String, newMessage: String, newGroupMessage: String, groupInvitation: String
   )
 
+  private static func incomingTexts(in language: Language) -> (call: String, videoCall: String) {
+    switch language {
+    case .dutch: ("Inkomende oproep", "Inkomend videogesprek")
+    case .english: ("Incoming call", "Incoming video call")
+    case .german: ("Eingehender Anruf", "Eingehender Videoanruf")
+    case .french: ("Appel entrant", "Appel vidéo entrant")
+    case .spanish: ("Llamada entrante", "Videollamada entrante")
+    case .italian: ("Chiamata in arrivo", "Videochiamata in arrivo")
+    case .portuguese: ("Chamada recebida", "Videochamada recebida")
+    case .brazilianPortuguese: ("Chamada recebida", "Chamada de vídeo recebida")
+    case .norwegian: ("Innkommende anrop", "Innkommende videoanrop")
+    case .swedish: ("Inkommande samtal", "Inkommande videosamtal")
+    case .danish: ("Indgående opkald", "Indgående videoopkald")
+    case .polish: ("Połączenie przychodzące", "Przychodzące połączenie wideo")
+    case .turkish: ("Gelen arama", "Gelen görüntülü arama")
+    }
+  }
+
   /// The table: a switch, so that no language can be without a text. None of them needs escaping in JSON.
   private static func texts(in language: Language) -> Texts {
     switch language {
     case .dutch:
-      ("Gemiste oproep", "Gemiste video-oproep", "Nieuw bericht", "Nieuw groepsbericht", "Groepsuitnodiging")
+      ("Gemiste oproep", "Gemist videogesprek", "Nieuw bericht", "Nieuw groepsbericht", "Groepsuitnodiging")
     case .english:
       ("Missed call", "Missed video call", "New message", "New group message", "Group invitation")
     case .german:

@@ -25,12 +25,16 @@ public final class PushRequest: @unchecked Sendable {
   /// The delivery's UUID (16 bytes), the same at every attempt: `apns-id`.
   public var deliveryID: DeliveryID
   public var kind: PushKind
+  /// Push type, urgency, how long it is kept.
+  public var manner: PushManner
   public var environment: PushEnvironment
   /// The device token, as its provider writes it (ASCII).
   public var token: ArraySlice<UInt8>
   /// What the dialect rendered (UTF-8 JSON): APNs: the whole payload; FCM: the `data` object;
   /// Expo: the message object without `to`, `ttl`, `expiration` and `priority`, never empty.
   public var body: [UInt8]
+  /// FCM: what the message has beside `data`.
+  public var fcm: FCMMessageMembers
   /// Collapse id (`apns-collapse-id`, FCM `collapse_key`); at most 64 bytes, nil for none.
   public var collapseID: ArraySlice<UInt8>?
   /// Nothing may leave after this instant. An answer to what has left is waited for a little longer, for it may say that the
@@ -44,7 +48,7 @@ public final class PushRequest: @unchecked Sendable {
   public init(
     tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: ArraySlice<UInt8>,
     body: [UInt8], collapseID: ArraySlice<UInt8>?, deadline: Instant, expiresAtMilliseconds: Int64,
-    avoidedConnection: Int? = nil
+    manner: PushManner? = nil, fcm: FCMMessageMembers = FCMMessageMembers(), avoidedConnection: Int? = nil
   ) {
     self.tag = tag
     self.deliveryID = deliveryID
@@ -55,17 +59,22 @@ public final class PushRequest: @unchecked Sendable {
     self.collapseID = collapseID
     self.deadline = deadline
     self.expiresAtMilliseconds = expiresAtMilliseconds
+    self.manner = manner ?? .standard(for: kind)
+    self.fcm = fcm
     self.avoidedConnection = avoidedConnection
   }
 
   /// A request whose texts come by themselves.
+  /// - Parameter manner: nil for the standard of its kind.
   public convenience init(
     tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: [UInt8], body: [UInt8],
-    collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64
+    collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64, manner: PushManner? = nil,
+    fcm: FCMMessageMembers = FCMMessageMembers()
   ) {
     self.init(
       tag: tag, deliveryID: deliveryID, kind: kind, environment: environment, token: token[...], body: body,
-      collapseID: collapseID?[...], deadline: deadline, expiresAtMilliseconds: expiresAtMilliseconds)
+      collapseID: collapseID?[...], deadline: deadline, expiresAtMilliseconds: expiresAtMilliseconds, manner: manner,
+      fcm: fcm)
   }
 }
 

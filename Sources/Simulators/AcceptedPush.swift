@@ -19,6 +19,8 @@ public struct AcceptedPush: Sendable {
   /// The headers or envelope fields worth looking at, in order: name and value.
   var details: [(name: StaticString, value: ArraySlice<UInt8>)]
   var payloadBytes: ArraySlice<UInt8>
+  /// All that reaches the device where that is more than the payload; empty where it is not.
+  var messageBytes: ArraySlice<UInt8> = []
   /// A rule of the calls' protocol it broke although the provider takes it, or nil.
   public var violation: ProtocolViolation?
 
@@ -32,6 +34,8 @@ public struct AcceptedPush: Sendable {
   public var topic: String { topicBytes.text }
   /// The payload's JSON text: APNs: the body; FCM: the `data` object; Expo: the message object.
   public var payload: [UInt8] { Array(payloadBytes) }
+  /// Everything the device may get, as JSON text: FCM: the `message` object; elsewhere the payload.
+  public var message: [UInt8] { messageBytes.isEmpty ? payload : Array(messageBytes) }
   /// A header or envelope field by the name it has in the log.
   public func detail(_ name: String) -> String? {
     details.first { "\($0.name)" == name }?.value.text

@@ -39,11 +39,17 @@ public struct SimulatorJournal: Sendable {
     public var logs: Bool
     /// Write a line for a refusal too.
     public var logsRefused: Bool
+    /// Is told of every accepted push, on the simulator's loop.
+    public var observer: (@Sendable (AcceptedPush) -> Void)?
 
-    public init(keepsAccepted: Bool = true, logs: Bool = false, logsRefused: Bool = false) {
+    public init(
+      keepsAccepted: Bool = true, logs: Bool = false, logsRefused: Bool = false,
+      observer: (@Sendable (AcceptedPush) -> Void)? = nil
+    ) {
       self.keepsAccepted = keepsAccepted
       self.logs = logs
       self.logsRefused = logsRefused
+      self.observer = observer
     }
   }
 
@@ -63,6 +69,7 @@ public struct SimulatorJournal: Sendable {
   mutating func accept(_ push: AcceptedPush) {
     counters.accepted += 1
     if let violation = push.violation { counters.violations[violation.rawValue, default: 0] += 1 }
+    options.observer?(push)
     if options.keepsAccepted { accepted.append(push) }
     if options.logs { push.appendLine(to: &pendingLines) }
   }

@@ -9,7 +9,7 @@ import Testing
 
 @Suite struct DialectLanguageTests {
   private static let texts: [(tag: String, call: String, videoCall: String)] = [
-    ("nl", "Gemiste oproep", "Gemiste video-oproep"),
+    ("nl", "Gemiste oproep", "Gemist videogesprek"),
     ("en", "Missed call", "Missed video call"),
     ("de", "Verpasster Anruf", "Verpasster Videoanruf"),
     ("fr", "Appel manqué", "Appel vidéo manqué"),

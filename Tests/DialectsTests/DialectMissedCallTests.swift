@@ -149,7 +149,7 @@ import Testing
   ) throws {
     let data = try Seen(missed, "twilio", provider).data
     #expect(data["twi_call_sid"] as? String == missed.callID)
-    #expect(data["twi_from"] as? String == "Portaria \"Sul\" é")
+    #expect(data["twi_from"] as? String == "doorman-1")
     #expect(data["twi_to"] as? String == "user-1")
     #expect(data["twi_message_type"] == nil)
   }
@@ -164,7 +164,8 @@ import Testing
     #expect(data["photo"] as? String == "")
     #expect(data["roomId"] as? String == "call-101")
     #expect(data["receiverId"] as? String == "user-1")
-    #expect(data["phone"] as? String == "doorman-1")
+    #expect(data["phone"] as? String == "")
+    #expect(data["uid"] as? String == "doorman-1")
     #expect(data["bodyKey"] as? String == "Missed voice call")
   }
 
@@ -183,10 +184,15 @@ import Testing
     provider: ProviderKind
   ) throws {
     let body = try missed.body("commeazy", provider)
-    let own: Set = ["type", "callId", "callerJid", "callerName", "isVideo", "timestamp", "expiresAt", "seq"]
-    #expect(Set(body.keys) == own.union(provider == .apns ? ["aps"] : ["title", "body", "category"]))
+    let own: Set = ["type", "callId", "callerJid", "callerName", "timestamp", "expiresAt", "seq"]
+    let others: Set = provider == .apns ? ["aps", "isVideo", "gcm.message_id"] : ["title", "body", "category"]
+    #expect(Set(body.keys) == own.union(others))
     #expect(body["callerJid"] as? String == "doorman-1")
     #expect(body["callerName"] as? String == "Portaria \"Sul\" é")
-    #expect(provider == .apns ? body["isVideo"] as? Bool == false : body["isVideo"] as? String == "false")
+    #expect(provider == .apns ? body["isVideo"] as? Bool == false : body["isVideo"] == nil)
+    var video = missed
+    video.callKind = "video_call"
+    let isVideo = try video.body("commeazy", provider)["isVideo"]
+    #expect(provider == .apns ? isVideo as? Bool == true : isVideo as? String == "true")
   }
 }

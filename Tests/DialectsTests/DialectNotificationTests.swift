@@ -31,11 +31,46 @@ import Testing
   @Test(arguments: chatKinds)
   func `commeazy's router gets its four keys over FCM, all strings, and no text`(kind: String, text: String) throws {
     let data = try fixture(kind).body("commeazy", .fcm)
-    #expect(
-      data as? [String: String] == [
-        "type": kind, "chatId": "room-7", "senderJid": "bob@example.org", "senderName": "Bob", "callId": "m-1",
-        "timestamp": "1750000000000", "expiresAt": "1750000060000", "seq": "3",
-      ])
+    var expected = [
+      "type": kind, "chatId": "room-7", "senderJid": "bob@example.org", "senderName": "Bob", "callId": "m-1",
+      "timestamp": "1750000000000", "expiresAt": "1750000060000", "seq": "3",
+    ]
+    if kind != "message" { expected["groupId"] = "room-7" }
+    #expect(data as? [String: String] == expected)
+  }
+
+  @Test(arguments: ["group_message", "group_invite"], ProviderKind.allCases.filter { $0 != .expo })
+  func `commeazy is told which group`(kind: String, provider: ProviderKind) throws {
+    var fixture = fixture(kind)
+    fixture.payload["groupId"] = "g-1"
+    fixture.payload["groupName"] = "Familie"
+    var data = try fixture.body("commeazy", provider)
+    #expect(data["groupId"] as? String == "g-1" && data["chatId"] as? String == "room-7")
+    #expect(data["groupName"] as? String == "Familie")
+    fixture.payload["chatId"] = nil
+    data = try fixture.body("commeazy", provider)
+    #expect(data["groupId"] as? String == "g-1" && data["chatId"] as? String == "g-1")
+    let aps = provider == .apns ? data["aps"] as! [String: Any] : try aps(fixture.plan("commeazy", .fcm))
+    let alert = aps["alert"] as! [String: Any]
+    #expect(alert["subtitle"] as? String == (kind == "group_invite" ? "Familie" : nil))
+  }
+
+  private func aps(_ request: PushRequest) throws -> [String: Any] {
+    try (parse(Data(request.fcm.apns))["payload"] as! [String: Any])["aps"] as! [String: Any]
+  }
+
+  @Test func `the unread count is the badge, if it is a number`() throws {
+    let counts: [(Any, Int?)] = [(3, 3), ("4", 4), (0, 0), (-1, nil), ("x", nil), (NSNull(), nil), ([1], nil)]
+    for dialect in ShippedDialects.names {
+      for (count, badge) in counts {
+        var fixture = fixture("message")
+        fixture.payload["badge"] = count
+        let shown = try fixture.body(dialect, .apns)["aps"] as! [String: Any]
+        #expect(shown["badge"] as? Int == badge, "\(dialect) \(count)")
+        #expect(shown.keys.contains("badge") == (badge != nil))
+        #expect(try aps(fixture.plan(dialect, .fcm))["badge"] as? Int == badge)
+      }
+    }
   }
 
   @Test(arguments: chatKinds)
@@ -44,16 +79,17 @@ import Testing
     let aps = body["aps"] as! [String: Any]
     #expect(aps["alert"] as? [String: String] == ["title": "Bob", "body": text])
     #expect(aps["thread-id"] as? String == "room-7")
-    #expect(aps["category"] as? String == kind)
+    #expect(aps["category"] as? String == (kind == "group_invite" ? nil : "message"))
     #expect(aps["sound"] as? String == "default")
+    #expect((body["gcm.message_id"] as? String)?.isEmpty == false)
     #expect(body["type"] as? String == kind)
     #expect(body["chatId"] as? String == "room-7")
     #expect(body["senderJid"] as? String == "bob@example.org")
     #expect(body["senderName"] as? String == "Bob")
-    #expect(
-      Set(body.keys) == [
-        "aps", "type", "chatId", "senderJid", "senderName", "callId", "timestamp", "expiresAt", "seq",
-      ])
+    let own: Set = [
+      "aps", "gcm.message_id", "type", "chatId", "senderJid", "senderName", "callId", "timestamp", "expiresAt", "seq",
+    ]
+    #expect(Set(body.keys) == (kind == "message" ? own : own.union(["groupId"])))
   }
 
   @Test func `commeazy cannot route a message without its chat`() {
@@ -74,7 +110,7 @@ import Testing
     let text = String(decoding: request.body, as: UTF8.self)
     #expect(!text.contains("SECRET"))
     #expect(request.kind == .notification)
-    #expect(request.collapseID == Array("m-1".utf8)[...])
+    #expect(request.collapseID == (route.provider == .apns ? Array("m-1".utf8)[...] : nil))
     let body = try parse(Data(request.body))
     let data = body["data"] as? [String: Any] ?? body
     #expect(data["type"] as? String == kind.name)

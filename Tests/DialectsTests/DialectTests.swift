@@ -3,6 +3,7 @@
 import DialectsTestSupport
 import Foundation
 import Providers
+import Queue
 import Runtime
 import Testing
 
@@ -64,8 +65,7 @@ import Testing
     var fixture = fixture
     fixture.platform = platform
     let message = try fixture.body("intercom", .expo)
-    #expect(Set(message.keys) == ["channelId", "_contentAvailable", "data"])
-    #expect(message["channelId"] as? String == "intercom_call")
+    #expect(Set(message.keys) == ["_contentAvailable", "data"])
     #expect(message["_contentAvailable"] as? Bool == true)
     let data = message["data"] as! [String: Any]
     expectCanonical(data)
@@ -77,7 +77,9 @@ import Testing
     fixture.platform = 1
     let message = try fixture.body("intercom", .expo)
     #expect(message["title"] as? String == "Portaria \"Sul\" é")
-    #expect((message["body"] as? String)?.isEmpty == false)
+    #expect(message["body"] as? String == "Incoming call")
+    fixture.locale = "pt-BR"
+    #expect(try fixture.body("intercom", .expo)["body"] as? String == "Chamada recebida")
     #expect(message["sound"] as? String == "default")
     expectCanonical(message["data"] as! [String: Any])
   }
@@ -113,7 +115,39 @@ import Testing
     #expect(apns["body"] as? String == "forged")  // no name of ours there
     let text = String(decoding: try fixture.plan("intercom", .apns).body, as: UTF8.self)
     #expect(text.components(separatedBy: "\"type\":").count == 2)
-    expectCanonical(try parse(try fixture.body("intercom", .fcm)["body"]))
+    let data = try fixture.body("intercom", .fcm)
+    #expect(data["type"] == nil)  // with one, the app would look for `from` beside it
+    expectCanonical(try parse(data["body"]))
+  }
+
+  @Test(arguments: [UInt8(0), 1, 2]) func `no member of a payload becomes what the system reads`(platform: UInt8) throws
+  {
+    var fixture = fixture
+    fixture.platform = platform
+    for key in ["aps", "gcm.message_id", "google.c.sender.id", "gcm.notification.e"] {
+      fixture.payload[key] = ["alert": "forged"]
+    }
+    let voip = try fixture.body("intercom", .apns)
+    let data = try fixture.body("intercom", .fcm)
+    for key in ["aps", "gcm.message_id", "google.c.sender.id", "gcm.notification.e"] {
+      #expect(voip[key] == nil && data[key] == nil)
+    }
+    #expect(!String(decoding: try fixture.plan("intercom", .fcm).fcm.apns, as: UTF8.self).contains("forged"))
+  }
+
+  @Test func `what intercom's schema wants as texts is a text, or not there`() throws {
+    var fixture = fixture
+    for (value, text) in [(NSNull(), nil), (7, "7"), ("Ana", "Ana"), ("", nil)] as [(Any, String?)] {
+      for key in ["callerName", "channel", "apartmentNumber", "channelName"] { fixture.payload[key] = value }
+      for body in [
+        try fixture.body("intercom", .apns), try parse(try fixture.body("intercom", .fcm)["body"]),
+        try fixture.body("intercom", .expo)["data"] as! [String: Any],
+      ] {
+        for key in ["callerName", "channel", "apartmentNumber", "channelName"] {
+          #expect(body[key] as? String == text && body.keys.contains(key) == (text != nil), "\(key) \(value)")
+        }
+      }
+    }
   }
 
   // MARK: The others
@@ -125,7 +159,8 @@ import Testing
       expectTimes(in: data)
       #expect(data["twi_message_type"] as? String == "twilio.voice.call")
       #expect(data["twi_call_sid"] as? String == fixture.callID)
-      #expect(data["twi_from"] as? String == "Portaria \"Sul\" é")
+      #expect(data["twi_from"] as? String == "doorman-1")
+      #expect(data["fromName"] as? String == "Portaria \"Sul\" é")
       #expect(data["twi_to"] as? String == "user-1")
     }
     var other = fixture
@@ -133,6 +168,27 @@ import Testing
     let body = try other.body("twilio", .fcm)
     #expect(body["twi_from"] as? String == "+4930")
     #expect(body["twi_to"] as? String == "client:bob")
+  }
+
+  @Test(arguments: ProviderKind.allCases) func `what Twilio gave the backend passes through and goes before ours`(
+    provider: ProviderKind
+  ) throws {
+    let given = [
+      "twi_account_sid": "AC1", "twi_bridge_token": "e30.bridge", "twi_call_sid": "CA9", "twi_from": "client:ana",
+      "twi_message_id": "NO1", "twi_message_type": "twilio.voice.call", "twi_params": "a=1&b=%22",
+      "twi_to": "client:bob",
+    ]
+    var fixture = fixture
+    fixture.payload.merge(given) { $1 }
+    for kind in [DeliveryKind.invite, .cancel] where !(kind == .cancel && provider == .apns) {
+      fixture.kind = kind
+      let body = try fixture.body("twilio", provider)
+      let data = body["data"] as? [String: Any] ?? body
+      var expected = given
+      if kind == .cancel { expected["twi_message_type"] = "twilio.voice.cancel" }
+      #expect(data.filter { $0.key.hasPrefix("twi_") } as? [String: String] == expected)
+      #expect(data["doorCode"] == nil)
+    }
   }
 
   @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure never leaves roomId or photo out`(provider: ProviderKind)
@@ -144,7 +200,8 @@ import Testing
     #expect(body["photo"] as? String == "")
     #expect(body["roomId"] as? String == "call-101")
     #expect(body["receiverId"] as? String == "user-1")
-    #expect(body["phone"] as? String == "doorman-1")
+    #expect(body["phone"] as? String == "")  // the number of the one who is called, which nobody gave
+    #expect(body["uid"] as? String == "doorman-1")
     #expect(body["bodyKey"] as? String == "Incoming voice call")
     #expect(body["aps"] == nil)
     var other = fixture
@@ -154,7 +211,41 @@ import Testing
     let second = try other.body("enclosure", provider)
     #expect(second["roomId"] as? String == "c1")
     #expect(second["photo"] as? String == "https://x/y.png")
-    #expect(second["phone"] as? String == "+1")
+    #expect(second["phone"] as? String == "")
+    other.callKind = "video_call"
+    #expect(try other.body("enclosure", provider)["bodyKey"] as? String == "Incoming video call")
+  }
+
+  @Test func `enclosure shows a call over FCM as the alert that its app starts CallKit from`() throws {
+    for (kind, word, category) in [("incoming_call", "voice", "VOICE_CALL"), ("video_call", "video", "VIDEO_CALL")] {
+      var fixture = fixture
+      (fixture.callKind, fixture.locale) = (kind, "nl")
+      let block = try parse(Data(try fixture.plan("enclosure", .fcm).fcm.apns))
+      let aps = (block["payload"] as! [String: Any])["aps"] as! [String: Any]
+      #expect(aps["alert"] as? [String: String] == ["title": "Portaria \"Sul\" é", "body": "Incoming \(word) call"])
+      #expect(aps["category"] as? String == category)
+      #expect(Set(aps.keys) == ["alert", "category", "sound"])
+    }
+  }
+
+  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure's chat has the keys its app replies with`(
+    provider: ProviderKind
+  ) throws {
+    var fixture = fixture
+    (fixture.kind, fixture.callKind) = (.notification, "message")
+    let data = try fixture.body("enclosure", provider)
+    let expected = [
+      "bodyKey": "chatting", "friendUidKey": "doorman-1", "name": "Portaria \"Sul\" é",
+      "user_nameKey": "Portaria \"Sul\" é", "msgKey": "New message", "photo": "",
+    ]
+    for (key, value) in expected { #expect(data[key] as? String == value, "\(key)") }
+    let block =
+      provider == .apns
+      ? data : try parse(Data(try fixture.plan("enclosure", .fcm).fcm.apns))["payload"] as! [String: Any]
+    let aps = block["aps"] as! [String: Any]
+    #expect(aps["mutable-content"] as? Int == 1)
+    #expect(aps["category"] as? String == "CHAT_MESSAGE")
+    #expect(aps["sound"] as? String == "default")
   }
 
   @Test func `telnyx has the call under metadata, over FCM as a string`() throws {
@@ -169,9 +260,55 @@ import Testing
       #expect(metadata["caller_name"] as? String == "Portaria \"Sul\" é")
       #expect(metadata["caller_number"] as? String == "doorman-1")
     }
+    #expect(voip["isVideo"] as? Bool == false && data["isVideo"] == nil)
     // The SDK's rule: more than 60 s after it was sent, a push is a missed call.
     let sentAt = Int64(voip["timestamp"] as! String)!
     #expect(abs(sentAt - DeliveryFixture.nowMilliseconds) < 60_000)
+  }
+
+  @Test func `telnyx gets the backend's metadata beside ours, as texts over FCM`() throws {
+    var fixture = fixture
+    fixture.callKind = "video_call"
+    fixture.payload["metadata"] =
+      [
+        "voice_sdk_id": "v-1", "dialogParams": ["custom_headers": [] as [Any]], "n": 1, "none": NSNull(),
+        "caller_name": "forged", "call_id": "forged",
+      ] as [String: Any]
+    let voip = try fixture.body("telnyx", .apns)
+    let metadata = voip["metadata"] as! [String: Any]
+    #expect(metadata["voice_sdk_id"] as? String == "v-1")
+    #expect(metadata["dialogParams"] is [String: Any])
+    #expect(metadata["n"] as? Int == 1)
+    #expect(metadata["caller_name"] as? String == "Portaria \"Sul\" é")
+    #expect(metadata["call_id"] as? String == fixture.callID)
+    #expect(voip["isVideo"] as? Bool == true)
+    let data = try fixture.body("telnyx", .fcm)
+    let texts = try parse(data["metadata"])
+    #expect(
+      texts as? [String: String] == [
+        "call_id": fixture.callID, "caller_name": "Portaria \"Sul\" é", "caller_number": "doorman-1",
+        "voice_sdk_id": "v-1", "dialogParams": #"{"custom_headers":[]}"#, "n": "1",
+      ])
+    #expect(data["isVideo"] as? String == "true")
+  }
+
+  @Test(
+    arguments: [
+      ("c-1", nil, nil), ("c-1", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E"),
+      ("c-1", "also-none", nil), ("7d4e3a5253cb4a4e9f0c5d8a2f9d1c11", nil, nil),
+      ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c1g", nil, nil), ("7d4e3a52-53cb-4a4e-9f0c_5d8a2f9d1c11", nil, nil),
+      ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", nil, "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11"),
+    ] as [(String, String?, String?)])
+  func `telnyx's iPhones get a UUID or none, for they end on anything else`(callID: String, own: String?, sent: String?)
+    throws
+  {
+    var fixture = fixture
+    fixture.payload["callId"] = callID
+    fixture.payload["metadata"] = own.map { ["call_id": $0] }
+    let metadata = try fixture.body("telnyx", .apns)["metadata"] as! [String: Any]
+    #expect(metadata["call_id"] as? String == sent)
+    #expect(sent == nil || UUID(uuidString: sent!) != nil)
+    #expect(try parse(try fixture.body("telnyx", .fcm)["metadata"])["call_id"] as? String == callID)
   }
 
   @Test(arguments: [
@@ -191,7 +328,7 @@ import Testing
       #expect(body["callerName"] as? String == "Portaria \"Sul\" é")
     }
     #expect(voip["isVideo"] as? Bool == isVideo)
-    #expect(data["isVideo"] as? String == (isVideo ? "true" : "false"))
+    #expect(data["isVideo"] as? String == (isVideo ? "true" : nil))  // "false" would be a yes to JavaScript
   }
 
   @Test func `every shipped dialect compiles and calls over APNs and FCM`() throws {

@@ -87,7 +87,7 @@ import Testing
         """
         templates:
           expo:
-            invite:
+            invite.ios:
               badge: 1
               ratio: -0.5e1
               mutableContent: true
@@ -98,15 +98,17 @@ import Testing
               list: [1, a, [false]]
               data: { x: ~ }
         """))
+    var fixture = DeliveryFixture()
+    fixture.platform = 1
     #expect(
-      try body(own, .expo) as NSDictionary == [
+      try body(own, .expo, fixture) as NSDictionary == [
         "badge": 1, "ratio": -5, "mutableContent": true, "subtitle": NSNull(), "sound": "no", "title": "007",
         "body": "12", "list": [1, "a", [false]] as [Any], "data": ["x": "~"],
       ] as NSDictionary)
   }
 
   @Test(arguments: [
-    "fcm: { invite: { a: file } }\nexpo: { invite: { body: file } }", #"{"fcm": {"invite": {"a": "file"}}}"#,
+    "fcm: { invite: { a: file } }\nexpo: { invite: { sound: file } }", #"{"fcm": {"invite": {"a": "file"}}}"#,
   ])
   func `templates can be in a file, and those in the configuration go before`(file: String) throws {
     try folder.write(file, to: "templates")
@@ -114,7 +116,7 @@ import Testing
     #expect(try body(own, .fcm) as? [String: String] == ["a": "file"])
     own = try folder.load(yaml("templates_file: templates\ntemplates: { fcm: { invite: { a: here } } }"))
     #expect(try body(own, .fcm) as? [String: String] == ["a": "here"])
-    #expect(try body(own, .expo)["body"] as? String == (file.hasPrefix("{") ? nil : "file"))
+    #expect(try body(own, .expo)["sound"] as? String == (file.hasPrefix("{") ? nil : "file"))
   }
 
   @Test func `templates can come from the environment as JSON`() throws {

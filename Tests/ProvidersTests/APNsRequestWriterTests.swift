@@ -7,12 +7,13 @@ import Testing
 
 private func request(
   _ kind: PushKind, token: String = "00fcAB12", body: Int = 2, collapseID: String? = nil,
-  deliveryID: DeliveryID = DeliveryID(high: 0x0123_4567_89AB_CDEF, low: 0xFEDC_BA98_7654_3210)
+  deliveryID: DeliveryID = DeliveryID(high: 0x0123_4567_89AB_CDEF, low: 0xFEDC_BA98_7654_3210),
+  manner: PushManner? = nil
 ) -> PushRequest {
   PushRequest(
     tag: 1, deliveryID: deliveryID, kind: kind, environment: .production, token: Array(token.utf8),
     body: [UInt8](repeating: 0x20, count: body), collapseID: collapseID.map { Array($0.utf8) },
-    deadline: Instant(nanoseconds: 0), expiresAtMilliseconds: 1_700_000_000_999)
+    deadline: Instant(nanoseconds: 0), expiresAtMilliseconds: 1_700_000_000_999, manner: manner)
 }
 
 private func written(_ request: PushRequest) -> [String] {
@@ -59,6 +60,21 @@ private func written(_ request: PushRequest) -> [String] {
         "apns-expiration: 1700000000",
         "apns-collapse-id: call-1",
       ])
+  }
+
+  @Test(arguments: PushManner.APNsType.allCases.filter { $0 != .voip }, PushManner.Priority.allCases)
+  func aTemplateMayChooseTypePriorityAndWhetherItIsStored(
+    type: PushManner.APNsType, priority: PushManner.Priority
+  ) {
+    for isStored in [true, false] {
+      let manner = PushManner(apnsType: type, priority: priority, isStored: isStored)
+      let lines = written(request(.notification, manner: manner))
+      #expect(lines.contains("apns-push-type: \(type)"))
+      #expect(lines.contains("apns-priority: \([10, 5, 1][Int(priority.rawValue)])"))
+      #expect(lines.contains("apns-expiration: \(isStored ? "1700000000" : "0")"))
+      #expect(lines.contains("apns-topic: com.example.app"))
+      #expect(!lines.contains { $0.hasPrefix("apns-collapse-id") })
+    }
   }
 
   @Test func aCollapseIDIsNeverLongerThan64Bytes() {

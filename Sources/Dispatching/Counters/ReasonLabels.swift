@@ -21,8 +21,8 @@ public struct ReasonLabels: Sendable {
   /// What the gateway and the database say of their own.
   private static let ours = [
     "AcceptedLate", "CallAnswered", "CallEnded", "CallMissed", "DeadlinePassed", "FateUnknown", "GatewayCrashed",
-    "Interrupted", "MissingField", "NoTemplate", "PayloadTooLarge", "Restored", "SettlementRefused", "Shutdown",
-    "Unknown",
+    "Interrupted", "MissingField", "NoTemplate", "PayloadTooLarge", "Restored", "SaidByCancel", "SettlementRefused",
+    "Shutdown", "Unknown",
   ]
 
   /// The labels, by index.

@@ -33,7 +33,7 @@ extension DispatcherMachine {
       if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
       entry.didSend()
     case .failure(let failure):
-      finish(entry, failure.isExpired ? .expired : .dead, reason: failure.reason, now)
+      finish(entry, failure.isExpired ? .expired : failure.isNeedless ? .void : .dead, reason: failure.reason, now)
     }
   }
 

@@ -3,6 +3,7 @@
 import ArgumentParser
 import Dispatch
 import Foundation
+import Phones
 import Runtime
 import Simulators
 
@@ -65,6 +66,17 @@ struct SimulateCommand: AsyncParsableCommand {
   @Flag(help: "Write refused requests to the log too.")
   var logRefused = false
 
+  @Option(
+    help: ArgumentHelp(
+      "Say on standard error what each phone of this system (\(PhoneSystem.allCases.map(\.rawValue).joined(separator: ", "))) "
+        + "does with every accepted push, and where its app's source says so.", valueName: "system"))
+  var explain: PhoneSystem?
+
+  @Option(
+    help: ArgumentHelp(
+      "Which text of the app is read for --explain: its source (today) or its document (seed).", valueName: "which"))
+  var explainVariant = PhoneVariant.today
+
   @Option(help: ArgumentHelp("A fault plan (JSON).", valueName: "file"))
   var faults: String?
 
@@ -106,7 +118,9 @@ struct SimulateCommand: AsyncParsableCommand {
     configuration.address = listen
     configuration.host = host
     configuration.apnsStreamsMax = maxStreams
-    configuration.journal = .init(keepsAccepted: false, logs: log != nil, logsRefused: log != nil && logRefused)
+    configuration.journal = .init(
+      keepsAccepted: false, logs: log != nil, logsRefused: log != nil && logRefused,
+      observer: explain.map { PushExplainer.observer(of: $0, variant: explainVariant) })
     configuration.logFile = log
     configuration.tokenUpdateInterval = tokenUpdateInterval
     configuration.requiresExpoAccessToken = true

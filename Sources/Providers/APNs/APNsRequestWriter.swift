@@ -23,7 +23,8 @@ final class APNsRequestWriter: Sendable {
 
   /// What all pushes of a kind have in common.
   private let voip: HTTP2SharedFields
-  private let alert: HTTP2SharedFields
+  /// By push type and priority; nothing else is sent but VoIP.
+  private let others: [HTTP2SharedFields]
   private let expiration = HTTP2FieldName("apns-expiration")
   private let id = HTTP2FieldName("apns-id")
   private let collapseID = HTTP2FieldName("apns-collapse-id")
@@ -36,10 +37,14 @@ final class APNsRequestWriter: Sendable {
       // Try once, never store: a stored call would ring hours late.
       "apns-expiration": "0",
     ]
-    alert = [
-      ":method": "POST", ":scheme": "https", ":authority": authority, "apns-topic": topic, "apns-push-type": "alert",
-      "apns-priority": "10",
-    ]
+    others = ["alert", "background"].flatMap { type in
+      ["10", "5", "1"].map { priority in
+        [
+          ":method": "POST", ":scheme": "https", ":authority": authority, "apns-topic": topic, "apns-push-type": type,
+          "apns-priority": priority,
+        ]
+      }
+    }
   }
 
   /// What speaks against sending the request; nil for nothing.
@@ -57,7 +62,7 @@ final class APNsRequestWriter: Sendable {
   /// - Parameter bearer: "bearer " and the JWT.
   func write(_ request: PushRequest, bearer: [UInt8], into head: inout HTTP2RequestHead) {
     let isVoIP = request.kind == .invite
-    head.begin(with: isVoIP ? voip : alert)
+    head.begin(with: isVoIP ? voip : shared(for: request.manner))
     head.add(.path, count: Self.pathPrefix.count + request.token.count) { value in
       value.append(contentsOf: Self.pathPrefix)
       value.append(contentsOf: request.token)
@@ -65,10 +70,14 @@ final class APNsRequestWriter: Sendable {
     head.add(.authorization, bearer)
     head.add(id, count: DeliveryID.uuidByteCount) { request.deliveryID.appendUUID(to: &$0) }
     if isVoIP { return }
-    head.add(expiration, String(request.expiresAtMilliseconds / 1000))
+    head.add(expiration, request.manner.isStored ? String(request.expiresAtMilliseconds / 1000) : "0")
     if let collapseID = request.collapseID, !collapseID.isEmpty {
       head.add(self.collapseID, collapseID.prefix(Self.collapseIDBytesMax))
     }
+  }
+
+  private func shared(for manner: PushManner) -> HTTP2SharedFields {
+    others[(manner.apnsType == .background ? 3 : 0) + Int(manner.priority.rawValue)]
   }
 
   private static let pathPrefix = Array("/3/device/".utf8)

@@ -26,10 +26,10 @@ struct FCMRequestWriter {
     head.add(.authorization, bearer)
   }
 
-  /// The body: data only, so that the app itself decides what the phone shows; and never older than what is left of the
-  /// deadline, where FCM's own default is four weeks.
+  /// The body: data, so that an Android app itself decides what the phone shows, and for iPhones what iOS shows; never
+  /// older than what is left of the deadline, where FCM's own default is four weeks.
   static func body(_ request: PushRequest, now: Instant) -> [UInt8] {
-    var json = JSONWriter(reservingCapacity: request.body.count + request.token.count + 192)
+    var json = JSONWriter(reservingCapacity: request.body.count + request.fcm.count + request.token.count + 192)
     json.beginObject()
     json.key("message")
     json.beginObject()
@@ -37,18 +37,29 @@ struct FCMRequestWriter {
     json.string(request.token)
     json.key("data")
     json.raw(request.body)
+    if !request.fcm.notification.isEmpty {
+      json.key("notification")
+      json.raw(request.fcm.notification)
+    }
+    if !request.fcm.apns.isEmpty {
+      json.key("apns")
+      json.raw(request.fcm.apns)
+    }
     json.key("android")
     json.beginObject()
     json.key("priority")
-    json.string("HIGH" as StaticString)
+    json.string((request.manner.priority == .high ? "HIGH" : "NORMAL") as StaticString)
     json.key("ttl")
-    writeTimeToLive((request.deadline - now).count / 1_000_000_000, to: &json)
+    let secondsLeft = (request.deadline - now).count / 1_000_000_000
+    writeTimeToLive(request.manner.timeToLive(secondsLeft: secondsLeft), to: &json)
     if let collapseID = request.collapseID {
       json.key("collapse_key")
       json.string(collapseID)
     }
     json.key("direct_boot_ok")
     json.boolean(true)
+    // The rendered object without its brackets continues this one.
+    if request.fcm.android.count > 2 { json.raw(request.fcm.android.dropFirst().dropLast()) }
     json.endObject()
     json.endObject()
     json.endObject()

@@ -9,6 +9,8 @@ struct FCMMessage {
   var priority: ArraySlice<UInt8> = []
   var timeToLive: ArraySlice<UInt8> = []
   var collapseKey: ArraySlice<UInt8>?
+  /// All of it.
+  var text: ArraySlice<UInt8> = []
 }
 
 struct FCMMessageVerifier {
@@ -17,7 +19,8 @@ struct FCMMessageVerifier {
   /// Four weeks: the longest time to live, seconds.
   static let timeToLiveMax: Int64 = 2_419_200
 
-  /// Refuses a notification block: a call's push must be data only, or Android shows it by itself.
+  /// Refuses a notification block, but in what says by its type that it is to be seen: a call's push must be data only, or
+  /// Android shows it by itself.
   let requiresDataOnly: Bool
 
   func verify(_ body: [UInt8]) throws(FCMError) -> FCMMessage {
@@ -42,7 +45,7 @@ struct FCMMessageVerifier {
     guard value.kind == .object else {
       throw .invalidValue(at: "message", type: "type.googleapis.com/google.firebase.fcm.v1.Message")
     }
-    var message = FCMMessage()
+    var message = FCMMessage(text: json.raw(value))
     var targets = 0
     var hasAndroid = false
     var size = 0
@@ -58,14 +61,18 @@ struct FCMMessageVerifier {
         message.data = json.raw(member.value)
       } else if json.isKey(member, "android") {
         hasAndroid = true
-        try verify(android: member.value, json, &message, &size)
+        try verify(android: member.value, json, &message, &size, isToBeSeen: isToBeSeen(value, json))
       } else if json.isKey(member, "notification") {
-        if requiresDataOnly { throw .invalidArgument("message.notification", "A call's message must be data only") }
+        if requiresDataOnly, !isToBeSeen(value, json) {
+          throw .invalidArgument("message.notification", "A call's message must be data only")
+        }
         size += member.value.range.count
       } else if json.isKey(member, "topic") || json.isKey(member, "condition") {
         targets += 1
         message.token = []
-      } else if !isKnown(member, json, ["name", "webpush", "apns", "fcm_options", "fcmOptions"]) {
+      } else if json.isKey(member, "apns") {
+        try verify(apns: member.value, json)
+      } else if !isKnown(member, json, ["name", "webpush", "fcm_options", "fcmOptions"]) {
         throw .unknownName(name(member, json), at: "message")
       }
     }
@@ -82,6 +89,12 @@ struct FCMMessageVerifier {
     }
     guard size <= Self.dataBytesMax else { throw .tooBig }
     return message
+  }
+
+  /// Whether the data says that it is no call.
+  private func isToBeSeen(_ message: JSONScanner.Value, _ json: JSONScanner) -> Bool {
+    let type = json.member("data", of: message).flatMap { json.member("type", of: $0) }.flatMap(json.text)
+    return ["missed_call", "message", "group_message", "group_invite"].contains(type)
   }
 
   /// What a registration token is made of; Google knows more, but nothing shorter or stranger is one.
@@ -127,7 +140,8 @@ struct FCMMessageVerifier {
   }
 
   private func verify(
-    android value: JSONScanner.Value, _ json: JSONScanner, _ message: inout FCMMessage, _ size: inout Int
+    android value: JSONScanner.Value, _ json: JSONScanner, _ message: inout FCMMessage, _ size: inout Int,
+    isToBeSeen: Bool
   ) throws(FCMError) {
     guard value.kind == .object else {
       throw .invalidValue(at: "message.android", type: "type.googleapis.com/google.firebase.fcm.v1.AndroidConfig")
@@ -150,7 +164,7 @@ struct FCMMessageVerifier {
         size += try verify(data: member.value, json, at: "message.android.data")
         message.data = json.raw(member.value)
       } else if json.isKey(member, "notification") {
-        if requiresDataOnly {
+        if requiresDataOnly, !isToBeSeen {
           throw .invalidArgument("message.android.notification", "A call's message must be data only")
         }
         size += member.value.range.count
@@ -161,6 +175,44 @@ struct FCMMessageVerifier {
         throw .unknownName(name(member, json), at: "message.android")
       }
     }
+  }
+
+  /// What FCM hands to Apple: Apple's rules for headers and payload, which FCM checks in part and Apple in full.
+  private func verify(apns value: JSONScanner.Value, _ json: JSONScanner) throws(FCMError) {
+    guard value.kind == .object else {
+      throw .invalidValue(at: "message.apns", type: "type.googleapis.com/google.firebase.fcm.v1.ApnsConfig")
+    }
+    var headers: [String: String] = [:]
+    for member in json.members(of: value) {
+      if json.isKey(member, "headers") {
+        guard member.value.kind == .object else { throw .invalidValue(at: "message.apns.headers", type: "TYPE_MAP") }
+        for header in json.members(of: member.value) {
+          guard let text = json.text(header.value) else {
+            throw .invalidValue(at: "message.apns.headers[0].value", type: "TYPE_STRING")
+          }
+          headers[name(header, json)] = text
+        }
+      } else if json.isKey(member, "payload") {
+        guard member.value.kind == .object else {
+          throw .invalidValue(at: "message.apns.payload", type: "type.googleapis.com/google.protobuf.Struct")
+        }
+      } else if !isKnown(
+        member, json, ["fcm_options", "fcmOptions", "live_activity_token", "liveActivityToken"])
+      {
+        throw .unknownName(name(member, json), at: "message.apns")
+      }
+    }
+    let payload = json.member("payload", of: value)
+    let aps = payload.flatMap { json.member("aps", of: $0) }
+    let hasAlert = aps.flatMap { json.member("alert", of: $0) } != nil
+    if headers["apns-push-type"] == "background", hasAlert || headers["apns-priority"] == "10" {
+      throw .invalidArgument(
+        "message.apns", "A background push has no alert, and the priority 5: Apple refuses anything else")
+    }
+    if headers["apns-push-type"] == "alert", !hasAlert {
+      throw .invalidArgument("message.apns", "An iPhone shows nothing of an alert push without an alert")
+    }
+    guard value.range.count <= Self.dataBytesMax else { throw .tooBig }
   }
 
   private func priority(_ value: JSONScanner.Value, _ json: JSONScanner) throws(FCMError) -> ArraySlice<UInt8> {

@@ -137,7 +137,7 @@ public struct FCMSimulator: SimulatedService {
     return AcceptedPush(
       provider: .fcm, at: now, environment: "", tokenBytes: message.token, idBytes: id[...],
       kindBytes: message.priority, topicBytes: project[...], details: details,
-      payloadBytes: message.data.isEmpty ? Self.noData : message.data)
+      payloadBytes: message.data.isEmpty ? Self.noData : message.data, messageBytes: message.text)
   }
 
   private static let noData: ArraySlice<UInt8> = [UInt8]("{}")[...]

@@ -1,0 +1,34 @@
+// `simulate --explain`: which phones, what they do, and where it is written.
+
+import Phones
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite(.serialized, .timeLimit(.minutes(2))) struct PushExplainerTests {
+  @Test func `every accepted push is explained for each phone it may have reached`() async throws {
+    var pushes: [AcceptedPush] = []
+    try await GatewayHarness.speaking("intercom") { gateway in
+      try await gateway.ring(
+        #"{"callId": "7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11", "from": "d", "fromName": "Ana"}"#,
+        """
+        [{"userId": "a", "voipPushToken": "\(PhoneToken.voip)"},
+         {"userId": "b", "fcmToken": "\(PhoneToken.fcm("b"))", "platform": "android"}]
+        """)
+      try await gateway.settled()
+      pushes = await gateway.simulators.apnsProduction.accepted + gateway.simulators.fcm.accepted
+    }
+    let voip = PushExplainer.text(of: pushes[0], on: .porteiro, variant: .today)
+    #expect(voip.hasPrefix("apns voip \(pushes[0].id)\n  iPhone: rings: “Ana”  [apps/expo/plugins/withVoipCallKit"))
+    #expect(voip.split(separator: "\n").count == 2)
+    let fcm = PushExplainer.text(of: pushes[1], on: .porteiro, variant: .today)
+    #expect(
+      fcm.contains("  Android, open: rings: “Ana”  [") && fcm.contains("  Android, background/killed: rings: “Ana”  ["))
+    #expect(fcm.contains("  iPhone, "))
+    #expect(!fcm.contains(PhoneToken.fcm("b")) && !voip.contains(PhoneToken.voip))
+    let mistaken = PushExplainer.text(of: pushes[0], on: .telnyx, variant: .today)
+    #expect(mistaken.contains("iPhone: the app ends  [ios/Runner/AppDelegate.swift"))
+  }
+}
