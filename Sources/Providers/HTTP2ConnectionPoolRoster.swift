@@ -32,7 +32,8 @@ struct HTTP2ConnectionPoolRoster {
     var health = HTTP2ConnectionHealth.sound
     /// Requests that ended there without an answer while the connection stayed open, since its last answer.
     private var lossesInARow = 0
-    /// It lost the last two requests, or the last one while no other was under way that could speak for it.
+    /// It lost the last two requests, or the last one while no other was under way that could speak for it; of a connection that
+    /// has answered none, the first loss says nothing, or a provider that loses the first of each would never get another.
     private(set) var losesRequests = false
     var pausedUntil: Instant?
 
@@ -51,7 +52,7 @@ struct HTTP2ConnectionPoolRoster {
       inFlight -= 1
       guard isLost else { return }
       lossesInARow += 1
-      losesRequests = lossesInARow > 1 || inFlight == 0
+      losesRequests = lossesInARow > 1 || isProven && inFlight == 0
     }
 
     /// How many more requests the connection takes.

@@ -177,7 +177,7 @@ private final class ServingProcess {
       let answer = try await post(port, body, key: key, ["traceparent: 00-\(Self.trace)-00f067aa0ba902b7-01"])
       #expect(answer.status == 202)
       let wrong = body.replacingOccurrences(of: "traced", with: "wrong")
-        .replacingOccurrences(of: #""userId""#, with: #""userID""#)
+        .replacingOccurrences(of: #""from""#, with: #""From""#)
       #expect(try await post(port, wrong, key: key).status == 422)
       #expect(try await post(port, String(body.dropLast(5)), key: key).status == 400)
       #expect(try await post(port, body, key: Self.wrongKey).status == 401)

@@ -82,6 +82,15 @@ extension MachineDriver {
       withoutWakes(pool.feed(.limited(1, streamsMax: 10))) == [.drain(0), .dispatch(1, 1), .reportCapacity(10)])
   }
 
+  @Test func theFirstLossOfAConnectionThatHasAnsweredNoneIsNoDoubt() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 10)
+    _ = pool.submit(0)
+    _ = pool.feed(.failed(0, 0, isLost: true))
+    #expect(withoutWakes(pool.submit(0, avoiding: 0)) == [.dispatch(0, 0)])
+    #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: true))).contains(.open(1)), "the second is")
+  }
+
   @Test func oneLossAmongManyRequestsIsNoDoubt() {
     var pool = proven()
     for request in 0...2 { _ = pool.submit(request) }
