@@ -3,14 +3,15 @@
 struct CommEazyApp: PhoneApp {
   let variant: PhoneVariant
 
-  private static let todayRule = "src/services/notifications.ts:34-56,225-284"
-  private static let presentRule = "ios/CommEazyTemp/AppDelegate.mm:122-133"
+  private static let todayRule = "CommEazy src/services/notifications.ts:34-56,225-284"
+  private static let presentRule = "CommEazy ios/CommEazyTemp/AppDelegate.mm:122-133"
   private static let tapRule = "react-native-firebase RNFBMessaging+UNUserNotificationCenter.m:154-161"
 
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     guard variant == .seed else {
       return .rings(
-        PhoneRing(callID: nil, caller: "CommEazy"), "ios/CommEazyTemp/AppDelegate.mm:294-318: the payload is not read")
+        PhoneRing(callID: nil, caller: "CommEazy"),
+        "CommEazy ios/CommEazyTemp/AppDelegate.mm:294-318: the payload is not read")
     }
     let ring = PhoneRing(
       callID: payload["callId"]?.text, caller: payload["callerName"]?.text ?? "Onbekend",

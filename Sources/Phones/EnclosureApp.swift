@@ -1,9 +1,9 @@
 // Enclosure: SwiftUI, PushKit for calls and alerts over FCM. There is an iPhone app alone.
 
 struct EnclosureApp: PhoneApp {
-  private static let voipRule = "Enclosure/Utility/VoIPPushManager.swift:197-290"
-  private static let presentRule = "Enclosure/Utility/NotificationDelegate.swift:53-254"
-  private static let tapRule = "Enclosure/Utility/NotificationDelegate.swift:274-423"
+  private static let voipRule = "enclosure_ios_2025 Enclosure/Utility/VoIPPushManager.swift:197-290"
+  private static let presentRule = "enclosure_ios_2025 Enclosure/Utility/NotificationDelegate.swift:53-254"
+  private static let tapRule = "enclosure_ios_2025 Enclosure/Utility/NotificationDelegate.swift:274-423"
 
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     guard let call = call(payload, isVideo: (payload["bodyKey"]?.text ?? "").lowercased().contains("video")) else {
@@ -30,7 +30,7 @@ struct EnclosureApp: PhoneApp {
   }
 
   func wakes(_ userInfo: PhoneJSON, _ state: PhoneState) -> PhoneOutcome {
-    let rule = "Enclosure/EnclosureApp.swift:185-280"
+    let rule = "enclosure_ios_2025 Enclosure/EnclosureApp.swift:185-280"
     let words = [userInfo["bodyKey"]?.text, userInfo["aps"]?["alert"]?["body"]?.text]
     guard let isVideo = [false, true].first(where: { words.contains("Incoming \($0 ? "video" : "voice") call") }) else {
       return PhoneOutcome([.wakes], rule)

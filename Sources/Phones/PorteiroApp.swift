@@ -3,10 +3,11 @@
 struct PorteiroApp: PhoneApp {
   let variant: PhoneVariant
 
-  private static let voipRule = "apps/expo/plugins/withVoipCallKit/ios/VoipCallKitHandler.mm:68-111"
-  private static let taskRule = "apps/expo/services/notification/backgroundTask.ts:19-80,122-155"
-  private static let listenerRule = "apps/expo/app/(app)/morador/providers/IntercomNotificationListeners.tsx:6-80"
-  private static let handlerRule = "apps/expo/services/notification/notificationHandler.ts:25-52"
+  private static let voipRule = "porteiroapp apps/expo/plugins/withVoipCallKit/ios/VoipCallKitHandler.mm:68-111"
+  private static let taskRule = "porteiroapp apps/expo/services/notification/backgroundTask.ts:19-80,122-155"
+  private static let listenerRule =
+    "porteiroapp apps/expo/app/(app)/morador/providers/IntercomNotificationListeners.tsx:6-80"
+  private static let handlerRule = "porteiroapp apps/expo/services/notification/notificationHandler.ts:25-52"
 
   /// Every VoIP push is reported as a call, whatever it says.
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
@@ -30,7 +31,7 @@ struct PorteiroApp: PhoneApp {
   }
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {
-    ("app", "IntercomNotificationListeners.tsx:82-93: a tap is only logged")
+    ("app", "porteiroapp IntercomNotificationListeners.tsx:82-93: a tap is only logged")
   }
 
   func wakes(_ userInfo: PhoneJSON, _ state: PhoneState) -> PhoneOutcome {

@@ -3,10 +3,10 @@
 struct TelnyxApp: PhoneApp {
   let variant: PhoneVariant
 
-  private static let voipRule = "ios/Runner/AppDelegate.swift:101-161"
-  private static let handlerRule = "lib/service/android_push_notification_handler.dart:66-77,203-219"
-  private static let showRule = "lib/service/notification_service.dart:104-184"
-  private static let missedRule = "lib/service/notification_service.dart:219-300"
+  private static let voipRule = "flutter-voice-sdk ios/Runner/AppDelegate.swift:101-161"
+  private static let handlerRule = "flutter-voice-sdk lib/service/android_push_notification_handler.dart:66-77,203-219"
+  private static let showRule = "flutter-voice-sdk lib/service/notification_service.dart:104-184"
+  private static let missedRule = "flutter-voice-sdk lib/service/notification_service.dart:219-300"
 
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     let metadata = payload["metadata"]
@@ -32,7 +32,9 @@ struct TelnyxApp: PhoneApp {
   }
 
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
-    banner(userInfo, "lib/service/android_push_notification_handler.dart:235-240; iOS has no handler of its own")
+    banner(
+      userInfo,
+      "flutter-voice-sdk lib/service/android_push_notification_handler.dart:235-240; iOS has no handler of its own")
   }
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {

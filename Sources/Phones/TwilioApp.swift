@@ -3,8 +3,9 @@
 struct TwilioApp: PhoneApp {
   let variant: PhoneVariant
 
-  private static let voipRule = "example/ios/TwilioPhoneExample/AppDelegate.m:100-123"
-  private static let messageRule = "src/RNTwilioPhone.ts:101-114,165-169; android/…/TwilioPhoneModule.kt:59-101"
+  private static let voipRule = "react-native-twilio-phone example/ios/TwilioPhoneExample/AppDelegate.m:100-123"
+  private static let messageRule =
+    "react-native-twilio-phone src/RNTwilioPhone.ts:101-114,165-169; android/…/TwilioPhoneModule.kt:59-101"
 
   /// Every VoIP push is reported; it can be answered only if the SDK takes it for its own (ios/TwilioPhone.swift:67-85).
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
@@ -18,7 +19,8 @@ struct TwilioApp: PhoneApp {
   }
 
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
-    .ignores("src/RNTwilioPhone.ts:177-201: the app registers for nothing but VoIP on iPhones")
+    .ignores(
+      "react-native-twilio-phone src/RNTwilioPhone.ts:177-201: the app registers for nothing but VoIP on iPhones")
   }
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {

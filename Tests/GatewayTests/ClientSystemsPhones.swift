@@ -1,5 +1,5 @@
-// The reading halves of the six client systems: what each app's own code takes from a push, and what it does with it.
-// A reader returns nil where the app drops the push.
+// The keys that the client systems' apps take from a push, for tests that look at them one by one. What the apps do with a
+// push is read by Phones.
 
 import DialectsTestSupport
 import Foundation
@@ -46,12 +46,6 @@ enum PorteiroApp {
       channelName: data["channelName"] as? String,
       schemaVersion: (data["metadata"] as? [String: Any])?["schemaVersion"] as? Int, sentAt: sentAt,
       isVoIP: data["isVoip"] as? Bool ?? false)
-  }
-
-  /// The call id of a call that is over.
-  static func cancelled(in data: [String: Any]) -> String? {
-    guard data["type"] as? String == "intercom_call", data["action"] as? String == "call_cancelled" else { return nil }
-    return data["callId"] as? String
   }
 }
 
@@ -118,38 +112,6 @@ enum EnclosureApp {
     return Call(
       name: payload["name"] as? String ?? "", photo: payload["photo"] as? String ?? "", roomID: roomID,
       receiverID: payload["receiverId"] as? String ?? "", phone: payload["phone"] as? String ?? "")
-  }
-}
-
-/// Apps on the Telnyx Voice SDK (Flutter).
-enum TelnyxApp {
-  /// Seconds after which a push is no ringing call any more.
-  static let callMissedTimeout = 60.0
-
-  struct Call: Equatable {
-    var callID: String
-    var callerName: String
-    var callerNumber: String
-  }
-
-  enum Shown: Equatable { case ringing(Call), missed(Call) }
-
-  /// - Parameter arrived: seconds since 1970.
-  static func push(_ payload: [String: Any], arrived: Double) -> Shown? {
-    let metadata: [String: Any]?
-    switch payload["metadata"] {
-    case let object as [String: Any]: metadata = object  // PushKit
-    case let text as String: metadata = try? parse(Data(text.utf8))  // FCM
-    default: metadata = nil
-    }
-    guard let metadata, let callID = metadata["call_id"] as? String,
-      let sentAt = (payload["timestamp"] as? String).flatMap(Double.init)
-    else { return nil }
-    let call = Call(
-      callID: callID, callerName: metadata["caller_name"] as? String ?? "",
-      callerNumber: metadata["caller_number"] as? String ?? "")
-    let isMissed = payload["message"] as? String == "Missed call!" || arrived - sentAt / 1000 > callMissedTimeout
-    return isMissed ? .missed(call) : .ringing(call)
   }
 }
 

@@ -1,6 +1,8 @@
-// The six client systems: a call goes through the whole gateway, and what comes off the wire is read as that app reads it.
+// The six client systems: a call goes through the whole gateway, and what comes off the wire is looked at key by key. What the
+// phones do with it is in PhoneSituationsTests.
 
 import Foundation
+import Phones
 import Simulators
 import TestSupport
 import Testing
@@ -188,11 +190,11 @@ struct ClientSystemsTests {
   // MARK: - 5. Telnyx
 
   @Test(
-    "Telnyx: metadata as an object over VoIP and as text over FCM; more than 60 s after sending it is a missed call")
+    "Telnyx: metadata as an object over VoIP and as text over FCM; an Android phone takes a late call for a missed one")
   func telnyx() async throws {
     try await GatewayHarness.speaking("telnyx") { gateway in
       try await gateway.ring(
-        #"{"callId": "0d6f0d16-66ef-4d29-8a8d-1c9b0f4c3a3e", "from": "+13125550100", "fromName": "Front desk"}"#,
+        #"{"callId": "\#(Self.callID)", "from": "+13125550100", "fromName": "Front desk"}"#,
         """
         [{"userId": "iphone", "voipPushToken": "\(PhoneToken.voip)"},
          {"userId": "android", "fcmToken": "\(PhoneToken.fcm("android"))"}]
@@ -200,20 +202,24 @@ struct ClientSystemsTests {
       let voip = try #require(try await gateway.simulators.apnsProduction.waitForAccepted(1).first)
       let fcm = try #require(try await gateway.simulators.fcm.waitForAccepted(1).first)
       try await gateway.settled()
-      #expect(try voip.object()["call_id"] as? String == "0d6f0d16-66ef-4d29-8a8d-1c9b0f4c3a3e")
+      #expect(try voip.object()["call_id"] as? String == Self.callID)
       #expect(try voip.object()["metadata"] is [String: Any])
       #expect(try fcm.object().values.allSatisfy { $0 is String })
-      let call = TelnyxApp.Call(
-        callID: "0d6f0d16-66ef-4d29-8a8d-1c9b0f4c3a3e", callerName: "Front desk", callerNumber: "+13125550100")
-      for push in [voip, fcm] {
-        let accepted = Double(push.at) / 1_000_000
-        #expect(try TelnyxApp.push(push.object(), arrived: accepted) == .ringing(call))
-        #expect(try TelnyxApp.push(push.object(), arrived: accepted + 55) == .ringing(call))
-        #expect(try TelnyxApp.push(push.object(), arrived: accepted + 61) == .missed(call))
+      let ring = PhoneReaction.rings(PhoneRing(callID: Self.callID, caller: "Front desk"))
+      let missed = [
+        PhoneReaction.stops(callID: Self.callID), .shows(title: "Front desk", body: "Missed call", tap: "call back"),
+      ]
+      let iPhone = Phone(.telnyx, .ios, .killed)
+      let android = Phone(.telnyx, .android, .killed, variant: .seed)
+      #expect(iPhone.receives(try #require(PhonePush(voip))).reactions == [ring])
+      var late = try #require(PhonePush(fcm))
+      for (seconds, expected) in [(0.0, [ring]), (55, [ring]), (61, missed)] {
+        late.secondsLate = seconds
+        #expect(android.receives(late).reactions == expected)
       }
-      try await gateway.end("0d6f0d16-66ef-4d29-8a8d-1c9b0f4c3a3e", "declined")
+      try await gateway.end(Self.callID, "declined")
       let cancel = try #require(try await gateway.simulators.fcm.waitForAccepted(2).last)
-      #expect(try TelnyxApp.push(cancel.object(), arrived: Double(cancel.at) / 1_000_000) == .missed(call))
+      #expect(android.receives(try #require(PhonePush(cancel))).reactions == missed)
     }
   }
 

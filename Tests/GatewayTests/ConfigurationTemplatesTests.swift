@@ -179,6 +179,37 @@ import Testing
     #expect(lines == lines.sorted { Int($0.split(separator: ":")[1])! < Int($1.split(separator: ":")[1])! })
   }
 
+  @Test func `faults of $push come with their lines, too`() throws {
+    let message = try folder.message(
+      yaml(
+        """
+        templates:
+          fcm:
+            message.ios:
+              $push:
+                ttl: soon
+                apns:
+                  payload:
+                    aps:
+                      alert: { title: "${nope}" }
+              a: b
+          expo:
+            invite:
+              channelId: calls
+              $push: { colapse: none }
+              data: { a: b }
+        """))
+    let expected = [
+      "gateway.yaml:11: apps.a.templates.fcm.message.ios.$push.ttl: must be seconds, 0 to 2419200, or deadline",
+      "gateway.yaml:15: apps.a.templates.fcm.message.ios.$push.apns.payload.aps.alert.title: unknown placeholder ${nope}",
+      "gateway.yaml:19: apps.a.templates.expo.invite.channelId: channelId makes an Android phone show a notification",
+      "gateway.yaml:20: apps.a.templates.expo.invite.$push.colapse: unknown: colapse; did you mean collapse?",
+    ]
+    let lines = message.split(separator: "\n").map(String.init)
+    #expect(lines.count == expected.count)
+    for beginning in expected { #expect(lines.contains { $0.hasPrefix(beginning) }, "\(beginning)\n\(message)") }
+  }
+
   private static let shapes: [(app: String, message: String)] = [
     ("templates: fcm", "gateway.yaml:7: apps.a.templates: must be a section: PROVIDER: {KIND: {…}}"),
     ("templates: [fcm]", "gateway.yaml:7: apps.a.templates: must be a section: PROVIDER: {KIND: {…}}"),

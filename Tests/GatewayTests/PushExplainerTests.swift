@@ -21,7 +21,9 @@ import Testing
       pushes = await gateway.simulators.apnsProduction.accepted + gateway.simulators.fcm.accepted
     }
     let voip = PushExplainer.text(of: pushes[0], on: .porteiro, variant: .today)
-    #expect(voip.hasPrefix("apns voip \(pushes[0].id)\n  iPhone: rings: “Ana”  [apps/expo/plugins/withVoipCallKit"))
+    #expect(
+      voip.hasPrefix(
+        "apns voip \(pushes[0].id)\n  iPhone: rings: “Ana”  [porteiroapp apps/expo/plugins/withVoipCallKit"))
     #expect(voip.split(separator: "\n").count == 2)
     let fcm = PushExplainer.text(of: pushes[1], on: .porteiro, variant: .today)
     #expect(
@@ -29,6 +31,6 @@ import Testing
     #expect(fcm.contains("  iPhone, "))
     #expect(!fcm.contains(PhoneToken.fcm("b")) && !voip.contains(PhoneToken.voip))
     let mistaken = PushExplainer.text(of: pushes[0], on: .telnyx, variant: .today)
-    #expect(mistaken.contains("iPhone: the app ends  [ios/Runner/AppDelegate.swift"))
+    #expect(mistaken.contains("iPhone: the app ends  [flutter-voice-sdk ios/Runner/AppDelegate.swift"))
   }
 }
