@@ -4568,8 +4568,9 @@ declare
   v_lanes   smallint[] := push.stuck_lanes();
   v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
-  -- A ring window is not longer. A variable, so that only the partitions since are looked at.
+  -- A ring window is not longer. Variables: only the partitions since are looked at, and of the index what is before.
   v_since   timestamptz := clock_timestamp() - interval '10 minutes';
+  v_due     timestamptz := clock_timestamp() + interval '10 minutes';
   v_stuck   push.delivery[];
   v_made    bigint := 0;
 begin
@@ -4586,7 +4587,8 @@ begin
       select w.d from (
         -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
         select d from push.delivery d
-        where d.ready_lane is null and d.kind = 0 and d.state = 2 and (d.last_reason is not null or d.lane = any (v_lanes))
+        where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
+          and (d.last_reason is not null or d.lane = any (v_lanes))
         order by d.due_at limit c_scanned
       ) w
     ) x
