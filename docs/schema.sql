@@ -142,7 +142,11 @@ declare
 begin
   must_reclaim := false;
   update push.gateways g set heartbeat_at = v_now,
-      steady_since = case when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since else v_now end
+      steady_since = case
+        when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now
+          and (select true from push.reclaimed r where r.gateway = p_gateway) then g.steady_since
+        else v_now
+      end
     where g.id = p_gateway and g.alive
     returning g.steady_since into v_steady;
   alive := found;

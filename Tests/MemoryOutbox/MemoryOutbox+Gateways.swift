@@ -18,8 +18,10 @@ extension MemoryOutbox {
   public mutating func beat(_ gateway: Int32, mayReap: Bool, at now: DatabaseTime) -> Beat {
     defer { commit() }
     guard var row = gateways[gateway], row.isAlive else { return Beat(isAlive: false, mustReclaim: false) }
-    // If the server stood still or its clock was set, all seem to have been silent, the one that asks as well.
-    if !(now - Limits.silence * 2 / 3...now).contains(row.heartbeatAt) { row.steadySince = now }
+    // If the server stood still or its clock was set, all seem to have been silent, the one that asks as well; after a crash, others
+    // whose last beats were lost.
+    let isHeardInTime = (now - Limits.silence * 2 / 3...now).contains(row.heartbeatAt)
+    if !isHeardInTime || reclaimed[gateway] == nil { row.steadySince = now }
     row.heartbeatAt = now
     gateways[gateway] = row
     if mayReap { reap(declaringDead: row.steadySince <= now - Limits.silence, at: now) }

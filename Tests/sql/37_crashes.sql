@@ -130,6 +130,17 @@ update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() 
 select push.beat(:first, true);
 select test.equal('who was not heard since then does not', (select ended_reason from push.gateways where id = :second), 'silent');
 
+-- The server crashed, and the last beats of one were lost with it: whoever is heard first in the new life waits, too.
+select pg_temp.gateway('second') as second \gset
+update push.gateways set heartbeat_at = case id when :second then now() - interval '4 s' else clock_timestamp() end, steady_since = '-infinity' where alive;
+truncate push.life, push.reclaimed;
+select push.beat(:first, true);
+select test.equal('all live after a crash that lost beats', (select count(*) from push.gateways where alive), 2::bigint);
+select push.confirm_reclaimed(:first);
+update push.gateways set steady_since = now() - interval '3 s' where id = :first;
+select push.beat(:first, true);
+select test.equal('who was not heard in the new life does not', (select ended_reason from push.gateways where id = :second), 'silent');
+
 -- The clock was set back.
 select pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = now() + interval '1 hour' where alive;

@@ -2641,7 +2641,8 @@ comment on function push.retire_gateway is
 -- Silence is measured on the server's clock, from beats that were executed. If the server stood still (a virtual machine that
 -- was suspended, a disk that did not answer), or its clock was set ahead, all gateways seem to have been silent, and the first
 -- whose beat is executed then would declare all others dead. But its own beats have a gap then, too: for one interval of
--- silence after a gap it declares nobody dead, and by then all that live have been heard.
+-- silence after a gap it declares nobody dead, and by then all that live have been heard. The same goes for its first beat after
+-- a crash of the server (it is not in push.reclaimed yet), which may have lost the last beats of others.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
@@ -2654,7 +2655,11 @@ declare
 begin
   must_reclaim := false;
   update push.gateways g set heartbeat_at = v_now,
-      steady_since = case when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since else v_now end
+      steady_since = case
+        when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now
+          and (select true from push.reclaimed r where r.gateway = p_gateway) then g.steady_since
+        else v_now
+      end
     where g.id = p_gateway and g.alive
     returning g.steady_since into v_steady;
   alive := found;
