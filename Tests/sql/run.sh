@@ -244,7 +244,7 @@ walk="select count(*) from push.claim($gateway, 1, array[$lane]::smallint[], arr
 one "begin isolation level repeatable read; select count(*) from push.outbox;" >"$work/out"
 # Postgres may look at an entry twice.
 equal "a claim counts the entries it steps over: each it takes" "$(two "$walk" | sed 's/ 30[0-9]$/ 30x/')" "300 30x"
-equal "while a transaction is open, the next steps over the dead" "$(two "$walk $walk")" "0 300 0 300"
+equal "while a transaction is open, the next steps over the dead" "$(two "$walk $walk" | sed "s/30[0-9]/30x/g")" "0 30x 0 30x"
 one "commit;" >"$work/out"
 
 race_call end-0
