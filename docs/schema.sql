@@ -4232,7 +4232,7 @@ CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
     having bool_and(s.circuit <> 'closed' or s.capacity = 0
       or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false))
   ) x join push.lane l on l.id = x.lane
-  where l.provider <> 'expo'
+  where l.provider <> 'expo' and not l.paused
 $$;
 
 COMMENT ON FUNCTION push.stuck_lanes() IS 'lanes over which no living gateway sends now: no connection, an open circuit, a provider that asked for a pause of more than 2 s. Not those of the last channel, Expo, nor those that ops have paused';

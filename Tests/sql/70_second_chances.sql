@@ -264,8 +264,11 @@ select pg_temp.lane_says(:g1, :apns, 100, 'open');
 select test.equal('an open circuit is stuck', push.stuck_lanes(), array[:apns]::smallint[]);
 select pg_temp.lane_says(:g1, :apns, 100, 'closed', 60000);
 select test.equal('so is a pause the provider asked for', push.stuck_lanes(), array[:apns]::smallint[]);
+select push.pause_lane('default', 'apns', 'test');
+select test.equal('a lane that ops have paused is not, whatever its provider does', push.stuck_lanes(), '{}'::smallint[]);
+select push.resume_lane('default', 'apns');
 select pg_temp.lane_says(:g1, :apns, 100, 'closed', 1000);
-select test.equal('a short one is not', push.stuck_lanes(), '{}'::smallint[]);
+select test.equal('a short pause is not', push.stuck_lanes(), '{}'::smallint[]);
 select pg_temp.lane_says(:g1, :expo, 0);
 select test.equal('nor is the last channel', push.stuck_lanes(), '{}'::smallint[]);
 select push.register_gateway('bypass-two', '1') as g9 \gset

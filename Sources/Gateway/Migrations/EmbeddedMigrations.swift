@@ -4555,7 +4555,7 @@ language sql stable set search_path = push, pg_temp as $$
     having bool_and(s.circuit <> 'closed' or s.capacity = 0
       or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false))
   ) x join push.lane l on l.id = x.lane
-  where l.provider <> 'expo'
+  where l.provider <> 'expo' and not l.paused
 $$;
 comment on function push.stuck_lanes is
   'lanes over which no living gateway sends now: no connection, an open circuit, a provider that asked for a pause of more than '
