@@ -141,7 +141,7 @@ declare
   v_silent int[] := '{}';
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = v_now,
+  update push.gateways g set heartbeat_at = v_now, doubted_at = null,
       steady_since = case
         when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now
           and (select true from push.reclaimed r where r.gateway = p_gateway) then g.steady_since
@@ -158,6 +158,7 @@ begin
       select g.id from push.gateways g
       -- Of the future: the clock was set back, and it was not heard since.
       where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
+        and g.doubted_at < v_now - p_silence / 6
         and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
@@ -167,6 +168,13 @@ begin
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
     delete from push.reclaimed r where r.gateway = any (v_silent);
+    with doubtful as materialized (
+      select g.id from push.gateways g
+      where g.alive and (g.heartbeat_at < v_now - p_silence * 2 / 3 or g.heartbeat_at > clock_timestamp() + p_silence)
+        and (g.doubted_at <= v_now) is not true and g.id <> p_gateway
+      order by g.id for no key update skip locked
+    )
+    update push.gateways g set doubted_at = v_now from doubtful d where g.id = d.id;
   end if;
   if p_may_reap then
     perform push.free_claims(v_silent);
@@ -179,7 +187,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
+COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own, and nobody at the first look. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
 
 CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5339,6 +5347,7 @@ CREATE TABLE push.gateways (
     ended_reason text,
     claims_from integer DEFAULT 0 NOT NULL,
     free_due_at timestamp with time zone,
+    doubted_at timestamp with time zone,
     CONSTRAINT gateways_ended CHECK (((alive = (ended_at IS NULL)) AND (alive = (ended_reason IS NULL)))),
     CONSTRAINT gateways_ended_reason_known CHECK ((ended_reason = ANY (ARRAY['retired'::text, 'silent'::text]))),
     CONSTRAINT gateways_free_ended CHECK (((free_due_at IS NULL) OR (NOT alive)))
@@ -5368,6 +5377,8 @@ COMMENT ON COLUMN push.gateways.ended_reason IS 'retired (clean shutdown) or sil
 COMMENT ON COLUMN push.gateways.claims_from IS 'claims with a lower number are barred: they take nothing any more (push.forget)';
 
 COMMENT ON COLUMN push.gateways.free_due_at IS 'of one that has ended: when deliveries that are claimed in its name are looked for again; null: none is left';
+
+COMMENT ON COLUMN push.gateways.doubted_at IS 'when another first found that it is not heard (push.beat); null: it is heard, cleared by its own beats';
 
 ALTER TABLE push.gateways ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.gateways_id_seq

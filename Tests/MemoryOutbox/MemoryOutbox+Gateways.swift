@@ -23,8 +23,9 @@ extension MemoryOutbox {
     let isHeardInTime = (now - Limits.silence * 2 / 3...now).contains(row.heartbeatAt)
     if !isHeardInTime || reclaimed[gateway] == nil { row.steadySince = now }
     row.heartbeatAt = now
+    row.doubtedAt = nil
     gateways[gateway] = row
-    if mayReap { reap(declaringDead: row.steadySince <= now - Limits.silence, at: now) }
+    if mayReap { reap(by: gateway, declaringDead: row.steadySince <= now - Limits.silence, at: now) }
     if reclaimed[gateway] == nil { reclaimed[gateway] = false }
     openLife()
     return Beat(isAlive: true, mustReclaim: reclaimed[gateway] == false)
@@ -63,12 +64,19 @@ extension MemoryOutbox {
 
   /// Declares the silent dead, and frees what they had claimed. What a claim brings in that was running meanwhile is found by a
   /// later look: the last one is made when no claim is running any more.
-  private mutating func reap(declaringDead: Bool, at now: DatabaseTime) {
+  private mutating func reap(by gateway: Int32, declaringDead: Bool, at now: DatabaseTime) {
     let due = gateways.values.filter { $0.isFreeDue }.map(\.id).sorted()
     let lively = now - Limits.silence...now + Limits.silence
-    let silent = gateways.values.filter { declaringDead && $0.isAlive && !lively.contains($0.heartbeatAt) }
-      .map(\.id).sorted()
+    let others = declaringDead ? gateways.values.filter { $0.isAlive && $0.id != gateway } : []
+    // At a second look: two steps of the clock may make one deceive.
+    let silent = others.filter {
+      !lively.contains($0.heartbeatAt) && $0.doubtedAt.map { $0 < now - Limits.silence / 6 } ?? false
+    }.map(\.id).sorted()
     for id in silent { end(id, reason: "silent") }
+    let certain = now - Limits.silence * 2 / 3...now + Limits.silence
+    for other in others where !certain.contains(other.heartbeatAt) && !(other.doubtedAt.map { $0 <= now } ?? false) {
+      gateways[other.id]?.doubtedAt = now
+    }
     for id in silent + due { freeClaims(of: id, at: now) }
     for id in due where !isLocked(id) { gateways[id]?.isFreeDue = false }
   }

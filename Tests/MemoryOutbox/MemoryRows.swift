@@ -138,6 +138,8 @@ public struct MemoryGateway: Sendable {
   public var heartbeatAt: DatabaseTime
   /// Since when its beats have come without a gap.
   public var steadySince: DatabaseTime
+  /// When another first found that it is not heard; nil: it is heard.
+  public var doubtedAt: DatabaseTime?
   public var endedReason: String?
   /// It has ended, and a claim of it may still bring in deliveries that are to be freed.
   public var isFreeDue = false

@@ -138,7 +138,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
       """
       set local session_replication_role = replica;
       update push.gateways set heartbeat_at = heartbeat_at - \(by), steady_since = steady_since - \(by),
-        free_due_at = free_due_at - \(by);
+        doubted_at = doubted_at - \(by), free_due_at = free_due_at - \(by);
       update push.outbox set created_at = created_at - \(by), deadline_at = deadline_at - \(by);
       update push.delivery set created_at = created_at - \(by), deadline_at = deadline_at - \(by), due_at = due_at - \(by);
       update push.job set due_at = due_at - \(by);

@@ -95,6 +95,12 @@ extension OutboxUnderTest {
     }
   }
 
+  /// Lets the time pass that lies between two looks at a gateway that is not heard, and looks.
+  func lookAgain(_ gateway: any OutboxStore) async throws {
+    try await advance(by: .milliseconds(600))
+    _ = try await gateway.beat(mayReap: true)
+  }
+
   /// Lets four seconds pass in which a gateway beats, and declares nobody dead.
   func listen(_ gateway: any OutboxStore) async throws {
     for _ in 0..<4 {

@@ -114,7 +114,7 @@ class Session:
         # Somebody died with one of them.
         other = self.one("select push.register_gateway('died', '1')")[0]
         self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other, self.lanes)
-        owner("update push.gateways set heartbeat_at = now() - case id when %s then interval '1 hour' else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
+        owner("update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = now() - case id when %s then interval '1 hour' else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
         does("beat", "select * from push.beat(%s, true)", self.gateway)
         does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
         self.one("select push.enqueue_call(%s, %s, 'plan')", Jsonb({"callId": f"{call_id}-void", "from": "x"}), Jsonb(recipients))

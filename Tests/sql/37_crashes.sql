@@ -5,7 +5,7 @@ create function pg_temp.claim(p_gateway int, p_max int default 100, p_app text d
 -- One dies, and another, which lives on, finds out.
 create function pg_temp.dies(p_gateway int, p_reaper int) returns void language plpgsql as $$
 begin
-  update push.gateways set heartbeat_at = case id when p_gateway then now() - interval '10 s' else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
+  update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when p_gateway then now() - interval '10 s' else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
   perform push.beat(p_reaper, true);
 end $$;
 create function pg_temp.tell(p_call text) returns text language sql as $$
@@ -128,7 +128,18 @@ select push.beat(:first, true);
 select test.equal('all live after a pause', (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
 select push.beat(:first, true);
-select test.equal('who was not heard since then does not', (select ended_reason from push.gateways where id = :second), 'silent');
+select push.beat(:first, true);
+select test.equal('nobody dies at the first look, nor at one right after it', (select count(*) from push.gateways where alive), 2::bigint);
+update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
+select push.beat(:second, false);
+update push.gateways set heartbeat_at = now() - interval '6 s' where id = :second;
+select push.beat(:first, true);
+select test.equal('a beat takes the doubt away', (select count(*) from push.gateways where alive), 2::bigint);
+update push.gateways set doubted_at = now() + interval '1 hour' where id = :second;
+select push.beat(:first, true);
+update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
+select push.beat(:first, true);
+select test.equal('who was not heard since then does not live', (select ended_reason from push.gateways where id = :second), 'silent');
 
 -- The server crashed, and the last beats of one were lost with it: whoever is heard first in the new life waits, too.
 select pg_temp.gateway('second') as second \gset
@@ -137,7 +148,7 @@ truncate push.life, push.reclaimed;
 select push.beat(:first, true);
 select test.equal('all live after a crash that lost beats', (select count(*) from push.gateways where alive), 2::bigint);
 select push.confirm_reclaimed(:first);
-update push.gateways set steady_since = now() - interval '3 s' where id = :first;
+update push.gateways set doubted_at = now() - interval '1 s', steady_since = now() - interval '3 s' where alive;
 select push.beat(:first, true);
 select test.equal('who was not heard in the new life does not', (select ended_reason from push.gateways where id = :second), 'silent');
 
@@ -147,6 +158,7 @@ update push.gateways set heartbeat_at = now() + interval '1 hour' where alive;
 select push.beat(:first, true);
 select test.equal('nobody is dead after a step back', (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
+update push.gateways set doubted_at = now() - interval '1 s' where id = :second;
 select push.beat(:first, true);
 select test.equal('a heartbeat of before it is none', (select ended_reason from push.gateways where id = :second), 'silent');
 update push.job set every = '1 hour', due_at = now() + case name when 'prune' then interval '1 day' else interval '30 minutes' end;

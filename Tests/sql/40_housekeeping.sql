@@ -19,7 +19,7 @@ select test.call('r', 3) as r \gset
 select count(*) as claimed from push.claim(:g1, 1, array(select id from push.lane), array[2], array['-infinity']::timestamptz[]) \gset
 select count(*) as claimed from push.claim(:g2, 1, array(select id from push.lane), array[1], array['-infinity']::timestamptz[]) \gset
 select test.equal('a beat leaves the living', (select alive and not must_reclaim from push.beat(:g2, true)) and (select alive from push.gateways where id = :g1), true);
-update push.gateways set heartbeat_at = now() - interval '10 s', steady_since = now() - interval '1 hour' where id in (:g1, :g2);
+update push.gateways set heartbeat_at = now() - interval '10 s', doubted_at = now() - interval '1 s', steady_since = now() - interval '1 hour' where id in (:g1, :g2);
 select push.beat(:g2, true), push.beat(:g2, true);
 select test.equal('who seems to have been silent itself, as when the server stood still, declares nobody dead', (select alive from push.gateways where id = :g1), true);
 update push.gateways set heartbeat_at = now() + interval '5 s', steady_since = now() + interval '5 s' where id = :g2;

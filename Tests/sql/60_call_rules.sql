@@ -112,7 +112,7 @@ select test.equal('and ends it as void', pg_temp.past('fence'), 'invite/0:void:C
 select test.equal('release accepts it', push.release(:g1, array[:fence]::bigint[], array[1], array[1]), 1::bigint);
 select test.equal('and ends it as void, too', pg_temp.past('fence'), 'invite/0:void:CallEnded invite/1:void:CallEnded');
 select push.register_gateway('reaper', '1') as reaper \gset
-update push.gateways set heartbeat_at = case id when :g1 then now() - interval '10 s' else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
+update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when :g1 then now() - interval '10 s' else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
 select push.beat(:reaper, true);
 select test.equal('a beat frees the others', (select count(*) from push.delivery where owner = :g1), 0::bigint);
 select test.equal('and voids them', pg_temp.past('fence'), 'invite/0:void:CallEnded invite/1:void:CallEnded invite/2:void:CallEnded invite/3:void:CallEnded');

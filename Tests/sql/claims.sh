@@ -13,7 +13,7 @@ numbers_call() {
 # NUMBER [MAX [GATEWAY]]: how many a claim takes.
 claims() { echo "select count(*) from push.claim(${3:-$numbers}, $1, array[$fcm]::smallint[], array[${2:-10}], array['-infinity']::timestamptz[]);"; }
 beats() { echo "select alive from push.beat($reaper, true, '10 minutes');"; }
-silent() { sql -c "update push.gateways set heartbeat_at = now() - interval '1 hour' where id = $1" -c "update push.gateways set steady_since = now() - interval '1 hour' where id = $reaper"; }
+silent() { sql -c "update push.gateways set heartbeat_at = now() - interval '1 hour', doubted_at = now() - interval '1 hour' where id = $1" -c "update push.gateways set steady_since = now() - interval '1 hour' where id = $reaper"; }
 to_be_freed() { sql -c "select free_due_at is not null from push.gateways where id = $1"; }
 look_again() { sql -c "update push.gateways set free_due_at = now() where id = $1"; }
 gone() { sql -c "delete from push.delivery d using push.outbox o where o.id = d.outbox_id and o.app = 'numbers'"; }

@@ -217,7 +217,9 @@ comment on function push.retire_gateway is
 -- was suspended, a disk that did not answer), or its clock was set ahead, all gateways seem to have been silent, and the first
 -- whose beat is executed then would declare all others dead. But its own beats have a gap then, too: for one interval of
 -- silence after a gap it declares nobody dead, and by then all that live have been heard. The same goes for its first beat after
--- a crash of the server (it is not in push.reclaimed yet), which may have lost the last beats of others.
+-- a crash of the server (it is not in push.reclaimed yet), which may have lost the last beats of others. Of two steps of the
+-- clock between two of its own beats it sees nothing, while another that registered between them seems old: so a death takes two
+-- looks, the first after two thirds of p_silence, and no beat of the other between them.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
@@ -229,7 +231,7 @@ declare
   v_silent int[] := '{}';
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = v_now,
+  update push.gateways g set heartbeat_at = v_now, doubted_at = null,
       steady_since = case
         when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now
           and (select true from push.reclaimed r where r.gateway = p_gateway) then g.steady_since
@@ -246,6 +248,7 @@ begin
       select g.id from push.gateways g
       -- Of the future: the clock was set back, and it was not heard since.
       where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
+        and g.doubted_at < v_now - p_silence / 6
         and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
@@ -255,6 +258,13 @@ begin
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
     delete from push.reclaimed r where r.gateway = any (v_silent);
+    with doubtful as materialized (
+      select g.id from push.gateways g
+      where g.alive and (g.heartbeat_at < v_now - p_silence * 2 / 3 or g.heartbeat_at > clock_timestamp() + p_silence)
+        and (g.doubted_at <= v_now) is not true and g.id <> p_gateway
+      order by g.id for no key update skip locked
+    )
+    update push.gateways g set doubted_at = v_now from doubtful d where g.id = d.id;
   end if;
   if p_may_reap then
     perform push.free_claims(v_silent);
@@ -269,7 +279,8 @@ $$;
 comment on function push.beat is
   'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares '
   'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. '
-  'It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own. '
+  'It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own, and nobody at '
+  'the first look. '
   'p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it '
   'must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then '
   'push.confirm_reclaimed; until all have, nobody is given anything';

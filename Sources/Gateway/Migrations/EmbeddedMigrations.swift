@@ -7,6 +7,7 @@ extension Migration {
     Migration(version: 1, name: "schema", sql: migration0001),
     Migration(version: 2, name: "skipped_recipients", sql: migration0002),
     Migration(version: 3, name: "second_chances", sql: migration0003),
+    Migration(version: 4, name: "doubt", sql: migration0004),
   ]
 }
 
@@ -761,6 +762,14 @@ reset client_min_messages;
 private let migration0003 = ###"""
 -- Invites that wait for their next try, for push.bypass: as a rule there are none.
 create index delivery_waiting_invite on push.delivery (due_at) where ready_lane is null and kind = 0;
+
+"""###
+
+private let migration0004 = ###"""
+-- A gateway is declared dead at a second look: two steps of the clock may make one look deceive.
+alter table push.gateways add column doubted_at timestamptz;
+comment on column push.gateways.doubted_at is
+  'when another first found that it is not heard (push.beat); null: it is heard, cleared by its own beats';
 
 """###
 
@@ -2642,7 +2651,9 @@ comment on function push.retire_gateway is
 -- was suspended, a disk that did not answer), or its clock was set ahead, all gateways seem to have been silent, and the first
 -- whose beat is executed then would declare all others dead. But its own beats have a gap then, too: for one interval of
 -- silence after a gap it declares nobody dead, and by then all that live have been heard. The same goes for its first beat after
--- a crash of the server (it is not in push.reclaimed yet), which may have lost the last beats of others.
+-- a crash of the server (it is not in push.reclaimed yet), which may have lost the last beats of others. Of two steps of the
+-- clock between two of its own beats it sees nothing, while another that registered between them seems old: so a death takes two
+-- looks, the first after two thirds of p_silence, and no beat of the other between them.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
@@ -2654,7 +2665,7 @@ declare
   v_silent int[] := '{}';
 begin
   must_reclaim := false;
-  update push.gateways g set heartbeat_at = v_now,
+  update push.gateways g set heartbeat_at = v_now, doubted_at = null,
       steady_since = case
         when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now
           and (select true from push.reclaimed r where r.gateway = p_gateway) then g.steady_since
@@ -2671,6 +2682,7 @@ begin
       select g.id from push.gateways g
       -- Of the future: the clock was set back, and it was not heard since.
       where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
+        and g.doubted_at < v_now - p_silence / 6
         and g.id <> p_gateway
       order by g.id for no key update skip locked
     ), ended as (
@@ -2680,6 +2692,13 @@ begin
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
     delete from push.reclaimed r where r.gateway = any (v_silent);
+    with doubtful as materialized (
+      select g.id from push.gateways g
+      where g.alive and (g.heartbeat_at < v_now - p_silence * 2 / 3 or g.heartbeat_at > clock_timestamp() + p_silence)
+        and (g.doubted_at <= v_now) is not true and g.id <> p_gateway
+      order by g.id for no key update skip locked
+    )
+    update push.gateways g set doubted_at = v_now from doubtful d where g.id = d.id;
   end if;
   if p_may_reap then
     perform push.free_claims(v_silent);
@@ -2694,7 +2713,8 @@ $$;
 comment on function push.beat is
   'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares '
   'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. '
-  'It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own. '
+  'It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own, and nobody at '
+  'the first look. '
   'p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it '
   'must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then '
   'push.confirm_reclaimed; until all have, nobody is given anything';

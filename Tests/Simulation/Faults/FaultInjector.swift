@@ -95,9 +95,14 @@ final class FaultInjector {
   }
 
   /// What dead gateways had is given to others: the worst moment for losing commits, for then it is the dead ones' again.
-  func temptAfterReap() {
-    guard !isStopped, world.plan.has(.databaseCrash), world.random.chance(0.5) else { return }
-    world.after(world.random.time(20...400)) { [self] in
+  func temptAfterReap() { temptToCrash(0.5, within: 20...400) }
+
+  /// One gateway claims what another had before: if that is lost, it is the other's again.
+  func temptAfterHandover() { temptToCrash(0.2, within: 1...150) }
+
+  private func temptToCrash(_ probability: Double, within milliseconds: ClosedRange<Int64>) {
+    guard !isStopped, world.plan.has(.databaseCrash), world.random.chance(probability) else { return }
+    world.after(world.random.time(milliseconds)) { [self] in
       guard !isStopped else { return }
       world.server.stop(isCrash: true, for: world.random.latency(50...2_000, longest: 8_000))
     }

@@ -24,6 +24,8 @@ final class DatabaseServer {
   private var clockOffset: Int64 = 0
   /// Commits that were there when the WAL writer came by last.
   private var unsynced = 0
+  /// Who claimed each delivery last.
+  private var lastOwner: [DeliveryKey: Int32] = [:]
 
   init(_ world: World) {
     self.world = world
@@ -71,7 +73,13 @@ final class DatabaseServer {
   func finish(_ claim: MemoryRunningClaim?) -> Statement.Answer {
     guard let claim else { return .claimed([]) }
     defer { didCommit() }
-    return .claimed(outbox.finish(claim, at: databaseNow))
+    let rows = outbox.finish(claim, at: databaseNow)
+    let hasChangedHands = rows.contains { row in
+      if let before = lastOwner[row.delivery.key], before != row.delivery.owner { true } else { false }
+    }
+    for row in rows { lastOwner[row.delivery.key] = row.delivery.owner }
+    if hasChangedHands { world.faults.temptAfterHandover() }
+    return .claimed(rows)
   }
 
   /// Whether the last moment of a statement has to wait for a claim that is running.
