@@ -33,8 +33,7 @@ final class FaultInjector {
     every(.databaseCrash, 1) { [self] in
       world.server.stop(isCrash: true, for: world.random.latency(50...2_000, longest: 8_000))
     }
-    every(.databaseClockJump, 0.5) { [self] in world.server.jump(by: Int64(world.random.count(-5_000...5_000)) * 1_000)
-    }
+    every(.databaseClockJump, 0.5) { [self] in setServerClock() }
     every(.freeze, 2) { [self] in
       life {
         $0.freeze(for: world.random.chance(0.5) ? world.random.time(10...2_000) : world.random.time(2_000...9_000))
@@ -91,6 +90,21 @@ final class FaultInjector {
       case .standstill: world.server.standStill(for: world.random.latency(100...3_500, longest: 9_000))
       default: world.server.stop(isCrash: false, for: world.random.latency(100...5_000, longest: 8_000))
       }
+    }
+  }
+
+  /// The server's clock is set, and at times soon set right again; a replica that starts in between has beaten by another clock.
+  private func setServerClock() {
+    let step = Int64(world.random.count(-5_000...5_000)) * 1_000
+    world.server.jump(by: step)
+    guard world.random.chance(0.3) else { return }
+    world.after(world.random.time(50...900)) { [self] in
+      guard !isStopped else { return }
+      world.server.jump(by: -step)
+    }
+    let idle = world.replicas.filter { $0.life == nil }
+    if world.random.chance(0.5), let replica = world.random.pick(idle) {
+      world.after(world.random.time(0...50)) { replica.start() }
     }
   }
 
