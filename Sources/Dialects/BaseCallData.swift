@@ -8,14 +8,19 @@ struct BaseCallData {
     "callId", "from", "fromName", "apartmentNumber", "buildingName", "channelName", "metadata",
   ]
 
+  private static let keyBytes = keys.map { Array($0.utf8) }
+
+  /// Whether this is one of their names.
+  static func holds(_ key: [UInt8]) -> Bool { keyBytes.contains(key) }
+
   private(set) var from: JSONScanner.Value?
   private(set) var fromName: JSONScanner.Value?
   private(set) var apartmentNumber: JSONScanner.Value?
   private(set) var buildingName: JSONScanner.Value?
   private(set) var channelName: JSONScanner.Value?
   private(set) var metadata: JSONScanner.Value?
-  /// Whether the payload has members beyond these.
-  private(set) var hasOthers = false
+  /// The payload's members beyond these: as a rule few.
+  private(set) var others: [JSONScanner.Member] = []
 
   init(_ payload: JSONScanner) {
     for member in payload.members(of: payload.root) { note(member, in: payload) }
@@ -30,7 +35,7 @@ struct BaseCallData {
     case 11 where json.isKey(member, "channelName"): channelName = member.value
     case 12 where json.isKey(member, "buildingName"): buildingName = member.value
     case 15 where json.isKey(member, "apartmentNumber"): apartmentNumber = member.value
-    default: hasOthers = true
+    default: others.append(member)
     }
   }
 }

@@ -39,7 +39,14 @@ public enum PlanningFailure: Error, Equatable, Sendable {
 public struct CallPlanner: Sendable {
   private let provider: ProviderKind
   /// By kind and platform.
-  private let templates: [MessageTemplate?]
+  /// A template that is passed on by one reference: its parts are many.
+  private final class Shared: Sendable {
+    let template: MessageTemplate
+
+    init(_ template: MessageTemplate) { self.template = template }
+  }
+
+  private let templates: [Shared?]
   private let appLanguage: Language?
 
   /// - Parameters:
@@ -49,7 +56,7 @@ public struct CallPlanner: Sendable {
   public init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil) {
     self.provider = provider
     templates = PushTemplateKind.allCases.flatMap { kind in
-      [nil, .ios, .android].map { dialect.template(provider, kind, on: $0) }
+      [nil, .ios, .android].map { dialect.template(provider, kind, on: $0).map(Shared.init) }
     }
     appLanguage = appLocale.flatMap { Language(locale: $0.utf8) }
   }
@@ -72,15 +79,15 @@ public struct CallPlanner: Sendable {
     guard delivery.deadline > now else { throw .expired }
     guard let kind = PushTemplateKind(delivery.kind, callKind: delivery.callKind) else { throw .noTemplate }
     let platform = delivery.platform < 3 ? Int(delivery.platform) : 0
-    guard let template = templates[kind.index * 3 + platform] else { throw .noTemplate }
-    if template.isSaidByCancel, Self.wasToldOfEnd(delivery) { throw .saidByCancel }
+    guard let shared = templates[kind.index * 3 + platform] else { throw .noTemplate }
+    if shared.template.isSaidByCancel, Self.wasToldOfEnd(delivery) { throw .saidByCancel }
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
     let renderer = TemplateRenderer(delivery, sentAtMilliseconds: sentAt, appLanguage: appLanguage)
     let body: [UInt8]
     var members: FCMMessageMembers
     do throws(TemplateRenderer.MissingField) {
-      body = try renderer.render(template.body)
-      members = try renderer.members(of: template, isAndroid: delivery.platform == 2)
+      body = try renderer.render(shared.template.body)
+      members = try renderer.members(of: shared.template, isAndroid: delivery.platform == 2)
     } catch {
       throw .missingField(error.name.spelling)
     }
@@ -93,8 +100,8 @@ public struct CallPlanner: Sendable {
     return PushRequest(
       tag: tag, deliveryID: DeliveryID(delivery.lease), kind: kind.pushKind,
       environment: PushEnvironment(rawValue: delivery.environment) ?? .production, token: delivery.token, body: body,
-      collapseID: template.collapse == .none ? nil : Self.collapseID(delivery.callID), deadline: delivery.deadline,
-      expiresAtMilliseconds: delivery.deadlineAtMicroseconds / 1000, manner: template.manner, fcm: members)
+      collapseID: shared.template.collapse == .none ? nil : Self.collapseID(delivery.callID), deadline: delivery.deadline,
+      expiresAtMilliseconds: delivery.deadlineAtMicroseconds / 1000, manner: shared.template.manner, fcm: members)
   }
 
   /// Whether it is the missed call of a call that somebody ended: every phone that may have rung got a cancel. A call that ran

@@ -29,7 +29,7 @@ struct TemplateRenderer {
   }
 
   func render(_ template: PushTemplate) throws(MissingField) -> [UInt8] {
-    var writer = JSONWriter(reservingCapacity: template.literals.count + delivery.call.bytes.count)
+    var writer = JSONWriter(reservingCapacity: template.literals.count + 2 * delivery.call.bytes.count)
     var nestedFrom = 0
     for instruction in template.instructions {
       switch instruction {
@@ -74,7 +74,7 @@ struct TemplateRenderer {
           writer.endString()
         }
       case .otherMembers(let others):
-        if fields.hasOthers || !others.coversBaseCallData { append(others, to: &writer) }
+        if !fields.others.isEmpty || !others.coversBaseCallData { append(others, to: &writer) }
       case .beginNested:
         writer.beginString()
         nestedFrom = writer.bytes.count
@@ -227,12 +227,18 @@ struct TemplateRenderer {
       case .buildingName: fields.buildingName
       case .channelName: fields.channelName
       case .metadata: fields.metadata
-      case .chatID: payload.member("chatId")
+      case .chatID: other(Self.chatIDKey)
       case .metadataMember(let key): fields.metadata.flatMap { payload.member(key, of: $0) }
-      case .payloadMember(let key): payload.member(key, of: payload.root)
+      case .payloadMember(let key):
+        BaseCallData.holds(key) ? payload.member(key, of: payload.root) : other(key)
       default: nil
       }
     return value?.kind == .null ? nil : value
+  }
+
+  /// The payload's member with this name, which is none of baseCallData's; of several the last.
+  private func other(_ key: [UInt8]) -> JSONScanner.Value? {
+    fields.others.last { payload.isKey($0, key) }?.value
   }
 
   /// A value's text as the contents of a string: a string's own, a number or a boolean as written, anything else as JSON.
@@ -268,6 +274,7 @@ struct TemplateRenderer {
   private static let `false` = Array("false".utf8)
   private static let call = Array("call".utf8)
   private static let videoCall = Array("video_call".utf8)
+  private static let chatIDKey = Array("chatId".utf8)
   private static let badgeKey = Array("badge".utf8)
   private static let isVideoKey = Array("isVideo".utf8)
 }

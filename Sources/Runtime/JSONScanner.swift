@@ -100,10 +100,16 @@ public struct JSONScanner: Sendable {
   /// The member of an object with this name; of several the last.
   public func member(_ name: [UInt8], of object: Value) -> Value? {
     var found: Value?
-    for member in members(of: object) where bytes[member.key].elementsEqual(name) || key(member) == name {
-      found = member.value
-    }
+    for member in members(of: object) where isKey(member, name) { found = member.value }
     return found
+  }
+
+  /// Whether the member has this name, however it is escaped.
+  public func isKey(_ member: Member, _ name: [UInt8]) -> Bool {
+    if member.key.count == name.count { return bytes[member.key].elementsEqual(name) }
+    // Escaped, a name is longer.
+    guard member.key.count > name.count, bytes[member.key].contains(UInt8(ascii: "\\")) else { return false }
+    return key(member) == name
   }
 
   /// Whether the member has this name, however it is escaped.
@@ -112,9 +118,9 @@ public struct JSONScanner: Sendable {
       if member.key.count == expected.count {
         var index = 0
         while index < expected.count, unsafe bytes[member.key.lowerBound + index] == expected[index] { index += 1 }
-        if index == expected.count { return true }
+        return index == expected.count
       }
-      guard bytes[member.key].contains(UInt8(ascii: "\\")) else { return false }
+      guard member.key.count > expected.count, bytes[member.key].contains(UInt8(ascii: "\\")) else { return false }
       return unsafe key(member).elementsEqual(expected)
     }
   }

@@ -108,7 +108,7 @@ private struct SettledLine {
   /// Settlements of a block.
   private static let blockSize = 1 << 10
   /// Hashes that are told apart, as a power of two.
-  private static let hashBits = 16
+  private static let hashBits = 18
   private static let bytesOfFailure = 64
 
   /// The blocks; those before `firstBlock` are empty.
@@ -142,9 +142,10 @@ private struct SettledLine {
     blocks[(number - base) / Self.blockSize].entries[(number - base) % Self.blockSize]
   }
 
+  /// Four deliveries of a call, and calls that follow one another, lie side by side: claims bring them together.
   private static func hash(_ key: DeliveryKey) -> Int {
-    let word = UInt64(bitPattern: key.outboxID &* 1_000_003 &+ Int64(key.number))
-    return Int(truncatingIfNeeded: (word &* 0x9e37_79b9_7f4a_7c15) >> UInt64(64 - hashBits))
+    let word = key.outboxID &* 4 &+ Int64(key.number & 3) &+ Int64(key.number >> 2) &* 40_503_004
+    return Int(truncatingIfNeeded: word) & (1 << hashBits - 1)
   }
 
   // MARK: - In
