@@ -100,7 +100,8 @@ public struct CallPlanner: Sendable {
     return PushRequest(
       tag: tag, deliveryID: DeliveryID(delivery.lease), kind: kind.pushKind,
       environment: PushEnvironment(rawValue: delivery.environment) ?? .production, token: delivery.token, body: body,
-      collapseID: shared.template.collapse == .none ? nil : Self.collapseID(delivery.callID), deadline: delivery.deadline,
+      collapseID: shared.template.collapse == .none ? nil : Self.collapseID(delivery.callID),
+      deadline: delivery.deadline,
       expiresAtMilliseconds: delivery.deadlineAtMicroseconds / 1000, manner: shared.template.manner, fcm: members)
   }
 

@@ -128,7 +128,8 @@ extension OutboxStoreConformance {
       try expect(
         try await gateway.beat(mayReap: true).isAlive, false, "who was not heard since the clock was set back lives")
     },
-    OutboxStoreRule("who registers between two steps of the clock is not declared dead by one who noticed none of them") {
+    OutboxStoreRule("who registers between two steps of the clock is not declared dead by one who noticed none of them")
+    {
       server in
       let other = try await server.gateway()
       try await server.listen(other)
