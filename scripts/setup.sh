@@ -14,7 +14,7 @@ fi
 command -v dpkg-query >/dev/null 2>&1 \
   || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL, zlib and jemalloc, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody"
 
 # What counts is what works here, however it was installed.
 provided() {
@@ -33,6 +33,7 @@ provided() {
     python3-venv) python3 -c 'import venv, ensurepip' ;;
     pgbouncer) [ -x /usr/sbin/pgbouncer ] ;;
     prometheus) command -v prometheus && command -v promtool ;;
+    prosody) command -v prosody ;;
     python3-psycopg) /usr/bin/python3 -c 'import psycopg' ;; # Debian's Python, which need not be the first in PATH
     postgresql) { command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/initdb" ]; } || ls /usr/lib/postgresql/*/bin/initdb ;;
     *) false ;;
@@ -52,7 +53,7 @@ if [ "$(id -u)" -ne 0 ]; then
   sudo=sudo
 fi
 log=$(mktemp)
-# The tests start Postgres, pgbouncer and Prometheus themselves: no service of the system is started, now or at the next boot.
+# The tests start Postgres, pgbouncer, Prometheus and Prosody themselves: no service of the system is started, now or at the next boot.
 policy=/usr/sbin/policy-rc.d
 made=
 clean() {
@@ -72,7 +73,7 @@ install || { $sudo apt-get update >"$log" 2>&1 && install; } || {
   tail -n 5 "$log" >&2
   fail "apt-get could not install$missing: is there a network? With one, as root: apt-get update && apt-get install$missing"
 }
-for service in pgbouncer prometheus; do
+for service in pgbouncer prometheus prosody; do
   case "$missing " in
     *" $service "*) [ ! -d /run/systemd/system ] || $sudo systemctl disable --quiet "$service" ;;
   esac

@@ -60,6 +60,7 @@ case $part in
     export PUSH_GATEWAY
     Tests/deploy/run.sh
     Tests/prometheus/run.sh
+    Tests/integrations/run.py
     ;;
   --swift) swift_tests "${2:-}" ;;
 esac

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-MARK = re.compile(r"<!-- (psql|json): (.+?) -->")
+MARK = re.compile(r"<!-- (psql|json|file|situations): (.+?) -->")
 FENCE = re.compile(r"^( *)```(\w*)$")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -32,15 +32,17 @@ class Page:
     """A Markdown file.
 
     situations: SQL to run; loose: SQL in no situation; bodies: (block, "METHOD /path"); programs: blocks in other
-    languages; links: (line, target); anchors: where its headings can be linked to.
+    languages; files: those that the page names, by name; tables: (line, what of, its text); links: (line, target);
+    anchors: where its headings can be linked to.
     """
 
     def __init__(self, name):
         self.name = name
         self.text = (ROOT / name).read_text()
         self.situations, self.loose, self.bodies, self.programs, self.links = [], [], [], [], []
+        self.files, self.tables = {}, []
         self.anchors = set()
-        self._situation = self._request = self._asked = None
+        self._situation = self._request = self._asked = self._file = None
         lines = self.text.split("\n")
         index = 0
         while index < len(lines):
@@ -62,8 +64,12 @@ class Page:
             self._situation = None if mark[2] == "end" else Situation(self.name, number, mark[2].split())
             if self._situation:
                 self.situations.append(self._situation)
-        elif mark:
+        elif mark and mark[1] == "json":
             self._request = mark[2]
+        elif mark and mark[1] == "file":
+            self._file = mark[2]
+        elif mark:
+            self.tables.append((number, mark[2], table_after(self.text.split("\n"), number)))
         elif heading:
             self.anchors.add(slug(heading[1]))
         self.links += [(number, target) for target in LINK.findall(line)]
@@ -74,6 +80,9 @@ class Page:
         if block.language == "" and self._asked:
             self._asked.expected = block.text
         self._asked = None
+        if self._file:
+            self.files[self._file] = block.text if block.language != "diff" else patched(block.text)
+            self._file = None
         if block.language == "sql" and self._situation:
             self._situation.blocks.append(block)
             self._asked = block
@@ -89,3 +98,17 @@ class Page:
 def slug(heading):
     """The anchor GitHub gives to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def patched(diff):
+    """What a file looks like after a diff that shows all of it."""
+    return "\n".join(line[1:] for line in diff.split("\n") if not line.startswith("-"))
+
+
+def table_after(lines, index):
+    """The table that begins at a line, as text; empty if there is none."""
+    rows = []
+    while index < len(lines) and (lines[index].startswith("|") or not rows and not lines[index].strip()):
+        rows += [lines[index]] if lines[index].strip() else []
+        index += 1
+    return "\n".join(rows)

@@ -2,6 +2,7 @@
 """Runs the commands that the documentation shows, and compares what they print with what it says they print.
 
   Tests/docs/run.py [DATABASE_URL] [FILE.md …]      (else the variable DATABASE_URL)
+  Tests/docs/run.py --write-tables                  put the tables of what phones do in order
 
 Needs psql and nothing else, and a role that may create databases and become push_ops and push_enqueuer. Makes scratch
 databases beside the given one and drops them again. Ends with "N passed, N failed"; non-zero when any failed.
@@ -12,8 +13,10 @@ ROLE` types them as that role. A block without a language right after one of the
 where it prints nothing. Times, UUIDs, keys and process ids may differ, durations by as much as the test takes.
 
 `<!-- json: METHOD /path -->` says that the next ```json block, or the body of the next `curl`, is a body that
-openapi.yaml wants for that request. JavaScript, Java and Lua are shown to node, javac and luac, where there are these.
-Links must lead somewhere, those of alerts to operations.md, too, and every `push.name` must exist.
+openapi.yaml wants for that request. `<!-- situations: … -->` says what the table after it must show: see phones.py.
+`<!-- file: NAME -->` names the file that the next block is; Tests/integrations runs those. JavaScript, Java and Lua are
+shown to node, javac and luac, where there are these. Links must lead somewhere, those of alerts to operations.md, too,
+and every `push.name` must exist.
 """
 
 import os
@@ -21,6 +24,7 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import phones
 from checks import COMPILERS, body_fault, compiler, link_fault, openapi, program_fault, runbook_faults
 from page import ROOT, Page
 from session import Postgres, run
@@ -33,11 +37,14 @@ RUNBOOKS = {
     "calls-ring-late", "a-provider-is-down", "tokens-vanish", "credentials-fail", "receipts-overdue", "a-replica-died",
     "database-failed-over", "nothing-is-delivered", "backlog-grows", "requests-go-unanswered",
 }
-RELATION = re.compile(r"(?<![\w./@-])push\.([a-z_]+)")
+RELATION = re.compile(r"(?<![\w./@-])push\.([a-z_]+)(?!\.\w|[a-z_])")
 
 
 def main():
     arguments = sys.argv[1:]
+    if arguments == ["--write-tables"]:
+        print(*[page.name for page in map(Page, PAGES) if phones.write(page)], sep="\n")
+        return
     given = arguments.pop(0) if arguments and "://" in arguments[0] else os.environ.get("DATABASE_URL")
     if not given:
         raise SystemExit(__doc__)
@@ -81,6 +88,8 @@ def check_pages(pages, names):
         for block in page.programs:
             if block.language in COMPILERS and compiler(block.language):
                 yield f"{page.name}:{block.line}", program_fault(block)
+        for line, words, shown in page.tables:
+            yield f"{page.name}:{line}", phones.fault(words, shown)
         for line, target in page.links:
             yield f"{page.name}:{line}", link_fault(page, target)
         unknown = sorted(set(RELATION.findall(page.text)) - names)

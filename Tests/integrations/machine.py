@@ -1,0 +1,237 @@
+"""A machine for a guide: a database, simulated providers and a gateway with the page's own configuration.
+
+What it starts it stops. The gateway's keys and addresses are the simulators', everything else is what the page says.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "Tests" / "docs"))
+from page import Page  # noqa: E402
+
+# Longer than anything here takes on a busy machine.
+PATIENCE_SECONDS = 60
+# The loopback only: no proxy has a part in it.
+HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# Random digits of this run. A token's beginning asks a simulator for nothing.
+SALT = os.urandom(8).hex()
+
+
+class Failure(Exception):
+    """Why the tests cannot go on."""
+
+
+class Results:
+    """The outcome of each test, printed as it comes."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def equal(self, what, got, want):
+        self.check(what, None if got == want else f"got {got!r}, want {want!r}")
+
+    def check(self, what, fault):
+        if fault:
+            self.failed += 1
+            print(f"not ok - {what}: {fault}", flush=True)
+        else:
+            self.passed += 1
+            print(f"ok - {what}", flush=True)
+
+
+def hexadecimal(name):
+    """An APNs token."""
+    return ("c0ffee" + name.encode().hex() + SALT).ljust(64, "0")[:64]
+
+
+def fcm(name):
+    return f"{name}_{SALT}:APA91b_{'x' * 20}"
+
+
+def expo(name):
+    return f"ExponentPushToken[{(name + SALT).ljust(22, '0')[:22]}]"
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def await_(what, condition, alive=lambda: None):
+    """Waits until a condition holds, and returns what it gave; `alive` says why it never will."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        value = condition()
+        if value:
+            return value
+        trouble = alive()
+        if trouble or time.monotonic() > deadline:
+            raise Failure(f"{what}: {trouble or 'not within a minute'}")
+        time.sleep(0.02)
+
+
+class Machine:
+    """A context. page: the guide, whose file gateway.yaml is used; app, system: which, and whose phones."""
+
+    def __init__(self, given, gateway, page, app, system, variant="today"):
+        self.given, self.gateway, self.app = given, str(Path(gateway).resolve()), app
+        self.page = Page(page)
+        self.system, self.variant = system, variant
+        self.name = f"push_guide_{app}_{os.getpid()}"
+        server, mark, parameters = given.partition("?")
+        self.url = f"{server.rpartition('/')[0]}/{self.name}{mark}{parameters}"
+        self.work = Path(tempfile.mkdtemp(prefix=f"push-guide-{app}."))
+        self.work.chmod(0o755)
+        self.running = []
+        self.api = f"127.0.0.1:{free_port()}"
+
+    def __enter__(self):
+        try:
+            self._psql(self.given, f"create database {self.name}")
+            self.run([self.gateway, "migrate"], {"DATABASE_URL": self.url})
+            self._simulators()
+            self.serve()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process, _ in reversed(self.running):
+            stop(process)
+        self._psql(self.given, f"drop database if exists {self.name} with (force)")
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def _simulators(self):
+        self.pushes_file = self.work / "pushes.jsonl"
+        directory = self.work / "simulators"
+        process, log = self.start("simulators", [
+            self.gateway, "simulate", "--directory", str(directory), "--log", str(self.pushes_file), "--app", self.app,
+            "--explain", self.system, "--explain-variant", self.variant])
+        self.explanations = log
+        await_("simulators", lambda: '"ready":true' in log.read_text(), lambda: ended(process, log))
+        self.simulated = (directory / "gateway.yaml").read_text()
+
+    def serve(self):
+        """Starts the gateway, with the page's configuration and the simulators' addresses and credentials."""
+        written = self.work / "simulators" / "guide.yaml"
+        text = self.page.files["gateway.yaml"]
+        for ours, theirs in (("key_file", "apns-key.p8"), ("service_account_file", "fcm-service-account.json"),
+                             ("access_token_file", "expo-access-token")):
+            text = re.sub(ours + r": [^ ,}]+", f"{ours}: {theirs}", text)
+        for name in ("team_id", "key_id", "topic"):
+            text = re.sub(name + r": [^ ,}]+", f"{name}: {self._simulated(name)}", text)
+        written.write_text(text)
+        prefix = f"PUSH_GATEWAY_APPS_{self.app.upper()}"
+        address = f"127.0.0.1:{free_port()}"
+        environment = {
+            "DATABASE_URL": self.url, "PUSH_GATEWAY_HTTP_LISTEN": address, "PUSH_GATEWAY_API_LISTEN": self.api,
+            "PUSH_GATEWAY_TLS_CA_FILE": str(self.work / "simulators" / "ca.pem")}
+        sections = {"apns": [("PRODUCTION", "production_url"), ("SANDBOX", "sandbox_url")], "fcm": [("", "url")],
+                    "expo": [("", "url")]}
+        for section, names in sections.items():
+            if re.search(rf"^ +{section}:", text, re.M):
+                for _, name in names:
+                    environment[f"{prefix}_{section.upper()}_{name.upper()}"] = self._simulated(name, section)
+        self.serving, log = self.start("gateway", [self.gateway, "serve", "--config", str(written)], environment)
+        self.gateway_log = log
+        await_("gateway", lambda: reachable(f"http://{address}/readyz"), lambda: ended(self.serving, log))
+
+    def _simulated(self, name, section="apns"):
+        part = self.simulated[self.simulated.index(f"    {section}:"):]
+        return re.search(rf"{name}: \"?([^\s\"]+)", part)[1]
+
+    def key(self, scopes):
+        return self.run([self.gateway, "api-key", "create", self.app, "guide", "--scopes", scopes],
+                        {"DATABASE_URL": self.url}).split()[-1]
+
+    def sql(self, statement):
+        return self._psql(self.url, statement)
+
+    # --- What came of it ---
+
+    def pushes(self, token=None):
+        """The pushes that providers accepted, in order: objects with provider, kind, token, and what was sent."""
+        if not self.pushes_file.exists():
+            return []
+        found = [json.loads(line) for line in self.pushes_file.read_text().splitlines()]
+        return [push for push in found if token is None or push["token"] == token]
+
+    def push(self, token, number=0):
+        """The push of that number to a token, waited for."""
+        return await_(f"push {number + 1} to {token[:12]}…", lambda: self.pushes(token)[number:number + 1])[0]
+
+    def find(self, token, **members):
+        """The first push to a token whose payload has these members, waited for."""
+        def found():
+            return [p for p in self.pushes(token) if all(p["payload"].get(k) == v for k, v in members.items())]
+        return await_(f"a push to {token[:12]}… with {members}", found)[0]
+
+    def does(self, push):
+        """What phones do with it by their apps' own code: by kind of phone and, where that matters, its state."""
+        def lines():
+            part = re.search(rf"^\w+ \w+ {re.escape(str(push['id']))}\n((?:  .*\n)+)", self.explanations.read_text(), re.M)
+            return part and part[1].splitlines()
+        read = [re.fullmatch(r"  (.+?): (.*?)  \[.*", line) for line in await_(f"the reading of {push['id']}", lines)]
+        return {line[1]: line[2] for line in read}
+
+    def settled(self):
+        """Waits until nothing is owed."""
+        await_("the gateway", lambda: self.sql("select not exists (select from push.deliveries)") == "t",
+               lambda: ended(self.serving, self.gateway_log))
+
+    # --- Processes ---
+
+    def start(self, name, arguments, environment=None, **options):
+        log = self.work / f"{name}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(arguments, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
+                                       stdout=output, stderr=subprocess.STDOUT, **options)
+        self.running.append((process, log))
+        return process, log
+
+    def _psql(self, url, statement):
+        return self.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", url, "-c", statement])
+
+    @staticmethod
+    def run(arguments, environment=None, **options):
+        done = subprocess.run(arguments, env={**os.environ, **(environment or {})}, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False, **options)
+        if done.returncode:
+            raise Failure(f"{Path(arguments[0]).name} failed: {(done.stdout + done.stderr).strip()[-1500:]}")
+        return done.stdout.strip()
+
+
+def stop(process, how=signal.SIGTERM):
+    if process.poll() is None:
+        process.send_signal(how)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def ended(process, log):
+    """Why a process cannot be waited for; None: it runs."""
+    return None if process.poll() is None else f"has ended: {' '.join(log.read_text().splitlines()[-5:])}"
+
+
+def reachable(url):
+    try:
+        with HTTP.open(url, timeout=10) as response:
+            return response.status == 200
+    except OSError:
+        return False
