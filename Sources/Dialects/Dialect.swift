@@ -32,7 +32,8 @@ public struct Dialect: Equatable, Sendable {
 
   // MARK: - Compiling
 
-  /// Compiles templates; each takes the place of the one there is for its provider, kind and platform.
+  /// Compiles templates; each takes the place of the one there is for its provider, kind and platform. One without a platform is for
+  /// all devices: it takes the place of those for platforms, too, but for those that come with it.
   /// - Parameter source: JSON of the same shape.
   /// - Returns: everything in them that could never be sent, such as unknown placeholders, FCM values that are no strings, reserved
   ///   keys. A template with a fault is not taken.
@@ -62,6 +63,7 @@ public struct Dialect: Equatable, Sendable {
     guard object.kind == .object else { return [TemplateError(path: provider.rawValue, reason: .notAnObject)] }
     var faults: [TemplateError] = []
     var seen: Set<Section> = []
+    var sound: [(Section, MessageTemplate)] = []
     for member in json.members(of: object) {
       let word = String(decoding: json.key(member), as: UTF8.self)
       let path = "\(provider.rawValue).\(word)"
@@ -75,9 +77,15 @@ public struct Dialect: Equatable, Sendable {
       }
       let (template, itsFaults) = MessageTemplate.compile(
         member.value, of: json, for: provider, section.kind, on: section.platform, at: path)
-      if itsFaults.isEmpty { templates[section] = template }
+      if itsFaults.isEmpty { sound.append((section, template)) }
       faults += itsFaults
     }
+    for (section, _) in sound where section.platform == nil {
+      for platform in DevicePlatform.allCases {
+        templates[Section(provider: provider, kind: section.kind, platform: platform)] = nil
+      }
+    }
+    for (section, template) in sound { templates[section] = template }
     return faults
   }
 

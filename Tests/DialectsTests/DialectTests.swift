@@ -399,4 +399,25 @@ import Testing
     #expect(try parse(list[3])["from"] as? String == "doorman-1")
     #expect(body["x"] == nil)
   }
+
+  @Test func `a template of one's own is for all platforms, but for those it names itself`() throws {
+    var dialect = try #require(try ShippedDialects.named("intercom"))
+    #expect(dialect.lay(over: #"{"fcm":{"invite":{"mine":"all"}}}"#) == [])
+    func body(_ platform: UInt8) throws -> [String: Any] {
+      var fixture = DeliveryFixture()
+      fixture.platform = platform
+      let planner = CallPlanner(dialect: dialect, provider: .fcm)
+      return try parse(Data(try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get().body))
+    }
+    for platform in [UInt8(0), 1, 2] { #expect(try body(platform)["mine"] as? String == "all") }
+    // Whatever their order.
+    #expect(dialect.lay(over: #"{"fcm":{"invite.ios":{"mine":"iPhone"},"invite":{"mine":"rest"}}}"#) == [])
+    #expect(try body(1)["mine"] as? String == "iPhone")
+    #expect(try body(2)["mine"] as? String == "rest")
+    // What is not given stays.
+    #expect(dialect.lay(over: #"{"fcm":{"invite.android":{"mine":"Android"}}}"#) == [])
+    #expect(try body(1)["mine"] as? String == "iPhone")
+    #expect(try body(2)["mine"] as? String == "Android")
+    #expect(try body(0)["mine"] as? String == "rest")
+  }
 }

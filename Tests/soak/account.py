@@ -218,7 +218,7 @@ class _Accountant:
             elif first.kind in VISIBLE:
                 self._blame(SEEN_TWICE, call, f"{_named(second)} was accepted {second.at - first.at:.2f} s after the same by "
                                               f"gateway {first.gateway}")
-            elif is_hedged:
+            elif is_hedged or self._is_hedge(first, second):
                 self._figures["invite repeats: hedged"] += 1
             elif first.device.behaviour == "lossy":
                 self._figures[f"{first.kind} repeats: the answer was lost"] += 1
@@ -227,6 +227,12 @@ class _Accountant:
             else:
                 self._blame(SETTLED, call, f"{_named(second)} was accepted {second.at - first.at:.2f} s after the same, which "
                                            f"gateway {first.gateway} sent, had been answered")
+
+    def _is_hedge(self, first: Push, second: Push) -> bool:
+        """Whether an invite was sent once more before the first was answered: history does not tell where somebody else
+        settled it, after a crash or the call's end."""
+        return first.kind == "invite" and first.gateway == second.gateway and first.device.behaviour == "slow" \
+            and second.at < first.at + SLOW_SECONDS
 
     def _excuse(self, first: Push, second: Push) -> Fault | None:
         """The fault because of which nobody could know that the first push was answered."""

@@ -196,6 +196,13 @@ class AccountTests(unittest.TestCase):
         account = self.check()
         self.assertEqual(account.figures["invite repeats: hedged"], 1)
 
+    def test_an_invite_is_hedged_before_its_answer_by_the_same_gateway(self) -> None:
+        self.history = [self.delivery("invite", 0, 3)]
+        self.device.behaviour = "slow"
+        for at, gateway, verdicts in [(0.4, 0, []), (0.4, 1, [SETTLED]), (1.3, 0, [SETTLED])]:
+            self.pushes = [self.push("invite", 0.1), self.push("invite", at, gateway=gateway)]
+            self.check(*verdicts)
+
     def test_nothing_that_people_see_is_hedged(self) -> None:
         self.row = self.call_row("ended", "ended", 10)
         self.history.append(dataclasses.replace(self.delivery("missed_call", 20000, 10.6), is_hedged=True))
