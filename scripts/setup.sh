@@ -14,7 +14,7 @@ fi
 command -v dpkg-query >/dev/null 2>&1 \
   || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL, zlib and jemalloc, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody nodejs default-jdk-headless libpostgresql-jdbc-java"
 
 # What counts is what works here, however it was installed.
 provided() {
@@ -34,6 +34,9 @@ provided() {
     pgbouncer) [ -x /usr/sbin/pgbouncer ] ;;
     prometheus) command -v prometheus && command -v promtool ;;
     prosody) command -v prosody ;;
+    nodejs) command -v node ;;
+    default-jdk-headless) command -v javac && command -v java ;;
+    libpostgresql-jdbc-java) [ -f /usr/share/java/postgresql.jar ] ;;
     python3-psycopg) /usr/bin/python3 -c 'import psycopg' ;; # Debian's Python, which need not be the first in PATH
     postgresql) { command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/initdb" ]; } || ls /usr/lib/postgresql/*/bin/initdb ;;
     *) false ;;
@@ -44,7 +47,7 @@ missing=
 for package in $packages postgresql; do
   provided "$package" || missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+[ -n "$missing" ] || exec "$(dirname "$0")/node-packages.sh"
 
 echo "Installing:$missing"
 sudo=
@@ -78,3 +81,4 @@ for service in pgbouncer prometheus prosody; do
     *" $service "*) [ ! -d /run/systemd/system ] || $sudo systemctl disable --quiet "$service" ;;
   esac
 done
+"$(dirname "$0")/node-packages.sh"

@@ -60,7 +60,8 @@ def fcm(name):
 
 
 def expo(name):
-    return f"ExponentPushToken[{(name + SALT).ljust(22, '0')[:22]}]"
+    # What differs stands at the end: that is what a masked token shows.
+    return f"ExponentPushToken[{SALT[:22 - len(name)].ljust(22 - len(name), '0')}{name}]"
 
 
 def free_port():

@@ -13,10 +13,11 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+import express  # noqa: E402
 import prosody  # noqa: E402
 from machine import ROOT, Failure  # noqa: E402
 
-GUIDES = {"prosody": prosody}
+GUIDES = {"express": express, "prosody": prosody}
 
 
 def main():
@@ -31,8 +32,8 @@ def main():
         try:
             results = GUIDES[name].main(given, gateway)
             passed, failed = passed + results.passed, failed + results.failed
-        except Failure as failure:
-            print(f"not ok - {name}: {failure}")
+        except Exception as trouble:  # whatever it is, the other guides are run
+            print(f"not ok - {name}: {'' if isinstance(trouble, Failure) else type(trouble).__name__ + ': '}{trouble}")
             failed += 1
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed or not passed else 0)
