@@ -183,6 +183,10 @@ import Testing
       "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, apns, fcm, expo, invalidation"
     ),
     (
+      app("expo: {}\n    escalate_after_seconds: 60"),
+      "gateway.yaml:5: apps.a.escalate_after_seconds: must be less than ring_seconds (60), or no call would ring long enough"
+    ),
+    (
       app("expo: { token_file: x }"),
       "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections, rate_per_second, receipt_after_seconds"
     ),

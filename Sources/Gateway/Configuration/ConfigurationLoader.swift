@@ -85,6 +85,11 @@ extension GatewayConfiguration {
       isAtLeastOnce: reader.choice(path + ["at_least_once"], [("true", true), ("false", false)], default: false),
       invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], &reader),
       fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
+    if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
+      reader.note(
+        path + ["escalate_after_seconds"],
+        "must be less than ring_seconds (\(app.ringSeconds)), or no call would ring long enough")
+    }
     if app.providers.isEmpty, !reader.hasProblems(in: path) {
       reader.note(path, "must hold at least one of apns, fcm and expo")
     }

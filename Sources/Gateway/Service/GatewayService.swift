@@ -110,9 +110,11 @@ final class GatewayService: Service {
       (app, try app.providers.map { kind in (kind, try factory.make(kind, for: app)) })
     }
 
-    try await cancelWhenGracefulShutdown { [configuration, logger] in
-      try await Self.waitForSchema(configuration.databaseURL, loop, logger)
-    }
+    do {
+      try await cancelWhenGracefulShutdown { [configuration, logger] in
+        try await Self.waitForSchema(configuration.databaseURL, loop, logger)
+      }
+    } catch is CancellationError {}  // told to stop while waiting
     guard !Task.isShuttingDownGracefully else { return }
     await outbox.open { relay.hear($0) }
     await cancelWhenGracefulShutdown { await relay.waitUntilAvailable() }
@@ -121,11 +123,17 @@ final class GatewayService: Service {
     var lanes: [DispatcherLane] = []
     var credentialed: [CredentialWatcher.Lane] = []
     for (app, providers) in planned {
-      try await outbox.register(
-        app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds,
-        atLeastOnce: app.isAtLeastOnce, providers: app.providers.map(\.rawValue))
-      for (kind, lane) in providers {
-        let id = try await outbox.register(lane: kind.rawValue, app: app.name)
+      let registered = try await untilAnswered {
+        () async throws(OutboxError) -> [Int16] in
+        try await outbox.register(
+          app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds,
+          atLeastOnce: app.isAtLeastOnce, providers: app.providers.map(\.rawValue))
+        var ids: [Int16] = []
+        for (kind, _) in providers { ids.append(try await outbox.register(lane: kind.rawValue, app: app.name)) }
+        return ids
+      }
+      guard let registered else { return await outbox.close() }
+      for (id, (kind, lane)) in zip(registered, providers) {
         lanes.append(DispatcherLane(LaneConfiguration(id: id, app: app, kind, lane), provider: lane.provider))
         credentialed.append(CredentialWatcher.Lane(app: app.name, kind: kind, provider: lane))
       }
@@ -160,6 +168,23 @@ final class GatewayService: Service {
     try? await gracefulShutdown()
     await attendants.stop()
     try await shutDown(dispatcher, outbox)
+  }
+
+  /// Asks the database again, every second, as long as what keeps it from answering will pass: a lock, a connection that broke, a
+  /// server that restarts. Returns nil when told to stop meanwhile.
+  private func untilAnswered<Answer: Sendable>(
+    _ ask: () async throws(OutboxError) -> Answer
+  ) async throws -> Answer? {
+    while !Task.isShuttingDownGracefully {
+      do throws(OutboxError) {
+        return try await ask()
+      } catch {
+        guard [.unavailable, .answerLost, .locked, .transient].contains(error.code) else { throw error }
+        logger.warning("The database does not take the configuration yet; asking again", metadata: ["reason": "\(error)"])
+      }
+      try? await cancelWhenGracefulShutdown { try await Task.sleep(for: .seconds(1)) }
+    }
+    return nil
   }
 
   private func shutDown(_ dispatcher: Dispatcher, _ outbox: PostgresOutbox) async throws {

@@ -1,0 +1,54 @@
+// How a gateway starts where the database does not take part at once.
+
+import Logging
+import Queue
+import Runtime
+import ServiceLifecycle
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite(.timeLimit(.minutes(2))) struct GatewayStartTests {
+  private func with(
+    _ databaseURL: String, _ body: (GatewayService, _ stop: () async throws -> Void) async throws -> Void
+  ) async throws {
+    let simulators = try await SimulatorSuite.start(SimulatorSuite.Configuration(), material: SimulatorMaterial())
+    var settings = try GatewayConfiguration.load(
+      file: simulators.material.configurationFile, environment: ["DATABASE_URL": databaseURL])
+    settings.databaseURL = databaseURL
+    let logger = Logger(label: "start", factory: { _ in SwiftLogNoOpLogHandler() })
+    let service = GatewayService(configuration: settings, logger: logger)
+    let group = ServiceGroup(services: [service], logger: logger)
+    async let running: Void = group.run()
+    try await body(service) { await group.triggerGracefulShutdown() }
+    await group.triggerGracefulShutdown()
+    try await running
+    await simulators.stop()
+  }
+
+  @Test func `told to stop while it waits for the database, it ends well`() async throws {
+    // Nobody listens there.
+    try await with("postgres://push@127.0.0.1:1/push?connect_timeout=1") { _, stop in
+      try await Task.sleep(for: .milliseconds(100))
+      try await stop()
+    }
+  }
+
+  @Test func `a lock on the apps is waited for, and does not end it`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let ops = try await database.connect()
+      try await Migrator().migrate(ops)
+      try await ops.script("begin; lock table push.apps in exclusive mode")
+      try await with(database.url) { service, _ in
+        // Longer than a gateway's session waits for a lock.
+        try await Task.sleep(for: .milliseconds(1_500))
+        #expect(await service.readiness() != .ready)
+        try await ops.script("commit")
+        while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(5)) }
+      }
+      await ops.close()
+    }
+  }
+}
