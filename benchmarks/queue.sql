@@ -14,7 +14,7 @@ from (
   select place, outbox_id, n, :claim::int as lease, attempt, max(call_id) over (partition by outbox_id) as call_id,
     lpad(to_hex(n), 8, '0') || '-0000-4000-8000-' || lpad(to_hex(outbox_id), 12, '0') as message_id,
     case when lane = :expo then 900000 end as receipt_after_ms,
-    concat(user_id, token, locale, app_call_kind, end_reason, traceparent, payload) as texts
+    concat(user_id, token, locale, data, app_call_kind, end_reason, traceparent, payload) as texts
   from push.claim(:gateway, :claim, :lanes, :limits, :floors, p_total => :batch)
   order by outbox_id, n
 ) rows

@@ -1,6 +1,6 @@
 // Enclosure: chat and calls for iOS. The phone drops a push whose roomId is empty, so a room there must be; `bodyKey` is what
-// tells its pushes apart, `uid` under whom it files the call. `phone` is the number of the one who is called: it is nobody's
-// but that recipient's, so it is empty.
+// tells its pushes apart, `uid` under whom it files the call. `phone` is the number of the one who is called, which only that
+// recipient's own entry can bring; else it is empty, never another's.
 //
 // Over FCM a call is an alert, without content-available (SwiftUI hands an alert with it to nobody); a tap starts CallKit. The app
 // hears of hang-ups over Firebase itself, so a cancel only must not look like a call.
@@ -53,7 +53,7 @@ extension ShippedDialects {
     "roomId": "${channelName|callId}",
     "receiverId": "${userId}",
     "uid": "${from}",
-    "phone": "",
+    "phone": "${recipient.phone|''}",
     "senderPhone": "${metadata.senderPhone?}",
     \#(DialectFragments.stamps)
     """#

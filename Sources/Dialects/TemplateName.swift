@@ -18,6 +18,8 @@ enum TemplateName: Equatable, Sendable {
   case metadataMember([UInt8])
   /// Any other member of the payload: `payload.doorCode`.
   case payloadMember([UInt8])
+  /// A text that the recipient's own entry brought in `data`: `recipient.phone`.
+  case recipientMember([UInt8])
 
   // What the gateway knows
   /// When this attempt is sent, by the database's clock: milliseconds since 1970.
@@ -73,6 +75,7 @@ enum TemplateName: Equatable, Sendable {
     switch parts[0] {
     case "metadata": self = .metadataMember(Array(parts[1].utf8))
     case "payload": self = .payloadMember(Array(parts[1].utf8))
+    case "recipient": self = .recipientMember(Array(parts[1].utf8))
     default: return nil
     }
   }
@@ -82,6 +85,7 @@ enum TemplateName: Equatable, Sendable {
     switch self {
     case .metadataMember(let key): "metadata." + String(decoding: key, as: UTF8.self)
     case .payloadMember(let key): "payload." + String(decoding: key, as: UTF8.self)
+    case .recipientMember(let key): "recipient." + String(decoding: key, as: UTF8.self)
     default: Self.plain.first { $0.value == self }?.name ?? ""
     }
   }

@@ -186,8 +186,18 @@ struct TemplateRenderer {
     case .newMessageText: append(.newMessage, to: &writer)
     case .newGroupMessageText: append(.newGroupMessage, to: &writer)
     case .groupInvitationText: append(.groupInvitation, to: &writer)
+    case .recipientMember(let key):
+      if let text = recipientText(key) { writer.append(delivery.bytes, text) }
     default: if let value = value(of: name) { appendText(value, to: &writer) }
     }
+  }
+
+  /// The contents of a text in the recipient's `data`, in the delivery's bytes.
+  private func recipientText(_ key: [UInt8]) -> Range<Int>? {
+    guard let range = delivery.texts.data else { return nil }
+    let data = JSONScanner(trusting: delivery.bytes, in: range)  // from a jsonb column
+    guard let value = data.member(key, of: data.root), value.kind == .string else { return nil }
+    return value.contents
   }
 
   private func append(_ text: VisibleText, to writer: inout JSONWriter) {

@@ -165,11 +165,14 @@ public final class Delivery: Sendable {
     public var token: Range<Int>
     /// BCP 47, nil when unknown.
     public var locale: Range<Int>?
+    /// What the recipient brought for templates: a JSON object of texts. Nil, as a rule: nothing.
+    public var data: Range<Int>?
 
-    public init(userID: Range<Int>, token: Range<Int>, locale: Range<Int>?) {
+    public init(userID: Range<Int>, token: Range<Int>, locale: Range<Int>?, data: Range<Int>? = nil) {
       self.userID = userID
       self.token = token
       self.locale = locale
+      self.data = data
     }
   }
 
@@ -222,11 +225,11 @@ public final class Delivery: Sendable {
     lease: DeliveryLease, lane: Int16, attempt: Int32, kind: DeliveryKind, environment: UInt8, platform: UInt8,
     userID: [UInt8], token: [UInt8], locale: [UInt8]?, callKind: [UInt8], callID: [UInt8], payload: [UInt8],
     createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
-    endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil
+    endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil, data: [UInt8]? = nil
   ) {
     self.init(
       lease: lease, lane: lane, attempt: attempt, kind: kind, environment: environment, platform: platform,
-      userID: userID, token: token, locale: locale, createdAtMicroseconds: createdAtMicroseconds,
+      userID: userID, token: token, locale: locale, data: data, createdAtMicroseconds: createdAtMicroseconds,
       deadlineAtMicroseconds: deadlineAtMicroseconds, deadline: deadline,
       call: CallData(
         callKind: callKind, callID: callID, payload: payload, endReason: endReason, traceparent: traceparent))
@@ -236,14 +239,15 @@ public final class Delivery: Sendable {
   public convenience init(
     lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
     kind: DeliveryKind, environment: UInt8, platform: UInt8, userID: [UInt8], token: [UInt8], locale: [UInt8]?,
-    createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData
+    data: [UInt8]? = nil, createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData
   ) {
     var bytes: [UInt8] = []
     func add(_ text: [UInt8]) -> Range<Int> {
       bytes += text
       return bytes.count - text.count..<bytes.count
     }
-    let texts = Texts(userID: add(userID), token: add(token), locale: locale.map(add))
+    let texts = Texts(
+      userID: add(userID), token: add(token), locale: locale.map(add), data: data.map(add))
     self.init(
       lease: lease, place: place, lane: lane, attempt: attempt, crashes: crashes, kind: kind, environment: environment,
       platform: platform, createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds,

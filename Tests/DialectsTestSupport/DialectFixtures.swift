@@ -28,6 +28,8 @@ public struct DeliveryFixture {
   public var locale: String?
   public var appLocale: String?
   public var endReason: String?
+  /// What the recipient brought: a JSON object of texts.
+  public var recipientData: String?
 
   public init() {}
 
@@ -42,7 +44,8 @@ public struct DeliveryFixture {
       callID: Array(callID.utf8), payload: try! Array(JSONSerialization.data(withJSONObject: payload)),
       createdAtMicroseconds: (Self.nowMilliseconds - 5) * 1000,
       deadlineAtMicroseconds: (Self.nowMilliseconds + secondsLeft * 1000) * 1000,
-      deadline: Self.now + .seconds(secondsLeft), endReason: endReason.map { Array($0.utf8) })
+      deadline: Self.now + .seconds(secondsLeft), endReason: endReason.map { Array($0.utf8) },
+      data: recipientData.map { Array($0.utf8) })
   }
 
   public func plan(_ dialect: String, _ provider: ProviderKind) throws -> PushRequest {

@@ -212,6 +212,8 @@ import Testing
     #expect(second["roomId"] as? String == "c1")
     #expect(second["photo"] as? String == "https://x/y.png")
     #expect(second["phone"] as? String == "")
+    other.recipientData = #"{"phone": "+31 6 1234"}"#
+    #expect(try other.body("enclosure", provider)["phone"] as? String == "+31 6 1234")
     other.callKind = "video_call"
     #expect(try other.body("enclosure", provider)["bodyKey"] as? String == "Incoming video call")
   }

@@ -96,6 +96,51 @@ struct APIOperationsTests {
     }
   }
 
+  @Test func `a user declines, is busy, and with the last one the call ends`() async throws {
+    try await APIHarness.with { api in
+      let call = #"""
+        {"payload": {"callId": "d", "from": "x"}, "recipients": [{"userId": "ana", "fcmToken": "api-token-0123456789-ana"},
+          {"userId": "bob", "fcmToken": "api-token-0123456789-bob"}]}
+        """#
+      _ = try await api.send("POST", "/v1/calls", call)
+      let first = try await api.send("POST", "/v1/calls/d/decline", #"{"userId": "ana"}"#)
+      #expect(first.status == 200)
+      #expect(first.body == #"{"callId":"d","changed":true}"#)
+      #expect(
+        try await api.send("POST", "/v1/calls/d/decline", #"{"userId": "ana", "reason": "busy"}"#).body
+          == #"{"callId":"d","changed":false}"#)
+      #expect(try await api.send("POST", "/v1/calls/d/decline", #"{"userId": "eve"}"#).status == 409)
+      #expect(try await api.send("GET", "/v1/calls/d").json["state"] as? String == "ringing")
+      let last = #"{"userId": "bob", "reason": "busy", "device": "api-token-0123456789-bob"}"#
+      #expect(try await api.send("POST", "/v1/calls/d/decline", last).body == #"{"callId":"d","changed":true}"#)
+      let ended = try await api.send("GET", "/v1/calls/d").json
+      #expect(ended["state"] as? String == "ended")
+      #expect(ended["endReason"] as? String == "declined")
+      let declined = try #require(ended["declinedBy"] as? [[String: Any]])
+      #expect(declined.map { "\($0["userId"] ?? "") \($0["reason"] ?? "")" } == ["ana declined", "bob busy"])
+      let events = (ended["timeline"] as? [[String: Any]] ?? []).compactMap { $0["event"] as? String }
+      #expect(events.contains("declined") && events.contains("busy"))
+    }
+  }
+
+  @Test func `the phone that answered is told nothing, the user's other one is`() async throws {
+    try await APIHarness.with { api in
+      let call = #"""
+        {"payload": {"callId": "two", "from": "x"}, "recipients": [{"userId": "ana", "fcmToken": "api-token-0123456789-one"},
+          {"userId": "ana", "fcmToken": "api-token-0123456789-two"}]}
+        """#
+      _ = try await api.send("POST", "/v1/calls", call)
+      _ = try await api.database.value(
+        "with g as materialized (select push.register_gateway('x', '1') as id) select count(*) from g "
+          + "cross join lateral push.claim(g.id, 1, array(select id from push.lane), '{9}', '{-infinity}')")
+      let answer = #"{"userId": "ana", "device": "api-token-0123456789-one"}"#
+      #expect(try await api.send("POST", "/v1/calls/two/answer", answer).body == #"{"callId":"two","changed":true}"#)
+      #expect(
+        try await api.database.value(
+          "select string_agg(device, ' ') from push.deliveries where kind = 'cancel'") == "api-…-two")
+    }
+  }
+
   @Test func `a call is ended with its reason`() async throws {
     try await APIHarness.with { api in
       _ = try await api.send("POST", "/v1/calls", APIHarness.call)

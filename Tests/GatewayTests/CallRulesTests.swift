@@ -87,6 +87,39 @@ struct CallRulesTests {
     }
   }
 
+  @Test("rule 4: a user who declines is not tried again, also not from the gateway's memory; the others are")
+  func declinedInMemory() async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE"))])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      let phones = #"""
+        [{"userId": "ana", "fcmToken": "phone-of-ana-0123456789", "platform": "android"},
+         {"userId": "bruno", "fcmToken": "phone-of-bruno-0123456789", "platform": "android"}]
+        """#
+      try await gateway.ring(GatewayHarness.baseCallData("call-d"), phones)
+      while await gateway.simulators.fcm.counters.refused.values.reduce(0, +) < 2 {
+        try await Task.sleep(for: .milliseconds(2))
+      }
+      #expect(try await gateway.database.value("select push.decline_call('call-d', 'ana')") == "true")
+      // FCM takes nothing before the gateway has heard: a second try that left just then would be delivered, rightly.
+      let void = "select count(*) from push.delivery_history where user_id = 'ana' and reason = 'UserDeclined'"
+      while try await gateway.database.value(void) == "0" { try await Task.sleep(for: .milliseconds(5)) }
+      await gateway.simulators.setFaults(FaultPlan())
+      let rung = "select count(*) from push.delivery_history where user_id = 'bruno' and outcome = 'delivered'"
+      while try await gateway.database.value(rung) == "0" { try await Task.sleep(for: .milliseconds(5)) }
+      let busy = "select push.decline_call('call-d', 'bruno', reason => 'busy')"
+      #expect(try await gateway.database.value(busy) == "true")
+      try await gateway.settled()
+      let call = "select state || ' ' || end_reason from push.outbox"
+      #expect(try await gateway.database.value(call) == "ended declined")
+      // Ana's first request may have arrived for all the gateway knows, so she is told. Neither of them has missed the call.
+      let pushes = await gateway.simulators.fcm.accepted.map {
+        "\($0.token.contains("bruno") ? "bruno" : "ana") \(text(of: $0).contains("call_cancelled") ? "cancel" : "invite")"
+      }
+      #expect(pushes.sorted() == ["ana cancel", "bruno cancel", "bruno invite"])
+    }
+  }
+
   @Test("rule 5: a call that nobody answers leaves one missed call a user, and a VoIP token gets none")
   func missed() async throws {
     try await GatewayHarness.with { gateway in

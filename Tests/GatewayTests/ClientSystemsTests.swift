@@ -164,13 +164,13 @@ struct ClientSystemsTests {
   func enclosure() async throws {
     try await GatewayHarness.speaking("enclosure") { gateway in
       let phone =
-        #"[{"userId": "omar", "voipPushToken": "\#(PhoneToken.voip)", "fcmToken": "\#(PhoneToken.fcm("omar"))"}]"#
+        #"[{"userId": "omar", "voipPushToken": "\#(PhoneToken.voip)", "fcmToken": "\#(PhoneToken.fcm("omar"))"DATA}]"#
       for (callID, room) in [("e-1", #""room-7""#), ("e-2", #""""#), ("e-3", "null")] {
         try await gateway.ring(
           """
           {"callId": "\(callID)", "from": "+9665551234", "fromName": "Layla", "channelName": \(room),
            "metadata": {"photo": "https://example.com/layla.jpg", "phone": "+9665550000"}}
-          """, phone)
+          """, phone.replacing("DATA", with: callID == "e-1" ? #", "data": {"phone": "+9665552222"}"# : ""))
       }
       try await gateway.settled()
       let pushes = try await gateway.simulators.apnsProduction.accepted.map { try $0.object() }
@@ -178,11 +178,13 @@ struct ClientSystemsTests {
       #expect(pushes.allSatisfy { $0["aps"] == nil })
       let calls = pushes.compactMap(EnclosureApp.voipPush).sorted { $0.roomID < $1.roomID }
       #expect(calls.map(\.roomID) == ["e-2", "e-3", "room-7"])
+      // The number of the one who is called: the recipient's own, or none; never that of the one who calls.
+      #expect(calls.map(\.phone) == ["", "", "+9665552222"])
       #expect(
         calls.last
           == EnclosureApp.Call(
             name: "Layla", photo: "https://example.com/layla.jpg", roomID: "room-7", receiverID: "omar",
-            phone: ""))
+            phone: "+9665552222"))
       #expect(await gateway.refusals() == [:])
     }
   }

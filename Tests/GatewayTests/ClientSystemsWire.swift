@@ -37,8 +37,17 @@ extension GatewayHarness {
     _ = try await database.value("select push.end_call('\(callID)', '\(reason)')")
   }
 
-  func answer(_ callID: String, by user: String) async throws {
-    _ = try await database.value("select push.answer_call('\(callID)', '\(user)')")
+  /// - Parameter token: of the phone, where it is known.
+  func answer(_ callID: String, by user: String, with token: String? = nil) async throws {
+    let device = token.map { "'\($0)'" } ?? "null"
+    _ = try await database.value("select push.answer_call('\(callID)', '\(user)', device => \(device))")
+  }
+
+  /// - Parameter token: of the phone, where it is known.
+  func decline(_ callID: String, by user: String, _ reason: String, with token: String? = nil) async throws {
+    let device = token.map { "'\($0)'" } ?? "null"
+    _ = try await database.value(
+      "select push.decline_call('\(callID)', '\(user)', reason => '\(reason)', device => \(device))")
   }
 
   /// `provider kind outcome user` of everything finished, sorted.

@@ -7,7 +7,7 @@ import Testing
 struct ClaimedRowsTests {
   /// As the columns of the claim: a row of an apartment's call, which has the call's texts or has them elsewhere.
   private static func row(
-    _ outboxID: Int, _ number: Int, kind: Int = 0, call: String?, isDeleted: Bool = false
+    _ outboxID: Int, _ number: Int, kind: Int = 0, call: String?, isDeleted: Bool = false, data: String? = nil
   ) -> String {
     let texts = call.map {
       "true, 'incoming_call', '\($0)', null::text, '00-trace', jsonb_build_object('callId', '\($0)')"
@@ -16,7 +16,7 @@ struct ClaimedRowsTests {
     return """
       select '(\(outboxID + 70_000),\(number + 3))'::tid, 4::int2, \(outboxID)::int8, \(number)::int4, 70000::int4, \(kind)::int2, 2::int2,
         1::int2, 2::int2, '2026-01-01 00:00Z'::timestamptz, '2026-01-01 00:01Z'::timestamptz, 30000000::int8, 'user-\(number)',
-        'token-\(number)', null::text, \(texts ?? "\(isOver), null, null, null, null, null::jsonb")
+        'token-\(number)', null::text, \(data.map { "'\($0)'" } ?? "null")::jsonb, \(texts ?? "\(isOver), null, null, null, null, null::jsonb")
       """
   }
 
@@ -38,7 +38,7 @@ struct ClaimedRowsTests {
   func sharing() async throws {
     let claimed = try await claimed([
       Self.row(1, 0, call: nil), Self.row(2, 0, call: "two"), Self.row(1, 1, call: "one"), Self.row(2, 1, call: nil),
-      Self.row(1, 2, call: "one"),
+      Self.row(1, 2, call: "one", data: #"{"phone": "+31 6"}"#),
     ])
     let deliveries = claimed.deliveries
     #expect(claimed.unreadable.isEmpty)
@@ -52,7 +52,10 @@ struct ClaimedRowsTests {
     #expect(first.crashes == 2)
     #expect(first.call.isOver)
     #expect(first.userID.elementsEqual("user-0".utf8) && first.token.elementsEqual("token-0".utf8))
-    #expect(first.locale == nil && first.endReason == nil)
+    #expect(first.locale == nil && first.endReason == nil && first.texts.data == nil)
+    let brought = try #require(deliveries[4].texts.data)
+    #expect(String(decoding: deliveries[4].bytes[brought], as: UTF8.self) == #"{"phone": "+31 6"}"#)
+    #expect(deliveries[4].token.elementsEqual("token-2".utf8))
     #expect(first.callKind.elementsEqual("incoming_call".utf8))
     #expect(first.traceparent?.elementsEqual("00-trace".utf8) == true)
     #expect(String(decoding: first.payload, as: UTF8.self) == #"{"callId": "one"}"#)

@@ -172,7 +172,7 @@ def calls(machine, results, romeo, juliet, nurse):
     machine.find(fcm("nurse"), callId=call_id(4))
     nurse.message(romeo.bare, call("busy", call_id(4)))
     await_("a busy phone", lambda: state(4) != "ringing|-|-")
-    results.equal("a busy phone, too", state(4), "ended|-|busy")
+    results.equal("a busy phone, too", state(4), "ended|-|declined")
     machine.settled()
     results.equal("neither is a missed call", [
         p["payload"]["type"] for p in machine.pushes(fcm("nurse")) if p["payload"]["type"] == "missed_call"], [])

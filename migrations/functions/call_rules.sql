@@ -15,9 +15,9 @@
 
 -- Unsent invites ------------------------------------------------------------------------------------------------------
 
--- Also for calls of which only some have ended: the others are left alone. Whoever has given invites back holds locks on
--- them, and two that void the same call must not wait for each other: so they pass by what is locked. Its holder is about to
--- void it, too, or it waits, and push.promote comes by.
+-- Also for calls of which only some have ended: the others are left alone, but for invites of users who have declined. Whoever
+-- has given invites back holds locks on them, and two that void the same call must not wait for each other: so they pass by what
+-- is locked. Its holder is about to void it, too, or it waits, and push.promote comes by.
 create or replace function push.void_unsent(p_outbox_id bigint[], p_wait boolean default true) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -29,10 +29,11 @@ declare
   v_mine   tid[];
   v_voided bigint;
 begin
-  select array_agg(c.id order by c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state is null)
+  select array_agg(c.id order by c.id) filter (where o.state <> 'ringing' or o.declined is not null),
+      array_agg(c.id) filter (where o.state is null)
     into v_ended, v_gone
     from (select distinct unnest(p_outbox_id) as id) c
-    left join lateral (select o.state from push.outbox o where o.id = c.id offset 0) o on true;
+    left join lateral (select o.state, o.declined from push.outbox o where o.id = c.id offset 0) o on true;
   if v_gone is not null then
     perform push.drop_deliveries(v_gone, p_wait);
   end if;
@@ -41,8 +42,13 @@ begin
   end if;
   if not p_wait then
     v_mine := array(
-      select d.tid from unnest(v_ended) c(id) cross join lateral (
+      select d.tid from unnest(v_ended) c(id)
+      cross join lateral (
+        select o.state as call_state, o.declined from push.outbox o where o.id = c.id offset 0
+      ) o
+      cross join lateral (
         select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2)
+          and (o.call_state <> 'ringing' or o.declined ? d.user_id)
         for update skip locked
       ) d);
     if v_mine = '{}' then
@@ -50,25 +56,26 @@ begin
     end if;
   end if;
   with unsent as materialized (
-    select d.tid, o.call_id, o.call_state
+    select d.tid, o.call_id, case o.call_state when 'ringing' then 'User' || initcap(o.declined -> d.user_id ->> 'reason')
+        else 'Call' || initcap(o.call_state) end as why, o.call_state = 'missed' as is_missed
     from unnest(v_ended) c(id)
     cross join lateral (
-      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
+      select o.call_id, o.state as call_state, o.declined from push.outbox o where o.id = c.id offset 0
     ) o
     cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+      select d.ctid as tid, d.user_id from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
     ) d
-    where p_wait or d.tid = any (v_mine)
+    where (p_wait or d.tid = any (v_mine)) and (o.call_state <> 'ringing' or o.declined ? d.user_id)
   ), gone as (
     delete from push.delivery d
     using unsent u
     where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
     -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
-    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+    returning d.*, u.call_id, u.why, u.is_missed and d.deadline_at <= clock_timestamp() as is_late
   ), tallied as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
     select 'ended', g.lane, g.kind, case when g.is_late then 3 else 2 end,
-      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else g.why end,
       g.attempt = 0, count(*)
     from gone g
     group by 2, 3, 4, 5, 6
@@ -77,7 +84,7 @@ begin
     device, reason, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
     case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else g.why end,
     g.failures, g.fallback_of
   from gone g;
   get diagnostics v_voided = row_count;
@@ -86,8 +93,8 @@ end
 $$;
 comment on function push.void_unsent is
   'ends the ready and waiting invites of those of the given calls that no longer ring, as void (CallAnswered, '
-  'CallEnded, CallMissed), or as expired when missed, and drops what is owed of those that were deleted; returns how '
-  'many ended. p_wait: for what others have locked, rather than leaving it to them';
+  'CallEnded, CallMissed), or as expired when missed, and those of users who have declined (UserDeclined, UserBusy), and drops '
+  'what is owed of those that were deleted; returns how many ended. p_wait: for what others have locked, rather than leaving it to them';
 
 -- Cancels -------------------------------------------------------------------------------------------------------------
 
@@ -106,13 +113,14 @@ begin
   with call as materialized (
     select o.*
     from unnest(p_outbox_id) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.answered_by from push.outbox o
-      where o.id = c.id and o.state in ('answered', 'ended')
+      select o.id, o.app, o.recipients, o.answered_by, o.answered_device, o.declined, o.state = 'ringing' as rings
+      from push.outbox o
+      where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null)
       offset 0
     ) o
   ), claimed as materialized (
     -- Ready and waiting ones are gone, but for one that was given back this very moment.
-    select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale
+    select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale, d.data
     from call c cross join lateral (
       select * from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
     ) d
@@ -132,21 +140,61 @@ begin
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
       case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      push.recipient_locale(e) as locale
+      push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
       ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
     where t.token is not null and push.is_recipient(e)
+  ), given as materialized (
+    -- What the entries of registered users brought.
+    select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
+  ), phone as materialized (
+    -- Those that answered or declined are told nothing.
+    select c.id, c.app, c.recipients, p.token
+    from call c cross join lateral (
+      select c.answered_device as token
+      union all
+      select s.said ->> 'device' from jsonb_each(c.declined) s(user_id, said)
+    ) p
+    where p.token is not null
+  ), own as materialized (
+    select p.id, p.token from phone p
+    union
+    -- An entry that brought the token is that phone, with all its tokens.
+    select p.id, t.token
+    from phone p cross join lateral jsonb_array_elements(p.recipients) e
+    cross join lateral (values (push.recipient_token(e, 'fcmToken')), (push.recipient_token(e, 'pushToken'))) t(token)
+    where t.token is not null and p.token in (push.recipient_token(e, 'voipPushToken'), push.recipient_token(e, 'fcmToken'),
+      push.recipient_token(e, 'pushToken'))
+    union
+    -- Of a registered one nobody knows which tokens of other providers it has: they may be the user's of that platform.
+    select p.id, d.token
+    from phone p
+    cross join lateral (
+      select x.user_id, x.provider,
+        coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      from push.devices x where sha256(x.token::bytea) = sha256(p.token::bytea) and x.app = p.app
+      offset 0
+    ) x
+    cross join lateral (
+      select d.token from push.devices d
+      where d.user_id = x.user_id and d.app = p.app and d.enabled and d.invalidated_at is null and d.provider <> x.provider
+        and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
+      offset 0
+    ) d
   ), target as (
     select c.* from claimed c
     union all
-    select f.id, f.lane, i.token, f.user_id, i.environment, i.platform, i.locale
+    select f.id, f.lane, i.token, f.user_id, i.environment, i.platform, i.locale, i.data
     from finished f
     join inline i on i.id = f.id and i.user_id = f.user_id and i.provider = f.provider
       and left(i.token, 4) || '…' || right(i.token, 4) = f.device
     union all
     select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-      case d.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+      case d.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale,
+      (select g.data from given g where g.id = f.id and g.user_id = f.user_id)
     from finished f cross join lateral (
       select * from push.devices d
       where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
@@ -155,30 +203,32 @@ begin
     ) d
   ), told as materialized (
     select d.* from call c cross join lateral (
-      select d.outbox_id, d.lane, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
+      select d.outbox_id, d.lane, d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
       from push.delivery d where d.outbox_id = c.id and d.kind = 1
       union all
-      select h.outbox_id, h.lane, h.device, h.n from push.history h
+      select h.outbox_id, h.lane, h.user_id, h.device, h.n from push.history h
       where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 1
       offset 0
     ) d
-    where p_again
+    where p_again or c.declined is not null
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-    user_id, token, locale)
+    user_id, token, locale, data)
   select t.id,
     coalesce((select max(x.n) from told x where x.outbox_id = t.id), 9999)
       + row_number() over (partition by t.id order by t.lane, t.token),
     1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.lane, t.environment, t.platform,
-    t.user_id, t.token, t.locale
+    t.user_id, t.token, t.locale, t.data
   from (
     select distinct on (t.id, t.lane, t.token) t.*
     from target t
     join call c on c.id = t.id
     join push.lane l on l.id = t.lane
     -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one.
-    where l.provider <> 'apns' and t.user_id is distinct from c.answered_by
-      and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane
+    where l.provider <> 'apns' and (not c.rings or c.declined ? t.user_id)
+      and (c.answered_device is not null or t.user_id is distinct from c.answered_by)
+      and not exists (select from own w where w.id = t.id and w.token = t.token)
+      and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane and x.user_id = t.user_id
         and x.device = left(t.token, 4) || '…' || right(t.token, 4))
     order by t.id, t.lane, t.token
   ) t;
@@ -191,7 +241,8 @@ end
 $$;
 comment on function push.cancel_invites is
   'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who '
-  'answered; returns how many. p_again: it was done before, and those who were told are left alone';
+  'answered, or, where it is known, for the phone that did. For calls that ring: the same for users who have declined, and '
+  'none for the phone that did. Returns how many. p_again: it was done before, and those who were told are left alone';
 
 -- How much at a time --------------------------------------------------------------------------------------------------
 
@@ -224,7 +275,8 @@ begin
     from (
       select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
       from (
-        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
+        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id,
+          case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
         from (
           select o.id, o.call_id, o.app, o.recipients, o.providers, o.dirty_voip_tokens,
             least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
@@ -240,6 +292,9 @@ begin
           ) o
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
           where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+            -- Who declined has not missed it.
+            and (o.declined is null
+              or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
         ) r
         cross join lateral (
           select t.rank, t.provider, t.token,
@@ -280,8 +335,8 @@ begin
     where m.lane is not null
   ), made as (
     insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-      user_id, token, locale)
-    select d.id, d.n, 2, v_now, v_now, d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale
+      user_id, token, locale, data)
+    select d.id, d.n, 2, v_now, v_now, d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
     from due d
     where not d.is_late
     returning outbox_id
@@ -310,7 +365,7 @@ begin
 end
 $$;
 comment on function push.announce_missed is
-  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user, over APNs '
+  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined, over APNs '
   'alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
   'at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
 
@@ -371,6 +426,7 @@ begin
     new.ended_at := old.ended_at;
     new.end_reason := old.end_reason;
     new.answered_by := old.answered_by;
+    new.answered_device := old.answered_device;
     new.voided := old.voided;
   else
     new.ended_at := clock_timestamp();
@@ -522,20 +578,125 @@ $$;
 comment on function push.find_call is
   'number of a call; an error if there is none, or, without an app, several';
 
-create or replace function push.answer_call(call_id text, user_id text default null, app text default null) returns boolean
+create or replace function push.device_token(p_app text, p_device text) returns text
+language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
+    push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
+    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'));
+begin
+  if v_token is null and p_device ~ '^[0-9]{1,18}$' then
+    v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);
+  end if;
+  if v_token is null and p_device is not null then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'device: must be a token of the phone, or the id that it has in push.devices',
+      hint = 'Leave it out if the phone is not known.', schema = 'push', table = 'outbox', column = 'answered_device';
+  end if;
+  return v_token;
+end
+$$;
+comment on function push.device_token is
+  'the token that a device is known by; an error if there is no such device. p_app: its app; p_device: a token, or push.devices.id; '
+  'null: null';
+
+create or replace function push.answer_call(
+  call_id text, user_id text default null, app text default null, device text default null
+) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
-  v_id bigint := push.find_call(call_id, app);
+  v_id    bigint := push.find_call(call_id, app);
+  v_app   text := (select o.app from push.outbox o where o.id = v_id);
+  v_token text := push.device_token(v_app, device);
 begin
-  update push.outbox o set state = 'answered', answered_by = answer_call.user_id
+  update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
+      (select d.user_id from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = v_app limit 1),
+      (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
+        where push.is_recipient(e) and v_token in (push.recipient_token(e, 'voipPushToken'),
+          push.recipient_token(e, 'fcmToken'), push.recipient_token(e, 'pushToken'))
+        limit 1))
     where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
 comment on function push.answer_call is
   'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: '
-  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id. '
+  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id; device: the '
+  'phone that answered, if known, by its token or push.devices.id: then it is told nothing, and the user''s other phones are. '
   'False: it had ended before';
+
+-- The call's row is written, so that whoever makes an invite ready (under a share lock on it) sees the decline, or is seen by what
+-- follows here; and it is locked as by an end, so the end, an answer and another user's decline come one after the other.
+create or replace function push.decline_call(
+  call_id text, user_id text, app text default null, reason text default 'declined', device text default null
+) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id      bigint := push.find_call(call_id, app);
+  v_call    push.outbox;
+  v_said    jsonb;
+  v_created timestamptz;
+  v_made    bigint;
+begin
+  perform push.check_recipient(v_id, call_id, user_id);
+  if coalesce(reason not in ('declined', 'busy'), true) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
+      schema = 'push', table = 'outbox', column = 'declined';
+  end if;
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  v_created := v_call.created_at;
+  v_said := jsonb_build_object('reason', reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, device));
+  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, v_said)
+    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  if not found then
+    return false;
+  end if;
+  -- The last of those whose phones were rung; if none was, the last of all. A phone whose invite its provider refused was not.
+  update push.outbox o set state = 'ended', end_reason = 'declined'
+    where o.id = v_id and o.ended_at is null and not exists (
+      with rung as materialized (
+        select d.user_id from push.delivery d where d.outbox_id = v_id and d.kind = 0
+        union
+        select h.user_id from push.history h
+        where h.outbox_id = v_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
+      )
+      select from rung r where not o.declined ? r.user_id
+      union all
+      select from jsonb_array_elements(o.recipients) e
+      where not exists (select from rung) and push.is_recipient(e)
+        and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
+  if found then
+    return true;
+  end if;
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into push.ends_unchecked (outbox_id) values (v_id);
+    begin
+      perform push.void_unsent(array[v_id]);
+      v_made := push.cancel_invites(array[v_id]);
+    exception when serialization_failure then
+      -- What a gateway has done since: push.check_ends looks once more.
+      v_made := 0;
+    end;
+    perform push.tell_void(array[v_id]);
+  else
+    perform push.void_unsent(array[v_id]);
+    v_made := push.cancel_invites(array[v_id]);
+    if cardinality(push.ended(array[v_id])) > 0 then
+      perform push.tell_void(array[v_id]);
+    end if;
+  end if;
+  if v_made > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return true;
+end
+$$;
+comment on function push.decline_call is
+  'a user declines, or is busy: nothing more is sent to their phones, those that may ring are told, and no missed call; the other '
+  'users'' ring on. When the last user whose phones were rung has declined, the call ends as declined. call_id: payload.callId; '
+  'user_id: as in the call''s recipients; app: needed only if several apps have a call of this id; reason: declined or busy; device: '
+  'the phone that declined, if known, by its token or push.devices.id: it is told nothing. False: the user had declined before, or '
+  'the call had ended';
 
 create or replace function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$

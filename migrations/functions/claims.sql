@@ -4,7 +4,8 @@
 -- (push.fallback_turn ascending, push.receipt_batch, push.life, push.job). Only these wait for a lock while they hold another:
 --   push.forget        has its gateway's row, waits for deliveries
 --   push.reclaim       has its gateway's row, waits for deliveries, in order
---   the end of a call  has the call's row, waits for the call's deliveries, in order (push.void_unsent)
+--   the end of a call  has the call's row, waits for the call's deliveries, in order (push.void_unsent); so has and does
+--                      push.decline_call
 --   its deletion       has the call's row, waits for the call's deliveries, in order, and for what belongs to the call
 --                      (push.drop_calls); TRUNCATE has the tables, in this order, too
 --   push.settle        has deliveries, waits for its turn with a call (push.fall_back); who has the turn waits for nobody
@@ -46,7 +47,7 @@ create or replace function push.claim(
 ) returns table (
   place tid, lane smallint, outbox_id bigint, n int, attempt int, kind smallint, crashes smallint, environment smallint,
   platform smallint, created_at timestamptz, deadline_at timestamptz, remaining_us bigint, user_id text, token text,
-  locale text, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb
+  locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb
 )
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -149,19 +150,21 @@ begin
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
-        d.created_at, d.deadline_at, d.user_id, d.token, d.locale
+        d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
       greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
       -- Not extract, which calculates in numeric: half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
-      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason,
+      t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
       -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
       case when t.is_first then coalesce(o.ended, true) end,
       o.traceparent, o.payload
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
-      select o.kind, o.call_id, o.payload, o.end_reason, o.ended_at is not null as ended, o.traceparent
+      select o.kind, o.call_id, o.payload, o.ended_at is not null as ended, o.traceparent,
+        -- While it rings, cancels are those of users who declined.
+        coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason
       from push.outbox o
       where o.id = t.outbox_id and t.is_first offset 0
     ) o on true;
@@ -209,11 +212,13 @@ declare
 begin
   with mine as materialized (
     select p_place[r.i] as tid, p_lease[r.i] as lease, d.outbox_id, d.kind <> 0 or coalesce((
-        select true from push.outbox o where o.id = d.outbox_id and o.ended_at is null for share skip locked
+        select true from push.outbox o
+        where o.id = d.outbox_id and o.ended_at is null and not coalesce(o.declined ? d.user_id, false)
+        for share skip locked
       ), false) as rings
     from generate_series(1, cardinality(p_place)) r(i)
     cross join lateral (
-      select d.outbox_id, d.kind from push.delivery d
+      select d.outbox_id, d.kind, d.user_id from push.delivery d
       where d.ctid = p_place[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
     ) d
   ), given as (
@@ -346,10 +351,16 @@ as $$
 begin
   return array(
     select c.id from unnest(p_outbox_id) c(id)
-    where c.id is not null and (select true from push.outbox o where o.id = c.id and o.ended_at is null) is null);
+    where c.id is not null and (
+      select true from push.outbox o
+      where o.id = c.id and o.ended_at is null
+        and (o.declined is null or not exists (
+          select from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state = 1 and o.declined ? d.user_id))
+      ) is null);
 end
 $$;
 comment on function push.ended is
-  'which of these calls no longer ring, or were deleted: a notification of push_control is a hint, and what it names is '
-  'looked up. '
+  'which of these calls no longer ring, or were deleted, or have claimed invites of a user who has declined: what of them has not '
+  'left is to be given back, and those of other users are ready again. A notification of push_control is a hint, and what it names '
+  'is looked up. '
   'p_outbox_id: push.outbox.id';

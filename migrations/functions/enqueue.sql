@@ -155,16 +155,16 @@ begin
   -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
   -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
-    user_id, token, locale)
+    user_id, token, locale, data)
   select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
     d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
-    d.platform, d.user_id, d.token, d.locale
+    d.platform, d.user_id, d.token, d.locale, d.data
   from (
     -- The same token twice in a call is one delivery.
     select distinct on (t.id, t.lane, t.token) t.*
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
-        v.environment, v.platform, v.locale,
+        v.environment, v.platform, v.locale, e.data,
         case when e.size_faults[v.rank] is null
           then coalesce(l.id,
             push.make_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end),
@@ -193,7 +193,8 @@ begin
             when e.expo_token is not null and (select true from push.token_invalidations x
               where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
           end as rank,
-          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline,
+          case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
         from (
           -- Tokens that can be used: of the right form, and of a provider that the app has (push.recipient_token).
           select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,

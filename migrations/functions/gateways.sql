@@ -133,7 +133,7 @@ begin
   v_silent := array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent');
   v_places := push.claimed_places(v_ended);
   with lost as materialized (
-    select d.ctid as tid, d.outbox_id, d.owner, d.kind, d.lane, d.crashes
+    select d.ctid as tid, d.outbox_id, d.owner, d.kind, d.lane, d.crashes, d.user_id
     from push.delivery d
     where d.ctid = any (v_places) and d.state = 1 and d.owner = any (v_ended)
     for no key update skip locked
@@ -149,7 +149,9 @@ begin
     from lost l
   ), asked as materialized (
     select j.*, j.is_seen or j.deaths >= c_hopeless as is_dead, j.kind <> 0 or coalesce((
-        select true from push.outbox o where o.id = j.outbox_id and o.ended_at is null for share skip locked
+        select true from push.outbox o
+        where o.id = j.outbox_id and o.ended_at is null and not coalesce(o.declined ? j.user_id, false)
+        for share skip locked
       ), false) as rings
     from judged j
   ), gone as (

@@ -13,7 +13,7 @@ declare
   v_waiting  tid[];
 begin
   with pick as materialized (
-    select d.ctid as tid, d.outbox_id, d.kind
+    select d.ctid as tid, d.outbox_id, d.kind, d.user_id
     from push.delivery d
     where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
       and d.state = 2
@@ -23,7 +23,9 @@ begin
   ), asked as materialized (
     -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
     select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
-      select true from push.outbox o where o.id = p.outbox_id and o.ended_at is null for share skip locked
+      select true from push.outbox o
+      where o.id = p.outbox_id and o.ended_at is null and not coalesce(o.declined ? p.user_id, false)
+      for share skip locked
     ), false) as rings
     from pick p
   ), ready as (
@@ -46,7 +48,7 @@ begin
 end
 $$;
 comment on function push.promote is
-  'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls void; '
+  'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls, and of users who declined, void; '
   'returns how many became ready';
 
 create or replace function push.expire(

@@ -412,7 +412,7 @@ begin
         where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
           and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
       ) t
-      where p.outcome in (3, 4) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
+      where p.outcome in (3, 4) and not coalesce(v_call.declined ? p.user_id, false) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
         and (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
         and (select true from push.delivery d

@@ -9,14 +9,14 @@ create or replace function push.grant_roles() returns text
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_roles constant jsonb := jsonb_build_object(
-    'push_enqueuer', 'backends: enqueue, answer and end calls, register devices (schema push)',
+    'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
   -- Of a call, neither its payload nor its recipients, who are tokens.
   c_call_columns constant text :=
     'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
     'traceparent';
-  c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
+  c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
     'push.call, push.report_ringing, push.timeline, push.skipped_recipients';
   v_role    text;
   v_missing text[] := '{}';

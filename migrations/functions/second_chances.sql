@@ -46,11 +46,11 @@ begin
   v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
   return query
   with call as materialized (
-    select o.*,
-      coalesce((select true from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked), false)
-        as rings
+    select o.*, (
+        select coalesce(x.declined, '{}') from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked
+      ) as declined_now
     from unnest(v_calls) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+      select o.id, o.app, o.recipients, o.deadline_at, o.declined, (select a.providers from push.apps a where a.app = o.app) as providers,
         case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
       from push.outbox o
       where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
@@ -63,6 +63,8 @@ begin
     join call c on c.id = f.outbox_id
     join push.lane l on l.id = f.lane
     where l.provider <> 'expo'
+      -- Who has declined is not rung; who does so at this moment, push.promote asks about.
+      and not coalesce(coalesce(c.declined_now, c.declined) ? f.user_id, false)
   ), owed as materialized (
     select d.* from call c cross join lateral (
       select d.outbox_id, d.n, d.lane, d.platform, d.user_id, d.token from push.delivery d
@@ -83,20 +85,25 @@ begin
     select c.id, e ->> 'userId' as user_id, push.recipient_token(e, 'voipPushToken') as voip_token,
       push.recipient_token(e, 'fcmToken') as fcm_token, push.recipient_token(e, 'pushToken') as expo_token,
       case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      push.recipient_locale(e) as locale
+      push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
       and e -> 'notificationEnabled' is distinct from 'false'
+  ), given as materialized (
+    -- What the entries of registered users brought.
+    select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
   ), inline as materialized (
     -- Those that an entry of recipients brought.
-    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale
+    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale, e.data
     from failed f
     join entry e on e.id = f.outbox_id and e.user_id = f.user_id
     cross join lateral (select case f.rank when 1 then e.voip_token else e.fcm_token end as token) t
     where f.token = t.token or p_unheard and f.token = left(t.token, 4) || '…' || right(t.token, 4)
   ), next as (
     -- An entry that brought the token: the next token of the same entry.
-    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale
+    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale, i.data
     from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
     where t.rank > i.rank and t.token is not null
       -- "not exists" may become a hash of all dead tokens.
@@ -105,7 +112,7 @@ begin
     union all
     -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
     select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      d.platform, d.locale
+      d.platform, d.locale, (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
       select d.* from (
         select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
@@ -145,7 +152,7 @@ begin
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
         and h.device = left(v.token, 4) || '…' || right(v.token, 4))
   ), chosen as (
-    select b.*, c.deadline_at, c.rings,
+    select b.*, c.deadline_at, c.declined_now is not null as rings,
       u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
     from (
       -- Several tokens of one channel that failed together have one next channel.
@@ -156,9 +163,10 @@ begin
     join used u on u.outbox_id = b.outbox_id
   )
   insert into push.delivery as made (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, state, platform,
-    user_id, token, locale, fallback_of)
+    user_id, token, locale, data, fallback_of)
   select x.outbox_id, x.next_n, clock_timestamp(), clock_timestamp(), x.deadline_at, x.lane,
-    case when x.rings then x.lane end, case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.n
+    case when x.rings then x.lane end, case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.data,
+    x.n
   from chosen x
   where x.next_n < 10000
   returning made.outbox_id, made.user_id, made.n;
@@ -170,24 +178,33 @@ end
 $$;
 comment on function push.fall_back is
   'for invites that failed for good: an invite over the user''s next channel while the call still rings, never to an '
-  'APNs token, to no token twice in a call; returns what it made. For push.settle. p_unheard: they did not fail, no '
+  'APNs token, to no token twice in a call, to no user who has declined; returns what it made. For push.settle. p_unheard: they did not fail, no '
   'phone said that it rings (for push.escalate); their tokens may be masked';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
+
+create or replace function push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) returns void
+language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if not exists (select from push.outbox o where o.id = p_outbox_id
+    and (o.recipients @> jsonb_build_array(p_user_id)
+      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)))) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('user_id: call %s does not ring this user', left(p_call_id, 128)),
+      hint = 'It must be the id that the recipients of the call gave.',
+      schema = 'push', table = 'ring_reports', column = 'user_id';
+  end if;
+end
+$$;
+comment on function push.check_recipient is
+  'an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error; p_user_id: the user';
 
 create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
   v_id bigint := push.find_call(call_id, app);
 begin
-  if not exists (select from push.outbox o where o.id = v_id
-    and (o.recipients @> jsonb_build_array(report_ringing.user_id)
-      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', report_ringing.user_id)))) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('user_id: call %s does not ring this user', left(call_id, 128)),
-      hint = 'It must be the id that the recipients of the call gave.',
-      schema = 'push', table = 'ring_reports', column = 'user_id';
-  end if;
+  perform push.check_recipient(v_id, call_id, user_id);
   insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
     on conflict on constraint ring_reports_pkey do nothing;
   return found;
@@ -289,7 +306,8 @@ end
 $$;
 comment on function push.escalate is
   'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
-  'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many';
+  'channel for each user of whom no phone has said that it rings (push.report_ringing) and who has not declined, once; returns '
+  'how many';
 
 -- A channel that sends nothing ------------------------------------------------------------------------------------------
 

@@ -173,7 +173,7 @@ returns table (
 )
 language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
-    select o.id, o.kind, o.created_at, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
+    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
     where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
@@ -223,6 +223,10 @@ language sql stable security definer set search_path = push, pg_temp as $$
     union all
     select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
     from call c join push.ring_reports r on r.outbox_id = c.id
+    union all
+    select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
+      null
+    from call c cross join lateral jsonb_each(c.declined) s(user_id, said)
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -234,7 +238,8 @@ comment on function push.timeline is
   'since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients '
   'could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before '
   'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
-  'sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the '
+  'sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone said so), declined or busy (the user '
+  'said so, push.decline_call); trace_id: the '
   'call''s, from push.outbox.traceparent';
 
 create or replace function push.iso_time(p_time timestamptz) returns text language sql stable parallel safe as
@@ -255,6 +260,10 @@ begin
     'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
     'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
     'endedAt', push.iso_time(v_call.ended_at), 'endReason', v_call.end_reason, 'answeredBy', v_call.answered_by,
+    'declinedBy', coalesce((
+      select jsonb_agg(jsonb_build_object('userId', s.user_id, 'reason', s.said ->> 'reason',
+        'at', push.iso_time((s.said ->> 'at')::timestamptz)) order by s.said ->> 'at', s.user_id)
+      from jsonb_each(v_call.declined) s(user_id, said)), '[]'),
     'traceId', substr(v_call.traceparent, 4, 32),
     'devices', coalesce((
       select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
@@ -275,7 +284,7 @@ end
 $$;
 comment on function push.call is
   'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
-  'endedAt, endReason, answeredBy, traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, '
+  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, '
   'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
   'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
   'this id';

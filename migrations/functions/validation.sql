@@ -159,6 +159,15 @@ create or replace function push.recipient_locale(p_entry jsonb) returns text lan
 $$;
 comment on function push.recipient_locale is 'the locale of an entry of recipients; null: there is none that can be used';
 
+create or replace function push.recipient_data(p_entry jsonb) returns jsonb language sql immutable parallel safe as $$
+  select case when jsonb_typeof(p_entry -> 'data') = 'object' and p_entry -> 'data' <> '{}'
+      and octet_length((p_entry -> 'data')::text) <= 1024
+      and not (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")'
+    then p_entry -> 'data' end
+$$;
+comment on function push.recipient_data is
+  'the data of an entry of recipients, for templates: an object of texts, 1,024 bytes at most; null: there is none that can be used';
+
 create or replace function push.dirty_voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
   select array(
     select translate(t.token #>> '{}', E'<> \t\r\n', '')
@@ -176,7 +185,8 @@ create or replace function push.has_recipient_fault(p_entry jsonb) returns boole
     or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
     or p_entry ->> 'platform' not in ('ios', 'android')
     or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
-    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64, false)
+    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
+    or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
 $$;
 comment on function push.has_recipient_fault is 'whether something may be wrong with an entry of recipients';
 
@@ -224,7 +234,9 @@ language sql stable as $$
     ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
       'must be production or sandbox, or left out, as it was now'),
     ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
-      'must be a string of at most 64 characters, or left out, as it was now')) m(member, is_bad, remedy)
+      'must be a string of at most 64 characters, or left out, as it was now'),
+    ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
+      'must be an object of texts, 1024 bytes at most, or left out, as it was now')) m(member, is_bad, remedy)
   where e.is_usable and m.is_bad
   union all
   select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,

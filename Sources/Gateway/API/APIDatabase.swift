@@ -204,6 +204,7 @@ extension APIProblem {
     case "call_id": "payload.callId"
     case "end_reason": "reason"
     case "answered_by": "userId"
+    case "answered_device": "device"
     default:
       name.split(separator: "_").enumerated()
         .map { $0.offset == 0 ? String($0.element) : $0.element.prefix(1).uppercased() + $0.element.dropFirst() }

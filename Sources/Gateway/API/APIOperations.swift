@@ -20,6 +20,7 @@ struct APIOperations: Sendable {
     switch operation {
     case .enqueueCall: try await enqueue(body, trace, client.app)
     case .answerCall: try await answer(callID, body, client.app)
+    case .declineCall: try await decline(callID, body, client.app)
     case .endCall: try await end(callID, body, client.app)
     case .reportRinging: try await reportRinging(callID, body, client.app)
     case .readCall: try await read(callID, client.app)
@@ -74,20 +75,36 @@ struct APIOperations: Sendable {
   }
 
   private func answer(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
-    let body = try APIBody(bytes, members: ["userId"])
-    return try await change(callID, APIStatements.answerCall, try body.optionalText("userId", max: 256), app)
+    let body = try APIBody(bytes, members: ["userId", "device"])
+    let userID = try body.optionalText("userId", max: 256)
+    return try await change(callID, APIStatements.answerCall, [userID, try Self.device(body)], app)
+  }
+
+  private func decline(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+    let body = try APIBody(bytes, members: ["userId", "reason", "device"])
+    let userID = try body.text("userId", max: 256)
+    let reason = try body.optionalText("reason", max: 64)
+    guard [nil, "declined", "busy"].contains(reason) else {
+      throw .invalid("reason", "must be declined or busy, or left out")
+    }
+    let device = try Self.device(body)
+    do {
+      return try await change(callID, APIStatements.declineCall, [userID, reason, device], app)
+    } catch  where error.field == "userId" {
+      throw .noSuchRecipient
+    }
   }
 
   private func end(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["reason"])
-    return try await change(callID, APIStatements.endCall, try body.optionalText("reason", max: 64), app)
+    return try await change(callID, APIStatements.endCall, [try body.optionalText("reason", max: 64)], app)
   }
 
   private func reportRinging(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["userId"])
     let userID = try body.text("userId", max: 256)
     do {
-      return try await change(callID, APIStatements.reportRinging, userID, app)
+      return try await change(callID, APIStatements.reportRinging, [userID], app)
     } catch  where error.field == "userId" {
       throw .noSuchRecipient
     }
@@ -95,12 +112,12 @@ struct APIOperations: Sendable {
 
   /// A statement about a call that says whether it changed anything.
   private func change(
-    _ callID: String, _ statement: PostgresStatement, _ argument: String?, _ app: String
+    _ callID: String, _ statement: PostgresStatement, _ arguments: [String?], _ app: String
   ) async throws(APIProblem) -> Response {
     var parameters = PostgresParameters()
     parameters.append(callID)
-    parameters.append(argument)
     parameters.append(app)
+    for argument in arguments { parameters.append(argument) }
     let hasChanged = try await database.query(statement, parameters).bool(0, 0)
     var writer = JSONWriter()
     writer.beginObject()
@@ -147,6 +164,16 @@ struct APIOperations: Sendable {
     parameters.append(try Self.token(body))
     _ = try await database.query(APIStatements.dropDevice, parameters)
     return Response(status: .noContent, headers: [.cacheControl: "no-store"])
+  }
+
+  /// A phone's token, or its number in `push.devices`; nil where the phone is not known.
+  private static func device(_ body: APIBody) throws(APIProblem) -> String? {
+    guard let device = try body.optionalText("device", max: 4_096) else { return nil }
+    // As in a token, and the blanks and brackets that phones print around one.
+    guard device.utf8.allSatisfy({ 0x20...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
+      throw .invalid("device", "must be a token of the phone, or the id that it has in push.devices, or left out")
+    }
+    return device
   }
 
   /// What could be a token at all; the database knows the form of each provider's.

@@ -5,12 +5,12 @@ internal import HTTPTypes
 
 /// What the API can do.
 enum APIOperation: String, Sendable {
-  case enqueueCall, answerCall, endCall, reportRinging, readCall, registerDevice, dropDevice
+  case enqueueCall, answerCall, declineCall, endCall, reportRinging, readCall, registerDevice, dropDevice
 
   /// What a key needs for it.
   var scope: APIScope {
     switch self {
-    case .enqueueCall, .answerCall, .endCall: .enqueue
+    case .enqueueCall, .answerCall, .declineCall, .endCall: .enqueue
     case .registerDevice, .dropDevice, .reportRinging: .device
     case .readCall: .read
     }
@@ -34,6 +34,7 @@ struct APIRoute: Equatable {
     case ("calls", 4):
       switch parts.last {
       case "answer": operations = [.post: .answerCall]
+      case "decline": operations = [.post: .declineCall]
       case "end": operations = [.post: .endCall]
       case "ringing": operations = [.post: .reportRinging]
       default: return nil

@@ -19,10 +19,13 @@ enum APIStatements {
       from push.skipped_recipients($1) s
       """)
 
-  static let answerCall = PostgresStatement(name: "api_answer_call", sql: "select push.answer_call($1, $2, $3)")
-  static let endCall = PostgresStatement(name: "api_end_call", sql: "select push.end_call($1, $2, $3)")
+  static let answerCall = PostgresStatement(
+    name: "api_answer_call", sql: "select push.answer_call($1, $3, $2, $4)")
+  static let declineCall = PostgresStatement(
+    name: "api_decline_call", sql: "select push.decline_call($1, $3, $2, coalesce($4, 'declined'), $5)")
+  static let endCall = PostgresStatement(name: "api_end_call", sql: "select push.end_call($1, $3, $2)")
   static let reportRinging = PostgresStatement(
-    name: "api_report_ringing", sql: "select push.report_ringing($1, $2, $3)")
+    name: "api_report_ringing", sql: "select push.report_ringing($1, $3, $2)")
 
   static let readCall = PostgresStatement(
     name: "api_read_call",

@@ -8,6 +8,7 @@ extension Migration {
     Migration(version: 2, name: "skipped_recipients", sql: migration0002),
     Migration(version: 3, name: "second_chances", sql: migration0003),
     Migration(version: 4, name: "doubt", sql: migration0004),
+    Migration(version: 5, name: "devices_and_users", sql: migration0005),
   ]
 }
 
@@ -773,6 +774,29 @@ comment on column push.gateways.doubted_at is
 
 """###
 
+private let migration0005 = ###"""
+-- What a call knows of one device and of one user: members of their own for templates, who answered with which phone, who declined.
+
+alter table push.delivery add column data jsonb;
+comment on column push.delivery.data is
+  'object of texts: what the recipient''s entry brought for templates, ${recipient.NAME}; null, as a rule: nothing';
+
+alter table push.outbox add column answered_device text, add column declined jsonb;
+alter table push.outbox alter declined set statistics 0;
+comment on column push.outbox.answered_device is
+  'token of the phone that answered, as far as known: it is told nothing, the same user''s other phones are';
+comment on column push.outbox.declined is
+  'object: each user who declined or is busy, with {"reason", "at", "device"}: their phones ring no more; null: nobody. Written by '
+  'push.decline_call';
+
+-- Their signatures change. A database that is made anew has none of them yet.
+set local client_min_messages = warning;
+drop function if exists push.claim(int, int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]);
+drop function if exists push.answer_call(text, text, text);
+reset client_min_messages;
+
+"""###
+
 private let functionsApiKeys = ###"""
 -- Keys for the HTTP API: made and revoked by ops, looked up by gateways.
 
@@ -972,9 +996,9 @@ private let functionsCallRules = ###"""
 
 -- Unsent invites ------------------------------------------------------------------------------------------------------
 
--- Also for calls of which only some have ended: the others are left alone. Whoever has given invites back holds locks on
--- them, and two that void the same call must not wait for each other: so they pass by what is locked. Its holder is about to
--- void it, too, or it waits, and push.promote comes by.
+-- Also for calls of which only some have ended: the others are left alone, but for invites of users who have declined. Whoever
+-- has given invites back holds locks on them, and two that void the same call must not wait for each other: so they pass by what
+-- is locked. Its holder is about to void it, too, or it waits, and push.promote comes by.
 create or replace function push.void_unsent(p_outbox_id bigint[], p_wait boolean default true) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -986,10 +1010,11 @@ declare
   v_mine   tid[];
   v_voided bigint;
 begin
-  select array_agg(c.id order by c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state is null)
+  select array_agg(c.id order by c.id) filter (where o.state <> 'ringing' or o.declined is not null),
+      array_agg(c.id) filter (where o.state is null)
     into v_ended, v_gone
     from (select distinct unnest(p_outbox_id) as id) c
-    left join lateral (select o.state from push.outbox o where o.id = c.id offset 0) o on true;
+    left join lateral (select o.state, o.declined from push.outbox o where o.id = c.id offset 0) o on true;
   if v_gone is not null then
     perform push.drop_deliveries(v_gone, p_wait);
   end if;
@@ -998,8 +1023,13 @@ begin
   end if;
   if not p_wait then
     v_mine := array(
-      select d.tid from unnest(v_ended) c(id) cross join lateral (
+      select d.tid from unnest(v_ended) c(id)
+      cross join lateral (
+        select o.state as call_state, o.declined from push.outbox o where o.id = c.id offset 0
+      ) o
+      cross join lateral (
         select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2)
+          and (o.call_state <> 'ringing' or o.declined ? d.user_id)
         for update skip locked
       ) d);
     if v_mine = '{}' then
@@ -1007,25 +1037,26 @@ begin
     end if;
   end if;
   with unsent as materialized (
-    select d.tid, o.call_id, o.call_state
+    select d.tid, o.call_id, case o.call_state when 'ringing' then 'User' || initcap(o.declined -> d.user_id ->> 'reason')
+        else 'Call' || initcap(o.call_state) end as why, o.call_state = 'missed' as is_missed
     from unnest(v_ended) c(id)
     cross join lateral (
-      select o.call_id, o.state as call_state from push.outbox o where o.id = c.id offset 0
+      select o.call_id, o.state as call_state, o.declined from push.outbox o where o.id = c.id offset 0
     ) o
     cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
+      select d.ctid as tid, d.user_id from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
     ) d
-    where p_wait or d.tid = any (v_mine)
+    where (p_wait or d.tid = any (v_mine)) and (o.call_state <> 'ringing' or o.declined ? d.user_id)
   ), gone as (
     delete from push.delivery d
     using unsent u
     where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
     -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
-    returning d.*, u.call_id, u.call_state, u.call_state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+    returning d.*, u.call_id, u.why, u.is_missed and d.deadline_at <= clock_timestamp() as is_late
   ), tallied as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
     select 'ended', g.lane, g.kind, case when g.is_late then 3 else 2 end,
-      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else g.why end,
       g.attempt = 0, count(*)
     from gone g
     group by 2, 3, 4, 5, 6
@@ -1034,7 +1065,7 @@ begin
     device, reason, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
     case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else 'Call' || initcap(g.call_state) end,
+    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else g.why end,
     g.failures, g.fallback_of
   from gone g;
   get diagnostics v_voided = row_count;
@@ -1043,8 +1074,8 @@ end
 $$;
 comment on function push.void_unsent is
   'ends the ready and waiting invites of those of the given calls that no longer ring, as void (CallAnswered, '
-  'CallEnded, CallMissed), or as expired when missed, and drops what is owed of those that were deleted; returns how '
-  'many ended. p_wait: for what others have locked, rather than leaving it to them';
+  'CallEnded, CallMissed), or as expired when missed, and those of users who have declined (UserDeclined, UserBusy), and drops '
+  'what is owed of those that were deleted; returns how many ended. p_wait: for what others have locked, rather than leaving it to them';
 
 -- Cancels -------------------------------------------------------------------------------------------------------------
 
@@ -1063,13 +1094,14 @@ begin
   with call as materialized (
     select o.*
     from unnest(p_outbox_id) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.answered_by from push.outbox o
-      where o.id = c.id and o.state in ('answered', 'ended')
+      select o.id, o.app, o.recipients, o.answered_by, o.answered_device, o.declined, o.state = 'ringing' as rings
+      from push.outbox o
+      where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null)
       offset 0
     ) o
   ), claimed as materialized (
     -- Ready and waiting ones are gone, but for one that was given back this very moment.
-    select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale
+    select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale, d.data
     from call c cross join lateral (
       select * from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
     ) d
@@ -1089,21 +1121,61 @@ begin
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
       case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      push.recipient_locale(e) as locale
+      push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
       ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
     where t.token is not null and push.is_recipient(e)
+  ), given as materialized (
+    -- What the entries of registered users brought.
+    select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
+  ), phone as materialized (
+    -- Those that answered or declined are told nothing.
+    select c.id, c.app, c.recipients, p.token
+    from call c cross join lateral (
+      select c.answered_device as token
+      union all
+      select s.said ->> 'device' from jsonb_each(c.declined) s(user_id, said)
+    ) p
+    where p.token is not null
+  ), own as materialized (
+    select p.id, p.token from phone p
+    union
+    -- An entry that brought the token is that phone, with all its tokens.
+    select p.id, t.token
+    from phone p cross join lateral jsonb_array_elements(p.recipients) e
+    cross join lateral (values (push.recipient_token(e, 'fcmToken')), (push.recipient_token(e, 'pushToken'))) t(token)
+    where t.token is not null and p.token in (push.recipient_token(e, 'voipPushToken'), push.recipient_token(e, 'fcmToken'),
+      push.recipient_token(e, 'pushToken'))
+    union
+    -- Of a registered one nobody knows which tokens of other providers it has: they may be the user's of that platform.
+    select p.id, d.token
+    from phone p
+    cross join lateral (
+      select x.user_id, x.provider,
+        coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      from push.devices x where sha256(x.token::bytea) = sha256(p.token::bytea) and x.app = p.app
+      offset 0
+    ) x
+    cross join lateral (
+      select d.token from push.devices d
+      where d.user_id = x.user_id and d.app = p.app and d.enabled and d.invalidated_at is null and d.provider <> x.provider
+        and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
+      offset 0
+    ) d
   ), target as (
     select c.* from claimed c
     union all
-    select f.id, f.lane, i.token, f.user_id, i.environment, i.platform, i.locale
+    select f.id, f.lane, i.token, f.user_id, i.environment, i.platform, i.locale, i.data
     from finished f
     join inline i on i.id = f.id and i.user_id = f.user_id and i.provider = f.provider
       and left(i.token, 4) || '…' || right(i.token, 4) = f.device
     union all
     select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-      case d.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+      case d.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale,
+      (select g.data from given g where g.id = f.id and g.user_id = f.user_id)
     from finished f cross join lateral (
       select * from push.devices d
       where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
@@ -1112,30 +1184,32 @@ begin
     ) d
   ), told as materialized (
     select d.* from call c cross join lateral (
-      select d.outbox_id, d.lane, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
+      select d.outbox_id, d.lane, d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
       from push.delivery d where d.outbox_id = c.id and d.kind = 1
       union all
-      select h.outbox_id, h.lane, h.device, h.n from push.history h
+      select h.outbox_id, h.lane, h.user_id, h.device, h.n from push.history h
       where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 1
       offset 0
     ) d
-    where p_again
+    where p_again or c.declined is not null
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-    user_id, token, locale)
+    user_id, token, locale, data)
   select t.id,
     coalesce((select max(x.n) from told x where x.outbox_id = t.id), 9999)
       + row_number() over (partition by t.id order by t.lane, t.token),
     1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.lane, t.environment, t.platform,
-    t.user_id, t.token, t.locale
+    t.user_id, t.token, t.locale, t.data
   from (
     select distinct on (t.id, t.lane, t.token) t.*
     from target t
     join call c on c.id = t.id
     join push.lane l on l.id = t.lane
     -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one.
-    where l.provider <> 'apns' and t.user_id is distinct from c.answered_by
-      and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane
+    where l.provider <> 'apns' and (not c.rings or c.declined ? t.user_id)
+      and (c.answered_device is not null or t.user_id is distinct from c.answered_by)
+      and not exists (select from own w where w.id = t.id and w.token = t.token)
+      and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane and x.user_id = t.user_id
         and x.device = left(t.token, 4) || '…' || right(t.token, 4))
     order by t.id, t.lane, t.token
   ) t;
@@ -1148,7 +1222,8 @@ end
 $$;
 comment on function push.cancel_invites is
   'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who '
-  'answered; returns how many. p_again: it was done before, and those who were told are left alone';
+  'answered, or, where it is known, for the phone that did. For calls that ring: the same for users who have declined, and '
+  'none for the phone that did. Returns how many. p_again: it was done before, and those who were told are left alone';
 
 -- How much at a time --------------------------------------------------------------------------------------------------
 
@@ -1181,7 +1256,8 @@ begin
     from (
       select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
       from (
-        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id, v.*
+        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id,
+          case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
         from (
           select o.id, o.call_id, o.app, o.recipients, o.providers, o.dirty_voip_tokens,
             least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
@@ -1197,6 +1273,9 @@ begin
           ) o
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
           where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+            -- Who declined has not missed it.
+            and (o.declined is null
+              or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
         ) r
         cross join lateral (
           select t.rank, t.provider, t.token,
@@ -1237,8 +1316,8 @@ begin
     where m.lane is not null
   ), made as (
     insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-      user_id, token, locale)
-    select d.id, d.n, 2, v_now, v_now, d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale
+      user_id, token, locale, data)
+    select d.id, d.n, 2, v_now, v_now, d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
     from due d
     where not d.is_late
     returning outbox_id
@@ -1267,7 +1346,7 @@ begin
 end
 $$;
 comment on function push.announce_missed is
-  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user, over APNs '
+  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined, over APNs '
   'alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
   'at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
 
@@ -1328,6 +1407,7 @@ begin
     new.ended_at := old.ended_at;
     new.end_reason := old.end_reason;
     new.answered_by := old.answered_by;
+    new.answered_device := old.answered_device;
     new.voided := old.voided;
   else
     new.ended_at := clock_timestamp();
@@ -1479,20 +1559,125 @@ $$;
 comment on function push.find_call is
   'number of a call; an error if there is none, or, without an app, several';
 
-create or replace function push.answer_call(call_id text, user_id text default null, app text default null) returns boolean
+create or replace function push.device_token(p_app text, p_device text) returns text
+language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
+    push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
+    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'));
+begin
+  if v_token is null and p_device ~ '^[0-9]{1,18}$' then
+    v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);
+  end if;
+  if v_token is null and p_device is not null then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'device: must be a token of the phone, or the id that it has in push.devices',
+      hint = 'Leave it out if the phone is not known.', schema = 'push', table = 'outbox', column = 'answered_device';
+  end if;
+  return v_token;
+end
+$$;
+comment on function push.device_token is
+  'the token that a device is known by; an error if there is no such device. p_app: its app; p_device: a token, or push.devices.id; '
+  'null: null';
+
+create or replace function push.answer_call(
+  call_id text, user_id text default null, app text default null, device text default null
+) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
-  v_id bigint := push.find_call(call_id, app);
+  v_id    bigint := push.find_call(call_id, app);
+  v_app   text := (select o.app from push.outbox o where o.id = v_id);
+  v_token text := push.device_token(v_app, device);
 begin
-  update push.outbox o set state = 'answered', answered_by = answer_call.user_id
+  update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
+      (select d.user_id from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = v_app limit 1),
+      (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
+        where push.is_recipient(e) and v_token in (push.recipient_token(e, 'voipPushToken'),
+          push.recipient_token(e, 'fcmToken'), push.recipient_token(e, 'pushToken'))
+        limit 1))
     where o.id = v_id and o.ended_at is null;
   return found;
 end
 $$;
 comment on function push.answer_call is
   'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: '
-  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id. '
+  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id; device: the '
+  'phone that answered, if known, by its token or push.devices.id: then it is told nothing, and the user''s other phones are. '
   'False: it had ended before';
+
+-- The call's row is written, so that whoever makes an invite ready (under a share lock on it) sees the decline, or is seen by what
+-- follows here; and it is locked as by an end, so the end, an answer and another user's decline come one after the other.
+create or replace function push.decline_call(
+  call_id text, user_id text, app text default null, reason text default 'declined', device text default null
+) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id      bigint := push.find_call(call_id, app);
+  v_call    push.outbox;
+  v_said    jsonb;
+  v_created timestamptz;
+  v_made    bigint;
+begin
+  perform push.check_recipient(v_id, call_id, user_id);
+  if coalesce(reason not in ('declined', 'busy'), true) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
+      schema = 'push', table = 'outbox', column = 'declined';
+  end if;
+  select o.* into v_call from push.outbox o where o.id = v_id;
+  v_created := v_call.created_at;
+  v_said := jsonb_build_object('reason', reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, device));
+  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, v_said)
+    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  if not found then
+    return false;
+  end if;
+  -- The last of those whose phones were rung; if none was, the last of all. A phone whose invite its provider refused was not.
+  update push.outbox o set state = 'ended', end_reason = 'declined'
+    where o.id = v_id and o.ended_at is null and not exists (
+      with rung as materialized (
+        select d.user_id from push.delivery d where d.outbox_id = v_id and d.kind = 0
+        union
+        select h.user_id from push.history h
+        where h.outbox_id = v_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
+      )
+      select from rung r where not o.declined ? r.user_id
+      union all
+      select from jsonb_array_elements(o.recipients) e
+      where not exists (select from rung) and push.is_recipient(e)
+        and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
+  if found then
+    return true;
+  end if;
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into push.ends_unchecked (outbox_id) values (v_id);
+    begin
+      perform push.void_unsent(array[v_id]);
+      v_made := push.cancel_invites(array[v_id]);
+    exception when serialization_failure then
+      -- What a gateway has done since: push.check_ends looks once more.
+      v_made := 0;
+    end;
+    perform push.tell_void(array[v_id]);
+  else
+    perform push.void_unsent(array[v_id]);
+    v_made := push.cancel_invites(array[v_id]);
+    if cardinality(push.ended(array[v_id])) > 0 then
+      perform push.tell_void(array[v_id]);
+    end if;
+  end if;
+  if v_made > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return true;
+end
+$$;
+comment on function push.decline_call is
+  'a user declines, or is busy: nothing more is sent to their phones, those that may ring are told, and no missed call; the other '
+  'users'' ring on. When the last user whose phones were rung has declined, the call ends as declined. call_id: payload.callId; '
+  'user_id: as in the call''s recipients; app: needed only if several apps have a call of this id; reason: declined or busy; device: '
+  'the phone that declined, if known, by its token or push.devices.id: it is told nothing. False: the user had declined before, or '
+  'the call had ended';
 
 create or replace function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
@@ -1518,7 +1703,8 @@ private let functionsClaims = ###"""
 -- (push.fallback_turn ascending, push.receipt_batch, push.life, push.job). Only these wait for a lock while they hold another:
 --   push.forget        has its gateway's row, waits for deliveries
 --   push.reclaim       has its gateway's row, waits for deliveries, in order
---   the end of a call  has the call's row, waits for the call's deliveries, in order (push.void_unsent)
+--   the end of a call  has the call's row, waits for the call's deliveries, in order (push.void_unsent); so has and does
+--                      push.decline_call
 --   its deletion       has the call's row, waits for the call's deliveries, in order, and for what belongs to the call
 --                      (push.drop_calls); TRUNCATE has the tables, in this order, too
 --   push.settle        has deliveries, waits for its turn with a call (push.fall_back); who has the turn waits for nobody
@@ -1560,7 +1746,7 @@ create or replace function push.claim(
 ) returns table (
   place tid, lane smallint, outbox_id bigint, n int, attempt int, kind smallint, crashes smallint, environment smallint,
   platform smallint, created_at timestamptz, deadline_at timestamptz, remaining_us bigint, user_id text, token text,
-  locale text, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb
+  locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb
 )
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -1663,19 +1849,21 @@ begin
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
-        d.created_at, d.deadline_at, d.user_id, d.token, d.locale
+        d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
       greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
       -- Not extract, which calculates in numeric: half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
-      t.user_id, t.token, t.locale, o.kind, o.call_id, o.end_reason,
+      t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
       -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
       case when t.is_first then coalesce(o.ended, true) end,
       o.traceparent, o.payload
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
-      select o.kind, o.call_id, o.payload, o.end_reason, o.ended_at is not null as ended, o.traceparent
+      select o.kind, o.call_id, o.payload, o.ended_at is not null as ended, o.traceparent,
+        -- While it rings, cancels are those of users who declined.
+        coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason
       from push.outbox o
       where o.id = t.outbox_id and t.is_first offset 0
     ) o on true;
@@ -1723,11 +1911,13 @@ declare
 begin
   with mine as materialized (
     select p_place[r.i] as tid, p_lease[r.i] as lease, d.outbox_id, d.kind <> 0 or coalesce((
-        select true from push.outbox o where o.id = d.outbox_id and o.ended_at is null for share skip locked
+        select true from push.outbox o
+        where o.id = d.outbox_id and o.ended_at is null and not coalesce(o.declined ? d.user_id, false)
+        for share skip locked
       ), false) as rings
     from generate_series(1, cardinality(p_place)) r(i)
     cross join lateral (
-      select d.outbox_id, d.kind from push.delivery d
+      select d.outbox_id, d.kind, d.user_id from push.delivery d
       where d.ctid = p_place[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
     ) d
   ), given as (
@@ -1860,12 +2050,18 @@ as $$
 begin
   return array(
     select c.id from unnest(p_outbox_id) c(id)
-    where c.id is not null and (select true from push.outbox o where o.id = c.id and o.ended_at is null) is null);
+    where c.id is not null and (
+      select true from push.outbox o
+      where o.id = c.id and o.ended_at is null
+        and (o.declined is null or not exists (
+          select from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state = 1 and o.declined ? d.user_id))
+      ) is null);
 end
 $$;
 comment on function push.ended is
-  'which of these calls no longer ring, or were deleted: a notification of push_control is a hint, and what it names is '
-  'looked up. '
+  'which of these calls no longer ring, or were deleted, or have claimed invites of a user who has declined: what of them has not '
+  'left is to be given back, and those of other users are ready again. A notification of push_control is a hint, and what it names '
+  'is looked up. '
   'p_outbox_id: push.outbox.id';
 
 """###
@@ -2257,16 +2453,16 @@ begin
   -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
   -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
-    user_id, token, locale)
+    user_id, token, locale, data)
   select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
     d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
-    d.platform, d.user_id, d.token, d.locale
+    d.platform, d.user_id, d.token, d.locale, d.data
   from (
     -- The same token twice in a call is one delivery.
     select distinct on (t.id, t.lane, t.token) t.*
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
-        v.environment, v.platform, v.locale,
+        v.environment, v.platform, v.locale, e.data,
         case when e.size_faults[v.rank] is null
           then coalesce(l.id,
             push.make_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end),
@@ -2295,7 +2491,8 @@ begin
             when e.expo_token is not null and (select true from push.token_invalidations x
               where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
           end as rank,
-          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline,
+          case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
         from (
           -- Tokens that can be used: of the right form, and of a provider that the app has (push.recipient_token).
           select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
@@ -2567,7 +2764,7 @@ begin
   v_silent := array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent');
   v_places := push.claimed_places(v_ended);
   with lost as materialized (
-    select d.ctid as tid, d.outbox_id, d.owner, d.kind, d.lane, d.crashes
+    select d.ctid as tid, d.outbox_id, d.owner, d.kind, d.lane, d.crashes, d.user_id
     from push.delivery d
     where d.ctid = any (v_places) and d.state = 1 and d.owner = any (v_ended)
     for no key update skip locked
@@ -2583,7 +2780,9 @@ begin
     from lost l
   ), asked as materialized (
     select j.*, j.is_seen or j.deaths >= c_hopeless as is_dead, j.kind <> 0 or coalesce((
-        select true from push.outbox o where o.id = j.outbox_id and o.ended_at is null for share skip locked
+        select true from push.outbox o
+        where o.id = j.outbox_id and o.ended_at is null and not coalesce(o.declined ? j.user_id, false)
+        for share skip locked
       ), false) as rings
     from judged j
   ), gone as (
@@ -2737,7 +2936,7 @@ declare
   v_waiting  tid[];
 begin
   with pick as materialized (
-    select d.ctid as tid, d.outbox_id, d.kind
+    select d.ctid as tid, d.outbox_id, d.kind, d.user_id
     from push.delivery d
     where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
       and d.state = 2
@@ -2747,7 +2946,9 @@ begin
   ), asked as materialized (
     -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
     select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
-      select true from push.outbox o where o.id = p.outbox_id and o.ended_at is null for share skip locked
+      select true from push.outbox o
+      where o.id = p.outbox_id and o.ended_at is null and not coalesce(o.declined ? p.user_id, false)
+      for share skip locked
     ), false) as rings
     from pick p
   ), ready as (
@@ -2770,7 +2971,7 @@ begin
 end
 $$;
 comment on function push.promote is
-  'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls void; '
+  'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls, and of users who declined, void; '
   'returns how many became ready';
 
 create or replace function push.expire(
@@ -3671,7 +3872,7 @@ begin
         where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
           and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
       ) t
-      where p.outcome in (3, 4) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
+      where p.outcome in (3, 4) and not coalesce(v_call.declined ? p.user_id, false) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
         and (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
         and (select true from push.delivery d
@@ -4320,11 +4521,11 @@ begin
   v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
   return query
   with call as materialized (
-    select o.*,
-      coalesce((select true from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked), false)
-        as rings
+    select o.*, (
+        select coalesce(x.declined, '{}') from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked
+      ) as declined_now
     from unnest(v_calls) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+      select o.id, o.app, o.recipients, o.deadline_at, o.declined, (select a.providers from push.apps a where a.app = o.app) as providers,
         case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
       from push.outbox o
       where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
@@ -4337,6 +4538,8 @@ begin
     join call c on c.id = f.outbox_id
     join push.lane l on l.id = f.lane
     where l.provider <> 'expo'
+      -- Who has declined is not rung; who does so at this moment, push.promote asks about.
+      and not coalesce(coalesce(c.declined_now, c.declined) ? f.user_id, false)
   ), owed as materialized (
     select d.* from call c cross join lateral (
       select d.outbox_id, d.n, d.lane, d.platform, d.user_id, d.token from push.delivery d
@@ -4357,20 +4560,25 @@ begin
     select c.id, e ->> 'userId' as user_id, push.recipient_token(e, 'voipPushToken') as voip_token,
       push.recipient_token(e, 'fcmToken') as fcm_token, push.recipient_token(e, 'pushToken') as expo_token,
       case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
-      push.recipient_locale(e) as locale
+      push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
       and e -> 'notificationEnabled' is distinct from 'false'
+  ), given as materialized (
+    -- What the entries of registered users brought.
+    select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
+    from call c cross join lateral jsonb_array_elements(c.recipients) e
+    where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
   ), inline as materialized (
     -- Those that an entry of recipients brought.
-    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale
+    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale, e.data
     from failed f
     join entry e on e.id = f.outbox_id and e.user_id = f.user_id
     cross join lateral (select case f.rank when 1 then e.voip_token else e.fcm_token end as token) t
     where f.token = t.token or p_unheard and f.token = left(t.token, 4) || '…' || right(t.token, 4)
   ), next as (
     -- An entry that brought the token: the next token of the same entry.
-    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale
+    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale, i.data
     from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
     where t.rank > i.rank and t.token is not null
       -- "not exists" may become a hash of all dead tokens.
@@ -4379,7 +4587,7 @@ begin
     union all
     -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
     select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      d.platform, d.locale
+      d.platform, d.locale, (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
       select d.* from (
         select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
@@ -4419,7 +4627,7 @@ begin
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
         and h.device = left(v.token, 4) || '…' || right(v.token, 4))
   ), chosen as (
-    select b.*, c.deadline_at, c.rings,
+    select b.*, c.deadline_at, c.declined_now is not null as rings,
       u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
     from (
       -- Several tokens of one channel that failed together have one next channel.
@@ -4430,9 +4638,10 @@ begin
     join used u on u.outbox_id = b.outbox_id
   )
   insert into push.delivery as made (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, state, platform,
-    user_id, token, locale, fallback_of)
+    user_id, token, locale, data, fallback_of)
   select x.outbox_id, x.next_n, clock_timestamp(), clock_timestamp(), x.deadline_at, x.lane,
-    case when x.rings then x.lane end, case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.n
+    case when x.rings then x.lane end, case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.data,
+    x.n
   from chosen x
   where x.next_n < 10000
   returning made.outbox_id, made.user_id, made.n;
@@ -4444,24 +4653,33 @@ end
 $$;
 comment on function push.fall_back is
   'for invites that failed for good: an invite over the user''s next channel while the call still rings, never to an '
-  'APNs token, to no token twice in a call; returns what it made. For push.settle. p_unheard: they did not fail, no '
+  'APNs token, to no token twice in a call, to no user who has declined; returns what it made. For push.settle. p_unheard: they did not fail, no '
   'phone said that it rings (for push.escalate); their tokens may be masked';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
+
+create or replace function push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) returns void
+language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if not exists (select from push.outbox o where o.id = p_outbox_id
+    and (o.recipients @> jsonb_build_array(p_user_id)
+      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)))) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('user_id: call %s does not ring this user', left(p_call_id, 128)),
+      hint = 'It must be the id that the recipients of the call gave.',
+      schema = 'push', table = 'ring_reports', column = 'user_id';
+  end if;
+end
+$$;
+comment on function push.check_recipient is
+  'an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error; p_user_id: the user';
 
 create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
   v_id bigint := push.find_call(call_id, app);
 begin
-  if not exists (select from push.outbox o where o.id = v_id
-    and (o.recipients @> jsonb_build_array(report_ringing.user_id)
-      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', report_ringing.user_id)))) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('user_id: call %s does not ring this user', left(call_id, 128)),
-      hint = 'It must be the id that the recipients of the call gave.',
-      schema = 'push', table = 'ring_reports', column = 'user_id';
-  end if;
+  perform push.check_recipient(v_id, call_id, user_id);
   insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
     on conflict on constraint ring_reports_pkey do nothing;
   return found;
@@ -4563,7 +4781,8 @@ end
 $$;
 comment on function push.escalate is
   'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
-  'channel for each user of whom no phone has said that it rings (push.report_ringing), once; returns how many';
+  'channel for each user of whom no phone has said that it rings (push.report_ringing) and who has not declined, once; returns '
+  'how many';
 
 -- A channel that sends nothing ------------------------------------------------------------------------------------------
 
@@ -5016,7 +5235,7 @@ returns table (
 )
 language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
-    select o.id, o.kind, o.created_at, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
+    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
     where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
@@ -5066,6 +5285,10 @@ language sql stable security definer set search_path = push, pg_temp as $$
     union all
     select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
     from call c join push.ring_reports r on r.outbox_id = c.id
+    union all
+    select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
+      null
+    from call c cross join lateral jsonb_each(c.declined) s(user_id, said)
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -5077,7 +5300,8 @@ comment on function push.timeline is
   'since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients '
   'could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before '
   'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
-  'sent, the outcome (delivered, delivered_late, void, expired, dead), or ringing (a phone said so); trace_id: the '
+  'sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone said so), declined or busy (the user '
+  'said so, push.decline_call); trace_id: the '
   'call''s, from push.outbox.traceparent';
 
 create or replace function push.iso_time(p_time timestamptz) returns text language sql stable parallel safe as
@@ -5098,6 +5322,10 @@ begin
     'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
     'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
     'endedAt', push.iso_time(v_call.ended_at), 'endReason', v_call.end_reason, 'answeredBy', v_call.answered_by,
+    'declinedBy', coalesce((
+      select jsonb_agg(jsonb_build_object('userId', s.user_id, 'reason', s.said ->> 'reason',
+        'at', push.iso_time((s.said ->> 'at')::timestamptz)) order by s.said ->> 'at', s.user_id)
+      from jsonb_each(v_call.declined) s(user_id, said)), '[]'),
     'traceId', substr(v_call.traceparent, 4, 32),
     'devices', coalesce((
       select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
@@ -5118,7 +5346,7 @@ end
 $$;
 comment on function push.call is
   'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
-  'endedAt, endReason, answeredBy, traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, '
+  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, '
   'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
   'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
   'this id';
@@ -5700,6 +5928,15 @@ create or replace function push.recipient_locale(p_entry jsonb) returns text lan
 $$;
 comment on function push.recipient_locale is 'the locale of an entry of recipients; null: there is none that can be used';
 
+create or replace function push.recipient_data(p_entry jsonb) returns jsonb language sql immutable parallel safe as $$
+  select case when jsonb_typeof(p_entry -> 'data') = 'object' and p_entry -> 'data' <> '{}'
+      and octet_length((p_entry -> 'data')::text) <= 1024
+      and not (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")'
+    then p_entry -> 'data' end
+$$;
+comment on function push.recipient_data is
+  'the data of an entry of recipients, for templates: an object of texts, 1,024 bytes at most; null: there is none that can be used';
+
 create or replace function push.dirty_voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
   select array(
     select translate(t.token #>> '{}', E'<> \t\r\n', '')
@@ -5717,7 +5954,8 @@ create or replace function push.has_recipient_fault(p_entry jsonb) returns boole
     or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
     or p_entry ->> 'platform' not in ('ios', 'android')
     or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
-    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64, false)
+    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
+    or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
 $$;
 comment on function push.has_recipient_fault is 'whether something may be wrong with an entry of recipients';
 
@@ -5765,7 +6003,9 @@ language sql stable as $$
     ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
       'must be production or sandbox, or left out, as it was now'),
     ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
-      'must be a string of at most 64 characters, or left out, as it was now')) m(member, is_bad, remedy)
+      'must be a string of at most 64 characters, or left out, as it was now'),
+    ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
+      'must be an object of texts, 1024 bytes at most, or left out, as it was now')) m(member, is_bad, remedy)
   where e.is_usable and m.is_bad
   union all
   select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
@@ -5872,14 +6112,14 @@ create or replace function push.grant_roles() returns text
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_roles constant jsonb := jsonb_build_object(
-    'push_enqueuer', 'backends: enqueue, answer and end calls, register devices (schema push)',
+    'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
   -- Of a call, neither its payload nor its recipients, who are tokens.
   c_call_columns constant text :=
     'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
     'traceparent';
-  c_calls constant text := 'push.enqueue_call, push.answer_call, push.end_call, push.register_device, push.drop_device, '
+  c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
     'push.call, push.report_ringing, push.timeline, push.skipped_recipients';
   v_role    text;
   v_missing text[] := '{}';

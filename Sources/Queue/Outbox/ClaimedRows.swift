@@ -86,6 +86,7 @@ public struct ClaimedRows {
     let userID = texts.next(.userID) ?? 0..<0
     let token = texts.next(.token) ?? 0..<0
     let locale = texts.next(.locale)
+    let data = texts.next(.data)?.dropFirst()  // as a payload's
     return Delivery(
       lease: lease,
       place: result.place(row, Column.place.rawValue),
@@ -99,8 +100,8 @@ public struct ClaimedRows {
       deadlineAtMicroseconds: result.timestamp(row, Column.deadlineAt.rawValue),
       deadline: asked + .microseconds(remaining),
       call: call,
-      texts: Delivery.Texts(userID: userID, token: token, locale: locale),
-      bytes: result.bytes(row, Column.userID.rawValue..<Column.locale.rawValue + 1))
+      texts: Delivery.Texts(userID: userID, token: token, locale: locale, data: data),
+      bytes: result.bytes(row, Column.userID.rawValue..<Column.data.rawValue + 1))
   }
 
   /// Where neighbouring texts of a row lie in their common bytes: asked for in the order of the columns.

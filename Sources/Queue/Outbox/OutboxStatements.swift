@@ -72,14 +72,14 @@ enum OutboxStatements {
     name: "claim",
     sql: """
       select place, lane, outbox_id, n, attempt, kind, crashes, environment, platform, created_at, deadline_at,
-        remaining_us, user_id, token, locale, ended, app_call_kind, call_id, end_reason, traceparent, payload
+        remaining_us, user_id, token, locale, data, ended, app_call_kind, call_id, end_reason, traceparent, payload
       from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7, p_later_floor => $8, p_later_max => $9)
       """)
 
   /// The columns of `claim`, in order. Texts that are read together lie together.
   enum ClaimColumn: Int {
     case place, lane, outboxID, number, attempt, kind, crashes, environment, platform, createdAt, deadlineAt
-    case remaining, userID, token, locale, isOver, callKind, callID, endReason, traceparent, payload
+    case remaining, userID, token, locale, data, isOver, callKind, callID, endReason, traceparent, payload
   }
 
   /// How many index entries the session's last claim read; sent right behind it.

@@ -71,7 +71,7 @@ enum RowSteps {
       binary(Int16(0)), binary(Int16(1)),  // environment, platform
       binary(createdAt), binary(createdAt + 60_000_000),  // created_at, deadline_at
       binary(Int64(59_000_000)),  // remaining_us
-      Array("3b8a7c7e-6c2d-4a39-a4a8-3f2d5a1e9f00".utf8), token, nil,  // user_id, token, locale
+      Array("3b8a7c7e-6c2d-4a39-a4a8-3f2d5a1e9f00".utf8), token, nil, nil,  // user_id, token, locale, data
     ]
     return own + (number % 3 == 0 ? call : call.map { _ in nil })
   }

@@ -20,7 +20,7 @@ static const int64_t FLOOR_SLACK = 250000;              // microseconds
 static const double SWEEP_SHARE = 10;
 static const double IDLE_SECONDS = 0.001;
 
-enum claim_column { PLACE, LANE, OUTBOX_ID, NUMBER, ATTEMPT, DEADLINE_AT = 10, CALL_ID = 17, CLAIM_COLUMNS = 21 };
+enum claim_column { PLACE, LANE, OUTBOX_ID, NUMBER, ATTEMPT, DEADLINE_AT = 10, CALL_ID = 18, CLAIM_COLUMNS = 22 };
 
 static const char SET_UP[] =
     "select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),"
@@ -28,7 +28,7 @@ static const char SET_UP[] =
     " set_config('idle_in_transaction_session_timeout', '5s', false)";
 static const char CLAIM[] =
     "select place, lane, outbox_id, n, attempt, kind, crashes, environment, platform, created_at, deadline_at,"
-    " remaining_us, user_id, token, locale, ended, app_call_kind, call_id, end_reason, traceparent, payload"
+    " remaining_us, user_id, token, locale, data, ended, app_call_kind, call_id, end_reason, traceparent, payload"
     " from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7)";
 static const char SETTLE[] =
     "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";

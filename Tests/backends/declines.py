@@ -1,0 +1,284 @@
+"""A user declines while something else happens to the call: two transactions, each way round. The second one waits where it has
+to, and whoever commits first, nobody who declined is rung again, nobody else stops ringing, and the call ends once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from harness import OWNER, PATIENCE, WAYS, check, connect, owner, refused
+
+APP = "declines"
+DECLINE = "select push.decline_call(%s, %s, 'declines', %s)"
+ANSWER = "select push.answer_call(%s, %s, 'declines')"
+END = "select push.end_call(%s, %s, 'declines')"
+
+
+def token(user):
+    return f"decline-token-0123456789-{user}"
+
+
+class Gateway:
+    """A gateway, in a session of its own."""
+
+    def __init__(self):
+        self.db = psycopg.connect(OWNER, autocommit=True)
+        # Where it must not wait, it would wait for this program.
+        self.db.execute("set lock_timeout = '5s'")
+        self.claims = 0
+        self.lanes = [owner("select push.register_lane(%s, %s)", APP, provider) for provider in ("fcm", "expo")]
+        self.id = owner("select push.register_gateway('declines', 'test')")
+
+    def one(self, statement, *parameters):
+        return self.db.execute(statement, parameters or None).fetchone()[0]
+
+    def claim(self):
+        """All there is; returns how many."""
+        self.claims += 1
+        return self.one("select count(*) from push.claim(%s, %s, %s::smallint[], '{1000,1000}', '{-infinity,-infinity}')",
+            self.id, self.claims, self.lanes)
+
+    def settle(self, call_id, outcome=0, user=None):
+        """What it holds of a call, or of one user of it, in the transaction that is open."""
+        return self.one(
+            """select push.settle(%s, array_agg(d.ctid order by n), array_agg(d.outbox_id order by n), array_agg(d.n order by n),
+              array_agg(d.lease order by n), array_agg(1), array_agg(%s::smallint), array_agg(410::smallint), array_agg('x'::text),
+              array_agg('m'::text), array_agg(o.call_id), array_agg(now()), array_agg(now()))
+            from push.delivery d join push.outbox o on o.id = d.outbox_id
+            where o.call_id = %s and d.state = 1 and d.kind = 0 and d.user_id = coalesce(%s, d.user_id)""",
+            self.id, outcome, call_id, user)
+
+    def give_back(self, call_id):
+        return self.one(
+            """select push.release(%s, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease))
+            from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = %s and d.state = 1 and d.kind = 0""",
+            self.id, call_id)
+
+
+def ring(call_id, bruno=True):
+    """Ana has two phones, one of them with two channels; Bruno has one, unless he is not called."""
+    recipients = [{"userId": "ana", "fcmToken": token("ana")},
+        {"userId": "ana", "fcmToken": token("ana-2"), "pushToken": "ExponentPushToken[decline-ana-2]"}]
+    if bruno:
+        recipients.append({"userId": "bruno", "fcmToken": token("bruno")})
+    owner("select outbox_id from push.enqueue_call(%s, %s, %s)", Jsonb({"callId": call_id, "from": "x"}), Jsonb(recipients), APP)
+    return call_id
+
+
+def call(call_id):
+    """How it is, and who declined."""
+    return owner(
+        """select concat_ws(' ', o.state, o.end_reason, o.answered_by,
+          (select string_agg(s.key || ':' || (s.value ->> 'reason'), ' ' order by s.key) from jsonb_each(o.declined) s))
+        from push.outbox o where o.call_id = %s""", call_id)
+
+
+def owed(call_id, kind="invite"):
+    return owner(
+        """select string_agg(d.user_id || ':' || d.state, ' ' order by d.user_id, d.n) from push.deliveries d
+        where d.call_id = %s and d.kind = %s""", call_id, kind)
+
+
+def past(call_id):
+    """How invites ended."""
+    return owner(
+        """select string_agg(h.user_id || ':' || h.outcome, ' ' order by h.user_id, h.n) from push.delivery_history h
+        where h.call_id = %s and h.kind = 'invite'""", call_id)
+
+
+def promote():
+    """What any gateway does a moment later."""
+    owner("select push.promote()")
+    owner("select push.run_job('check_ends')")
+
+
+class Race:
+    """Two sessions. What the first did is not committed yet when the second begins."""
+
+    def __init__(self, way):
+        self.one, self.two = connect(way), connect(way)
+        self.thread = ThreadPoolExecutor(1)
+
+    def second(self, db, statement, parameters, finish):
+        """Runs a statement in DB while the first transaction is open, which then ends by FINISH; returns whether it waited, and what
+        it gave."""
+        pid = db.execute("select pg_backend_pid()").fetchone()[0]
+        result = self.thread.submit(lambda: db.execute(statement, parameters).fetchone()[0])
+        until, waited = monotonic() + PATIENCE, False
+        while not waited and not result.done() and monotonic() < until:
+            waited = owner("select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", pid) or False
+        finish()
+        answered = result.result(PATIENCE)
+        if db is self.two:
+            db.commit()
+        return waited, answered
+
+    def close(self):
+        self.one.close()
+        self.two.close()
+        self.thread.shutdown()
+
+
+def together(way, gateway):
+    """Between backends."""
+    def name(text):
+        return f"{way}: {text}"
+
+    race = Race(way)
+    one, two = race.one, race.two
+
+    def first(statement, *parameters):
+        return one.execute(statement, parameters).fetchone()[0]
+
+    # Against an answer.
+    c = ring(f"{way}-answer-1")
+    first(DECLINE, c, "ana", "declined")
+    check(name("an answer waits for a decline"), race.second(two, ANSWER, (c, "bruno"), one.commit), (True, True))
+    check(name("both have happened"), (call(c), past(c)), ("answered answered bruno ana:declined", "ana:void ana:void bruno:void"))
+    c = ring(f"{way}-answer-2")
+    first(ANSWER, c, "bruno")
+    check(name("a decline waits for an answer, and comes too late"), race.second(two, DECLINE, (c, "ana", "busy"), one.commit), (True, False))
+    check(name("nobody declined then"), call(c), "answered answered bruno")
+    c = ring(f"{way}-answer-3")
+    first(ANSWER, c, "bruno")
+    check(name("unless the answer is rolled back"), race.second(two, DECLINE, (c, "ana", "busy"), one.rollback), (True, True))
+    check(name("then the rest rings on"), (call(c), owed(c)), ("ringing ana:busy", "bruno:ready"))
+    c = ring(f"{way}-answer-4", bruno=False)
+    first(DECLINE, c, "ana", "declined")
+    check(name("who answers while the last one declines comes too late"), race.second(two, ANSWER, (c, "ana"), one.commit), (True, False))
+    check(name("one truth"), call(c), "ended declined ana:declined")
+
+    # Against an end.
+    c = ring(f"{way}-end-1")
+    first(DECLINE, c, "ana", "declined")
+    check(name("an end waits for a decline"), race.second(two, END, (c, "ended"), one.commit), (True, True))
+    check(name("who declined has missed nothing"), (call(c), owed(c, "missed_call")), ("ended ended ana:declined", "bruno:ready"))
+    c = ring(f"{way}-end-2")
+    first(END, c, "ended")
+    check(name("a decline waits for an end, and comes too late"), race.second(two, DECLINE, (c, "ana", "declined"), one.commit), (True, False))
+    check(name("then all have missed it"), (call(c), owed(c, "missed_call")), ("ended ended", "ana:ready bruno:ready"))
+
+    # Two at once.
+    c = ring(f"{way}-both-1")
+    first(DECLINE, c, "ana", "declined")
+    check(name("two decline at once: the second waits, and is the last"), race.second(two, DECLINE, (c, "bruno", "busy"), one.commit), (True, True))
+    check(name("so the call ends"), (call(c), owed(c), owed(c, "missed_call")), ("ended declined ana:declined bruno:busy", None, None))
+    c = ring(f"{way}-both-2")
+    first(DECLINE, c, "ana", "declined")
+    check(name("if the first is rolled back, the second is not the last"), race.second(two, DECLINE, (c, "bruno", "busy"), one.rollback), (True, True))
+    check(name("and the first one's phones ring on"), (call(c), owed(c)), ("ringing bruno:busy", "ana:ready ana:ready"))
+    c = ring(f"{way}-both-3")
+    first(DECLINE, c, "ana", "declined")
+    check(name("the same user twice: the second waits, and it was so"), race.second(two, DECLINE, (c, "ana", "busy"), one.commit), (True, False))
+    check(name("the first word counts"), call(c), "ringing ana:declined")
+
+    # Against a call that becomes missed at its deadline.
+    c = ring(f"{way}-missed")
+    with psycopg.connect(OWNER) as house:
+        house.execute("update push.outbox set state = 'missed' where call_id = %s", (c,))
+        check(name("a decline waits for the deadline's end, and comes too late"), race.second(two, DECLINE, (c, "ana", "declined"), house.commit), (True, False))
+    check(name("who came too late has missed it"), owed(c, "missed_call"), "ana:ready bruno:ready")
+
+    # A snapshot of before.
+    two.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    c = ring(f"{way}-snapshot-1")
+    two.execute("select count(*) from push.outbox").fetchone()
+    gateway.claim()
+    check(name("REPEATABLE READ: a decline that does not see what was claimed since"), two.execute(DECLINE, (c, "ana", "declined")).fetchone(), (True,))
+    two.commit()
+    promote()
+    check(name("the phones are told all the same"), (call(c), owed(c, "cancel")), ("ringing ana:declined", "ana:ready ana:ready"))
+    check(name("what the gateway gives back of hers is void"), (gateway.give_back(c), past(c), owed(c)), (3, "ana:void ana:void", "bruno:ready"))
+    c = ring(f"{way}-snapshot-2")
+    two.execute("select count(*) from push.outbox").fetchone()
+    owner(DECLINE, c, "bruno", "declined")
+    with refused(name("REPEATABLE READ: somebody declined since: the backend is to try again"), "40001"), two.transaction():
+        two.execute(DECLINE, (c, "ana", "declined"))
+    two.rollback()
+    check(name("then it is the last"), (two.execute(DECLINE, (c, "ana", "declined")).fetchone(), two.commit(), call(c)), ((True,), None, "ended declined ana:declined bruno:declined"))
+    race.close()
+
+
+def against_gateways(gateway):
+    """What a gateway does with the invites meanwhile. Nothing of it waits for a decline."""
+    race = Race("direct")
+    one, two = race.one, race.two
+
+    def first(statement, *parameters):
+        return one.execute(statement, parameters).fetchone()[0]
+
+    gateway.claim()
+    c = ring("settle-1")
+    gateway.claim()
+    first(DECLINE, c, "ana", "declined")
+    check("a settlement does not wait for a decline", gateway.settle(c), 3)
+    one.commit()
+    promote()
+    check("what was delivered meanwhile is told to stop", (past(c), owed(c), owed(c, "cancel")), ("ana:delivered ana:delivered bruno:delivered", None, "ana:ready ana:ready"))
+
+    c = ring("settle-2")
+    gateway.claim()
+    gateway.db.execute("begin")
+    gateway.settle(c)
+    declined = race.second(two, DECLINE, (c, "ana", "declined"), lambda: gateway.db.execute("commit"))
+    check("a decline comes through a settlement that is being written", declined[1], True)
+    promote()
+    check("and the phones are told", (call(c), owed(c), owed(c, "cancel")), ("ringing ana:declined", None, "ana:ready ana:ready"))
+
+    # Her invites fail while she declines: no next channel.
+    c = ring("failed-1")
+    gateway.claim()
+    first(DECLINE, c, "ana", "declined")
+    gateway.settle(c, 4, "ana")
+    check("an invite that fails during a decline has a successor that waits", owed(c), "ana:waiting bruno:claimed")
+    one.commit()
+    promote()
+    check("which is void afterwards", (past(c), owed(c)), ("ana:dead ana:dead ana:void", "bruno:claimed"))
+    c = ring("failed-2")
+    gateway.claim()
+    first(DECLINE, c, "ana", "declined")
+    gateway.settle(c, 4, "ana")
+    one.rollback()
+    promote()
+    check("if the decline is rolled back, it rings", owed(c), "ana:ready bruno:claimed")
+    c = ring("failed-3")
+    gateway.claim()
+    gateway.db.execute("begin")
+    gateway.settle(c, 4, "ana")
+    waited, declined = race.second(two, DECLINE, (c, "ana", "declined"), lambda: gateway.db.execute("commit"))
+    check("a decline waits for a next channel in flight, and voids it", (waited, declined, past(c)), (True, True, "ana:dead ana:dead ana:void"))
+
+    # Given back, claimed, gone round.
+    c = ring("back")
+    gateway.claim()
+    first(DECLINE, c, "ana", "declined")
+    check("what is given back during a decline is not ready", (gateway.give_back(c), owed(c)), (3, "ana:waiting ana:waiting bruno:waiting"))
+    one.commit()
+    promote()
+    check("hers is void afterwards, the others' ready", (past(c), owed(c)), ("ana:void ana:void", "bruno:ready"))
+    gateway.claim()
+    c = ring("claim")
+    first(DECLINE, c, "ana", "declined")
+    gateway.claim()
+    check("a claim passes by her invites during a decline, and takes the others'", owed(c), "ana:ready ana:ready bruno:claimed")
+    one.commit()
+    gateway.claim()
+    check("and takes nothing of hers afterwards", (past(c), owed(c)), ("ana:void ana:void", "bruno:claimed"))
+    c = ring("round")
+    gateway.claim()
+    owner("update push.delivery d set state = 2, ready_lane = null, owner = null, last_reason = 'HTTP503', created_at = d.created_at - interval '3 s' "
+        "from push.outbox o where o.id = d.outbox_id and o.call_id = %s returning 1", c)
+    first(DECLINE, c, "ana", "declined")
+    made = owner("select push.bypass()")
+    check("during a decline none of hers is sent round its channel", (made, owner("select count(*) from push.deliveries where call_id = %s and user_id = 'ana' and state = 'ready'", c)), (1, 0))
+    one.commit()
+    promote()
+    check("nor afterwards", (owner("select push.bypass()"), past(c), owed(c)), (0, "ana:void ana:void ana:void", "bruno:ready"))
+    race.close()
+
+
+gateway = Gateway()
+for way in WAYS:
+    together(way, gateway)
+against_gateways(gateway)
