@@ -13,11 +13,13 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+import enclosure  # noqa: E402
 import express  # noqa: E402
 import prosody  # noqa: E402
+import voice  # noqa: E402
 from machine import ROOT, Failure  # noqa: E402
 
-GUIDES = {"express": express, "prosody": prosody}
+GUIDES = {"prosody": prosody, "express": express, "enclosure": enclosure, "voice": voice}
 
 
 def main():
