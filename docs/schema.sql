@@ -215,43 +215,61 @@ declare
   v_lanes   smallint[] := push.stuck_lanes();
   v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
-  -- A ring window is not longer. Variables: only the partitions since are looked at, and of the index what is before.
+  -- A ring window is not longer. Variables: only the partitions since are looked at, and of the indexes what is between.
   v_since   timestamptz := clock_timestamp() - interval '10 minutes';
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
+  v_looked  push.delivery[];
   v_stuck   push.delivery[];
-  v_made    bigint := 0;
 begin
   if push.restored_at() is not null then
     return 0;
   end if;
-  v_stuck := array(
-    select d from (
-      select y.d from unnest(v_lanes) s(lane) cross join lateral (
-        select d from push.delivery d where d.ready_lane = s.lane and d.deadline_at > v_soon
-        order by d.deadline_at desc limit c_scanned
-      ) y
-      union all
-      select w.d from (
-        -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
-        select d from push.delivery d
-        where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
-          and (d.last_reason is not null or d.lane = any (v_lanes))
-        order by d.due_at limit c_scanned
-      ) w
-    ) x
-    where ((x.d).kind = 0 and (x.d).state in (0, 2) and (x.d).deadline_at > v_soon and (x.d).created_at <= v_waited)
-      and (select true from push.delivery f where f.outbox_id = (x.d).outbox_id and f.fallback_of = (x.d).n limit 1) is null
-      and (select true from push.history h where h.outbox_id = (x.d).outbox_id and h.fallback_of = (x.d).n
-        and h.finished_at >= v_since limit 1) is null
-    limit p_max);
-  if v_stuck <> '{}' then
-    select count(*) into v_made from push.fall_back(v_stuck, true);
+  with seen as materialized (
+    -- What is shown is not counted: it may wait by the thousand.
+    select y.* from unnest(v_lanes) s(lane) cross join lateral (
+      select d.ctid as tid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
+      where d.ready_lane = s.lane and d.deadline_at > v_soon and d.deadline_at <= v_due and d.kind = 0
+      order by d.deadline_at desc limit c_scanned
+    ) y
+    union all
+    select w.* from (
+      -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
+      select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
+      where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
+        and (d.last_reason is not null or d.lane = any (v_lanes))
+      order by d.due_at limit c_scanned
+    ) w
+  ), wanted as materialized (
+    select n.tid from (
+      select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+      where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
+    ) n
+    order by n.place limit p_max
+  ), pick as materialized (
+    select d.ctid as tid from push.delivery d where d.ctid = any (array(select w.tid from wanted w))
+    for no key update skip locked
+  ), looked as (
+    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p))
+    returning d
+  )
+  select array_agg(l.d) into v_looked from looked l;
+  if v_looked is null then
+    return 0;
   end if;
-  return v_made;
+  v_stuck := array(
+    select x from unnest(v_looked) x
+    where (select true from push.delivery f where f.outbox_id = x.outbox_id and f.fallback_of = x.n limit 1) is null
+      and (select true from push.history h where h.outbox_id = x.outbox_id and h.fallback_of = x.n
+        and h.finished_at >= v_since limit 1) is null
+      and (select true from push.ring_reports r where r.outbox_id = x.outbox_id and r.user_id = x.user_id) is null);
+  if v_stuck <> '{}' then
+    perform push.fall_back(v_stuck, true);
+  end if;
+  return cardinality(v_looked);
 end
 $$;
 
-COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for up to p_max invites of at least 2 s that are on a stuck lane (push.stuck_lanes), or have failed and wait for their next try: an invite over the user''s next channel, once, while the first one goes on waiting; returns how many it made';
+COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for up to p_max invites of at least 2 s that are on a stuck lane (push.stuck_lanes), or have failed and wait for their next try: an invite over the user''s next channel, once, while the first one goes on waiting, unless a phone of the user has said that it rings; returns how many it looked at, each for the only time';
 
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1848,6 +1866,7 @@ CREATE TABLE push.delivery (
     failures jsonb,
     fallback_of integer,
     data jsonb,
+    bypassed_at timestamp with time zone,
     CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
 CASE
     WHEN ((state < 2) AND (crashes < 2)) THEN lane
@@ -1901,6 +1920,8 @@ COMMENT ON COLUMN push.delivery.failures IS 'failed tries: array of {"at", "atte
 COMMENT ON COLUMN push.delivery.fallback_of IS 'n of the invite of the same call that failed, instead of which this is sent';
 
 COMMENT ON COLUMN push.delivery.data IS 'object of texts: what the recipient''s entry brought for templates, ${recipient.NAME}; null, as a rule: nothing';
+
+COMMENT ON COLUMN push.delivery.bypassed_at IS 'when push.bypass looked for the user''s next channel, whether there is one or not; null: it has not';
 
 CREATE FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean DEFAULT false) RETURNS TABLE(outbox_id bigint, user_id text, n integer)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4126,9 +4147,9 @@ begin
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
     when 'escalate' then
-      perform push.bypass(500);
+      v_more := push.bypass(500) >= 500;
       perform push.escalate(500);
-      v_more := exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
+      v_more := v_more or exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
       perform push.prune();
       v_more := exists (select from push.prune_cursor c where c.after_id > 0);
@@ -6174,7 +6195,8 @@ CREATE VIEW push.stuck AS
             r.last_reason,
             r.failures,
             r.fallback_of,
-            r.data
+            r.data,
+            r.bypassed_at
            FROM ((push.lane l_1
              LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
              CROSS JOIN LATERAL ( SELECT d_1.outbox_id,
@@ -6198,7 +6220,8 @@ CREATE VIEW push.stuck AS
                     d_1.last_reason,
                     d_1.failures,
                     d_1.fallback_of,
-                    d_1.data
+                    d_1.data,
+                    d_1.bypassed_at
                    FROM ( SELECT d_2.outbox_id,
                             d_2.created_at,
                             d_2.due_at,
@@ -6220,7 +6243,8 @@ CREATE VIEW push.stuck AS
                             d_2.last_reason,
                             d_2.failures,
                             d_2.fallback_of,
-                            d_2.data
+                            d_2.data,
+                            d_2.bypassed_at
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -6250,7 +6274,8 @@ CREATE VIEW push.stuck AS
             c.last_reason,
             c.failures,
             c.fallback_of,
-            c.data
+            c.data,
+            c.bypassed_at
            FROM ( SELECT d_1.outbox_id,
                     d_1.created_at,
                     d_1.due_at,
@@ -6272,7 +6297,8 @@ CREATE VIEW push.stuck AS
                     d_1.last_reason,
                     d_1.failures,
                     d_1.fallback_of,
-                    d_1.data
+                    d_1.data,
+                    d_1.bypassed_at
                    FROM (push.lane l_1
                      CROSS JOIN LATERAL ( SELECT d_2.outbox_id,
                             d_2.created_at,
@@ -6295,7 +6321,8 @@ CREATE VIEW push.stuck AS
                             d_2.last_reason,
                             d_2.failures,
                             d_2.fallback_of,
-                            d_2.data
+                            d_2.data,
+                            d_2.bypassed_at
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -6323,7 +6350,8 @@ CREATE VIEW push.stuck AS
                     d_1.last_reason,
                     d_1.failures,
                     d_1.fallback_of,
-                    d_1.data
+                    d_1.data,
+                    d_1.bypassed_at
                    FROM push.delivery d_1
                   WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)) AND (d_1.crashes < 2))
                   ORDER BY d_1.due_at
@@ -6350,7 +6378,8 @@ CREATE VIEW push.stuck AS
                     d_1.last_reason,
                     d_1.failures,
                     d_1.fallback_of,
-                    d_1.data
+                    d_1.data,
+                    d_1.bypassed_at
                    FROM push.delivery d_1
                   WHERE (d_1.crashes >= 2)
                  LIMIT 1000)) c

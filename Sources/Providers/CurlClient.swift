@@ -6,11 +6,12 @@
 //
 // A connection that a NAT has forgotten cannot be found out by PING through libcurl. So one that was idle for long is not
 // used again (`idleConnectionTimeMax`), and on one that is used again after a pause the first byte has to come soon
-// (`firstByteTimeout`). On a new connection, whose handshake showed that it works, it is waited for longer, and when
-// requests have twice had no answer, as long as the request may take: then the server is slow, and to repeat would only add
-// to its work. An answer that has begun has to end soon (`answerTimeout`).
+// (`firstByteTimeout`), counted from what it last brought for other requests. On a new connection, whose handshake showed
+// that it works, and on one that has just brought something, it is waited for longer, and when requests have twice had no
+// answer, as long as the request may take: then the server is slow, and to repeat would only add to its work. An answer that
+// has begun has to end soon (`answerTimeout`).
 //
-// libcurl does not say which connection a request was on. So after a request that left and was not answered, whatever
+// libcurl cannot be told which connection to take. So after a request that left and was not answered, whatever
 // follows goes over new connections, and so it does when a server only makes work (`wasteMax`).
 
 internal import CCurl
@@ -77,6 +78,7 @@ public final class CurlClient {
     _ completion: @escaping Completion
   ) {
     guard current != nil else { return fail(.closed, completion) }
+    guard let route else { return fail(.nameNotResolved, completion) }
     let left = min(request.deadline - loop.now, configuration.totalTimeout)
     let connectTimeout = min(configuration.connectTimeout, request.connectDeadline - loop.now)
     guard left > .zero, connectTimeout > .zero else { return fail(.deadlinePassed, completion) }
@@ -151,19 +153,20 @@ public final class CurlClient {
 
   private func watch(_ transfer: CurlTransfer, on multi: CurlMulti, isRepeatable: Bool) {
     let begin = loop.now
-    let isTrusted = multi.lastReceivedAt + configuration.trustTime > begin
-    let newConnectionEnd =
-      isRepeatable && inVainCount < 2 ? begin + configuration.newConnectionTimeout : Instant.distantFuture
+    let patience = isRepeatable && inVainCount < 2 ? configuration.newConnectionTimeout : nil
     func expectFirstByte(by end: Instant) {
-      guard end < .distantFuture else { return }
       expect(transfer, by: end) { [unowned self] in
-        guard multi.lastReceivedAt < begin else { return }
-        if end < newConnectionEnd, transfer.isOnNewConnection { return expectFirstByte(by: newConnectionEnd) }
+        let heardAt = multi.lastReceived(besides: transfer)
+        let isTrusted = transfer.isOnNewConnection || heardAt + configuration.trustTime > begin
+        // Its connection may have answered others since, and died then.
+        guard let end = (isTrusted ? patience : configuration.firstByteTimeout).map({ max(begin, heardAt) + $0 })
+        else { return }
+        guard end <= loop.now else { return expectFirstByte(by: end) }
         inVainCount += 1
         giveUp(transfer, multi)
       }
     }
-    expectFirstByte(by: isTrusted ? newConnectionEnd : begin + configuration.firstByteTimeout)
+    expectFirstByte(by: begin + configuration.firstByteTimeout)
     transfer.didBeginAnswer = { [unowned self] in
       inVainCount = 0
       expect(transfer, by: loop.now + configuration.answerTimeout) { [unowned self] in giveUp(transfer, multi) }

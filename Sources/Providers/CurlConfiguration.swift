@@ -16,8 +16,8 @@ public struct CurlConfiguration: Sendable {
   public var responseSizeMax = 1 << 20
   /// A connection that was idle for longer is not used again; whole seconds, 0 for no limit.
   public var idleConnectionTimeMax = Nanoseconds.seconds(10)
-  /// How long the first byte of an answer is waited for on a connection that is used again after a pause, unless something
-  /// else is received meanwhile. Its end is a time-out.
+  /// How long the first byte of an answer is waited for on a connection that is used again after a pause, counted from what was
+  /// last received there for other requests. Its end is a time-out.
   public var firstByteTimeout = Nanoseconds.seconds(2)
   /// The same on a new connection, or one that is believed to work, for requests that are repeatable; not after two requests
   /// whose first byte did not come in time.
@@ -26,7 +26,7 @@ public struct CurlConfiguration: Sendable {
   public var answerTimeout = Nanoseconds.seconds(5)
   /// How much processor time a server may make libcurl take without a part of an answer, before its connections are closed.
   public var wasteMax = Nanoseconds.milliseconds(250)
-  /// So long after the last byte of any answer connections are believed to work.
+  /// So long after the last byte of any answer a connection is believed to work.
   public var trustTime = Nanoseconds.seconds(1)
   /// Of the sockets. What the peer does not acknowledge for `unacknowledgedMax` is lost, however long an answer may take.
   public var keepalive: TCPKeepalive = {

@@ -27,7 +27,9 @@ final class CurlMulti {
   /// How many transfers were begun.
   private(set) var requestCount = 0
   /// When a part of an answer was last received, over any of the connections.
-  private(set) var lastReceivedAt = Instant(nanoseconds: .min)
+  private var lastReceivedAt = Instant(nanoseconds: .min)
+  /// The same over each of them, by `CurlTransfer.connection`: at most one entry a request.
+  private var receivedAt: [Int: Instant] = [:]
   /// How much processor time libcurl had taken in former steps since the last part of an answer, or the last end of a transfer.
   private var wasted = Nanoseconds.zero
   private let wasteMax: Nanoseconds
@@ -74,9 +76,18 @@ final class CurlMulti {
     guard let handle = unsafe handle else { preconditionFailure("a transfer for a multi handle that is closed") }
     requestCount += 1
     running[transfer.id] = transfer
-    transfer.didReceive = { [unowned self] in lastReceivedAt = loop.now }
+    transfer.didReceive = { [unowned self, unowned transfer] in
+      lastReceivedAt = loop.now
+      receivedAt[transfer.connection] = lastReceivedAt
+    }
     transfer.didReceiveRecord = { [unowned self] in noteRecord() }
     unsafe curl_multi_add_handle(handle, transfer.handle)  // libcurl sets a timer of 0 and begins when it fires
+  }
+
+  /// When a part of any answer was last received over the connection of a transfer; over any of them, if it has none yet.
+  func lastReceived(besides transfer: CurlTransfer) -> Instant {
+    let connection = transfer.connection
+    return connection == 0 ? lastReceivedAt : receivedAt[connection] ?? Instant(nanoseconds: .min)
   }
 
   /// Takes a transfer off that is not waited for any longer. Its connection is closed, or, if others use it too, its stream.

@@ -3,21 +3,38 @@
 // libcurl tries one address after the other and gives each a share of its time: some that drop every packet take it all, at
 // each connection. So names are looked up here, and libcurl is given the addresses in the order of the `AddressBook`. Where
 // it is not known which of several works, they are raced first (`AddressDialer`).
+//
+// libcurl never looks a name up itself: when it gives a request up whose name is still being looked up, it waits for the
+// system's resolver, and with it the event loop and every other app would.
 
 internal import Runtime
 
 /// The routes of one client. Confined to its loop.
 final class CurlRoutes {
-  /// The addresses of a host, as `CURLOPT_RESOLVE` wants them: `host:port:address,…`.
+  /// The addresses of a host.
   struct Route {
     fileprivate let addresses: [SocketAddress]
-    let entry: String
+    /// As `CURLOPT_RESOLVE` wants them: `host:port:address,…`; nil where the URL itself has the address.
+    let entry: String?
 
     fileprivate init(_ origin: CurlAddress.Origin, _ addresses: [SocketAddress]) {
       self.addresses = addresses
       let texts = addresses.map { $0.isIPv6 ? "[\($0.numericHost)]" : $0.numericHost }
       entry = "\(origin.host):\(origin.port):\(texts.joined(separator: ","))"
     }
+
+    fileprivate init(inURL address: SocketAddress) {
+      (addresses, entry) = ([address], nil)
+    }
+  }
+
+  /// A route that is being looked for.
+  private struct Search {
+    var waiting: [(Route?) -> Void]
+    let timer: EventLoop.Timer
+    /// What the name stands for, while the addresses are raced.
+    var addresses: [SocketAddress] = []
+    var dialer: AddressDialer?
   }
 
   /// So long a route is used without looking the name up again.
@@ -30,9 +47,7 @@ final class CurlRoutes {
   private let timeLimit: Nanoseconds
   private let loop: EventLoop
   private var known: [CurlAddress.Origin: (route: Route, until: Instant)] = [:]
-  private var waiting: [CurlAddress.Origin: [(Route?) -> Void]] = [:]
-  private var dialers: [CurlAddress.Origin: AddressDialer] = [:]
-  private var timers: [CurlAddress.Origin: EventLoop.Timer] = [:]
+  private var searches: [CurlAddress.Origin: Search] = [:]
 
   /// - Parameter timeLimit: libcurl gets what is known of a host after this time.
   init(resolver: NameResolver, book: AddressBook, timeLimit: Nanoseconds, loop: EventLoop) {
@@ -42,13 +57,20 @@ final class CurlRoutes {
     self.loop = loop
   }
 
-  /// Finds the route to a host; nil where libcurl is to look for itself. Calls back once, maybe inside this call.
+  /// Finds the route to a host; nil when its name is not resolved in time. Calls back once, maybe inside this call.
   func find(_ origin: CurlAddress.Origin, _ completion: @escaping (Route?) -> Void) {
-    if SocketAddress(numericHost: origin.host, port: origin.port) != nil { return completion(nil) }
+    if let address = SocketAddress(numericHost: origin.host, port: origin.port) {
+      return completion(Route(inURL: address))
+    }
     if let (route, until) = known[origin], until > loop.now { return completion(route) }
-    waiting[origin, default: []].append(completion)
-    guard waiting[origin]?.count == 1 else { return }
-    timers[origin] = loop.schedule(at: loop.now + timeLimit) { [unowned self] in found(origin, []) }
+    guard searches[origin] == nil else {
+      searches[origin]?.waiting.append(completion)
+      return
+    }
+    let timer = loop.schedule(at: loop.now + timeLimit) { [unowned self] in
+      found(origin, searches[origin]?.addresses ?? [])
+    }
+    searches[origin] = Search(waiting: [completion], timer: timer)
     resolver.resolve(origin.host, port: origin.port, on: loop) { [weak self] outcome in
       self?.resolved(origin, (try? outcome.get()) ?? [])
     }
@@ -71,11 +93,11 @@ final class CurlRoutes {
 
   /// Gives up; who waits is told that there is no route.
   func close() {
-    for origin in Array(waiting.keys) { found(origin, []) }
+    for origin in Array(searches.keys) { found(origin, []) }
   }
 
   private func resolved(_ origin: CurlAddress.Origin, _ addresses: [SocketAddress]) {
-    guard waiting[origin] != nil else { return }
+    guard searches[origin] != nil else { return }
     let ordered = order(addresses, origin)
     if ordered.count < 2 || book.hasWorked(ordered[0].description, of: origin.bookName) {
       return found(origin, ordered)
@@ -86,7 +108,8 @@ final class CurlRoutes {
       if case .success(let dialed) = result { return found(origin, dialed.addresses) }
       found(origin, ordered)
     }
-    dialers[origin] = dialer
+    searches[origin]?.addresses = ordered
+    searches[origin]?.dialer = dialer
     dialer.start()
   }
 
@@ -95,11 +118,12 @@ final class CurlRoutes {
   }
 
   private func found(_ origin: CurlAddress.Origin, _ addresses: [SocketAddress]) {
-    timers.removeValue(forKey: origin)?.cancel()
-    dialers.removeValue(forKey: origin)?.cancel()
+    guard let search = searches.removeValue(forKey: origin) else { return }
+    search.timer.cancel()
+    search.dialer?.cancel()
     let route = addresses.isEmpty ? nil : Route(origin, Array(addresses.prefix(Self.addressesMax)))
     if let route { known[origin] = (route, loop.now + Self.routeTime) }
-    for completion in waiting.removeValue(forKey: origin) ?? [] { completion(route) }
+    for completion in search.waiting { completion(route) }
   }
 }
 

@@ -109,15 +109,14 @@ final class CurlTransfer {
 
   /// Makes the handle carry `request`.
   ///
-  /// - Parameter route: nil: libcurl looks the name up.
   func prepare(
-    _ request: CurlRequest, to origin: CurlAddress.Origin, over route: CurlRoutes.Route?, timeout: Nanoseconds,
+    _ request: CurlRequest, to origin: CurlAddress.Origin, over route: CurlRoutes.Route, timeout: Nanoseconds,
     connectTimeout: Nanoseconds, completion: @escaping (Result<CurlResponse, CurlFailure>) -> Void
   ) {
     self.completion = completion
     mayLeave = request.mayLeave
     self.origin = origin
-    if let route { unsafe self.route = curl_slist_append(nil, route.entry) }
+    if let entry = route.entry { unsafe self.route = curl_slist_append(nil, entry) }
     unsafe set(CURLOPT_RESOLVE, self.route)
     set(CURLOPT_URL, request.url)
     set(CURLOPT_PROTOCOLS_STR, origin.scheme.rawValue)
@@ -223,6 +222,13 @@ final class CurlTransfer {
     var text: UnsafeMutableRawPointer?
     _ = unsafe shim_curl_easy_getinfo_pointer(handle, CURLINFO_PRIMARY_IP, &text)
     return unsafe text.map { unsafe String(cString: $0.assumingMemoryBound(to: CChar.self)) } ?? ""
+  }
+
+  /// Which connection it is on: our port; 0 as long as there is none.
+  var connection: Int {
+    var port = 0
+    _ = unsafe shim_curl_easy_getinfo_long(handle, CURLINFO_LOCAL_PORT, &port)
+    return port
   }
 
   /// When the request began to leave, or nil if nothing of it did.

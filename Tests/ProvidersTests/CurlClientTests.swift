@@ -232,8 +232,9 @@ private struct Echo: Decodable {
 
   @Test func aHostTheCertificateDoesNotNameIsRefused() async throws {
     let server = try CurlTestServer.shared.get()
-    let failure = await Self.with(server) { caller, _ in
-      // libcurl takes every name under .localhost for this machine; the certificate is for localhost itself.
+    let here = NameResolver.of([SocketAddress(numericHost: "127.0.0.1", port: 0)!])
+    let failure = await Self.with(server, change: { $0.resolver = here }) { caller, _ in
+      // The certificate is for localhost itself.
       Self.failure(await caller.send(CurlRequest(url: "https://other.localhost:\(server.port)/echo")))
     }
     #expect(failure?.reason == .untrusted)
@@ -400,4 +401,71 @@ private struct Echo: Decodable {
     caller.loop.stop()
   }
 
+  // While libcurl looks a name up it cannot be stopped: to give such a request up holds up the loop, and every app with it.
+  @Test func libcurlNeverLooksANameUp() async throws {
+    let server = try HTTP2TestServer { $0.acceptTicket() }
+    var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
+    configuration.resolver = NameResolver { _ in .success([]) }
+    configuration.addresses = AddressBook()
+    let caller = Caller(configuration)
+    let result = await caller.send(CurlRequest(url: "https://localhost:\(server.port)/", body: [0x5B, 0x5D]))
+    #expect(result == .failure(CurlFailure(.nameNotResolved)))
+    #expect(await server.perform { $0.connectionCount } == 0)
+    await caller.close()
+    caller.loop.stop()
+  }
+
+  @Test func whatIsKnownOfAHostIsUsedWhenTheRaceTakesTooLong() async throws {
+    let server = try HTTP2TestServer { $0.acceptTicket() }
+    guard let dead = DeadAddresses(4, port: server.port) else {
+      print("skipped: this system has no addresses that drop a SYN")
+      return
+    }
+    var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
+    let hosts = dead.hosts + ["127.0.0.1"]
+    configuration.resolver = NameResolver { _ in
+      usleep(400_000)
+      return .success(hosts.map { SocketAddress(numericHost: $0, port: 0)! })
+    }
+    configuration.addresses = AddressBook()
+    configuration.connectTimeout = .milliseconds(500)
+    let caller = Caller(configuration)
+    let result = await caller.send(CurlRequest(url: "https://localhost:\(server.port)/", body: [0x5B, 0x5D]))
+    guard case .failure(let failure) = result else { Issue.record("\(result)"); return }
+    #expect([.timedOut, .notConnected].contains(failure.reason), "its addresses were tried")
+    #expect(
+      configuration.addresses.order(
+        [(hosts[0] + ":\(server.port)", false), ("127.0.0.1:\(server.port)", false)],
+        of: AddressDialer.bookName("localhost", server.port), now: caller.loop.now) == [1, 0],
+      "and the first is not tried first again")
+    await caller.close()
+    caller.loop.stop()
+    withExtendedLifetime(dead) {}
+  }
+
+  // MARK: - Answers that do not come
+
+  @Test func answersOverOtherConnectionsDoNotSpeakForOneThatIsSilent() async throws {
+    let server = try CurlTestServer.shared.get()
+    let url = "https://localhost:\(server.port)/"
+    try await Self.with(
+      server,
+      change: {
+        $0.firstByteTimeout = .milliseconds(300)
+        $0.newConnectionTimeout = .milliseconds(600)
+      }
+    ) { caller, loop in
+      var request = CurlRequest(url: url + "hang", body: [0x5B, 0x5D])
+      request.isRepeatable = true
+      let silent = Task { [request] in await caller.send(request) }
+      let begin = loop.now
+      while loop.now < begin + .milliseconds(1_200) {
+        _ = try await caller.send(CurlRequest(url: url + "echo", body: [0x5B, 0x5D])).get()
+        try await Task.sleep(for: .milliseconds(20))
+      }
+      guard case .failure(let failure) = await silent.value else { Issue.record("an answer"); return }
+      #expect(failure.reason == .timedOut)
+      #expect(loop.now - begin < .seconds(3), "after \((loop.now - begin).milliseconds) ms")
+    }
+  }
 }

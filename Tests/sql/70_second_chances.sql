@@ -289,3 +289,22 @@ select pg_temp.lane_says(:g1, :apns, 0);
 select pg_temp.enqueue('b4', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b4a'), 'fcmToken', 'chance-token-0123456789-b4f')));
 select pg_temp.age('b4', '3 s');
 select test.equal('the job does it', format('%s %s', push.run_job('escalate'), pg_temp.invites('b4')), 'f 0:apns:u:b4a:ready 1:fcm:u:b4f:ready<0');
+
+select pg_temp.enqueue('b6', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b6a'), 'fcmToken', 'chance-token-0123456789-b6f')));
+select pg_temp.age('b6', '3 s'), push.report_ringing('b6', 'u');
+select test.equal('a phone that says it rings needs no second chance', format('%s %s', push.bypass() is not null, pg_temp.invites('b6')), 't 0:apns:u:b6a:ready');
+select pg_temp.enqueue('b7', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b7a'), 'fcmToken', 'chance-token-0123456789-b7f')), 55);
+select pg_temp.enqueue('b8', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b8a')), jsonb_build_object('userId', 'v', 'voipPushToken', pg_temp.hex('b8b'))));
+select pg_temp.age('b7', '3 s'), pg_temp.age('b8', '3 s');
+select test.equal('users without another channel are looked at once, and then stand before nobody', format('%s, %s %s', push.bypass(2), push.bypass(2), pg_temp.invites('b7')),
+  '2, 1 0:apns:u:b7a:ready 1:fcm:u:b7f:ready<0');
+select pg_temp.enqueue('b9', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b9a'), 'fcmToken', 'chance-token-0123456789-b9f')));
+select pg_temp.age('b9', '3 s');
+insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, kind, user_id, token)
+  select -1, i, clock_timestamp() + interval '9 minutes', :apns, :apns, 3, 'u', 'x' from generate_series(1, 5000) i;
+select test.equal('nor do messages by the thousand', format('%s %s', push.bypass(), pg_temp.invites('b9')), '1 0:apns:u:b9a:ready 1:fcm:u:b9f:ready<0');
+delete from push.delivery where outbox_id = -1;
+select pg_temp.enqueue('b10', (select jsonb_agg(jsonb_build_object('userId', 'u' || i, 'voipPushToken', pg_temp.hex(lpad(to_hex(i), 3, '0')))) from generate_series(1, 600) i));
+select pg_temp.age('b10', '3 s');
+select test.equal('the job comes back at once while there are more', push.run_job('escalate') || ' ' || push.run_job('escalate'), 'true false');
+select test.equal('every one is looked at for the only time', push.bypass(), 0::bigint);

@@ -46,9 +46,9 @@ begin
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
     when 'escalate' then
-      perform push.bypass(500);
+      v_more := push.bypass(500) >= 500;
       perform push.escalate(500);
-      v_more := exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
+      v_more := v_more or exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
       perform push.prune();
       v_more := exists (select from push.prune_cursor c where c.after_id > 0);

@@ -325,8 +325,10 @@ comment on function push.stuck_lanes is
   'lanes over which no living gateway sends now: no connection, an open circuit, a provider that asked for a pause of more than '
   '2 s. Not those of the last channel, Expo, nor those that ops have paused';
 
--- As a rule no lane is stuck and no invite waits for another try, and that is quickly seen. Of a stuck lane the youngest invites
--- are looked at. One that has a successor has had its second chance.
+-- As a rule no lane is stuck and no invite waits for another try, and that is quickly seen. An invite is looked at once, and
+-- marked, whatever comes of it: those of users without another channel would else stand before the others for ever. Of a stuck
+-- lane the youngest are looked at, and lanes take turns. A successor is none if there is one, from push.escalate or before a
+-- push.requeue, nor if a phone of the user has said that it rings.
 create or replace function push.bypass(p_max int default 500) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -337,41 +339,60 @@ declare
   v_lanes   smallint[] := push.stuck_lanes();
   v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
-  -- A ring window is not longer. Variables: only the partitions since are looked at, and of the index what is before.
+  -- A ring window is not longer. Variables: only the partitions since are looked at, and of the indexes what is between.
   v_since   timestamptz := clock_timestamp() - interval '10 minutes';
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
+  v_looked  push.delivery[];
   v_stuck   push.delivery[];
-  v_made    bigint := 0;
 begin
   if push.restored_at() is not null then
     return 0;
   end if;
-  v_stuck := array(
-    select d from (
-      select y.d from unnest(v_lanes) s(lane) cross join lateral (
-        select d from push.delivery d where d.ready_lane = s.lane and d.deadline_at > v_soon
-        order by d.deadline_at desc limit c_scanned
-      ) y
-      union all
-      select w.d from (
-        -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
-        select d from push.delivery d
-        where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
-          and (d.last_reason is not null or d.lane = any (v_lanes))
-        order by d.due_at limit c_scanned
-      ) w
-    ) x
-    where ((x.d).kind = 0 and (x.d).state in (0, 2) and (x.d).deadline_at > v_soon and (x.d).created_at <= v_waited)
-      and (select true from push.delivery f where f.outbox_id = (x.d).outbox_id and f.fallback_of = (x.d).n limit 1) is null
-      and (select true from push.history h where h.outbox_id = (x.d).outbox_id and h.fallback_of = (x.d).n
-        and h.finished_at >= v_since limit 1) is null
-    limit p_max);
-  if v_stuck <> '{}' then
-    select count(*) into v_made from push.fall_back(v_stuck, true);
+  with seen as materialized (
+    -- What is shown is not counted: it may wait by the thousand.
+    select y.* from unnest(v_lanes) s(lane) cross join lateral (
+      select d.ctid as tid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
+      where d.ready_lane = s.lane and d.deadline_at > v_soon and d.deadline_at <= v_due and d.kind = 0
+      order by d.deadline_at desc limit c_scanned
+    ) y
+    union all
+    select w.* from (
+      -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
+      select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
+      where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
+        and (d.last_reason is not null or d.lane = any (v_lanes))
+      order by d.due_at limit c_scanned
+    ) w
+  ), wanted as materialized (
+    select n.tid from (
+      select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+      where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
+    ) n
+    order by n.place limit p_max
+  ), pick as materialized (
+    select d.ctid as tid from push.delivery d where d.ctid = any (array(select w.tid from wanted w))
+    for no key update skip locked
+  ), looked as (
+    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p))
+    returning d
+  )
+  select array_agg(l.d) into v_looked from looked l;
+  if v_looked is null then
+    return 0;
   end if;
-  return v_made;
+  v_stuck := array(
+    select x from unnest(v_looked) x
+    where (select true from push.delivery f where f.outbox_id = x.outbox_id and f.fallback_of = x.n limit 1) is null
+      and (select true from push.history h where h.outbox_id = x.outbox_id and h.fallback_of = x.n
+        and h.finished_at >= v_since limit 1) is null
+      and (select true from push.ring_reports r where r.outbox_id = x.outbox_id and r.user_id = x.user_id) is null);
+  if v_stuck <> '{}' then
+    perform push.fall_back(v_stuck, true);
+  end if;
+  return cardinality(v_looked);
 end
 $$;
 comment on function push.bypass is
   'for up to p_max invites of at least 2 s that are on a stuck lane (push.stuck_lanes), or have failed and wait for their next '
-  'try: an invite over the user''s next channel, once, while the first one goes on waiting; returns how many it made';
+  'try: an invite over the user''s next channel, once, while the first one goes on waiting, unless a phone of the user has said '
+  'that it rings; returns how many it looked at, each for the only time';
