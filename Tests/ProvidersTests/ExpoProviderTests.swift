@@ -165,11 +165,17 @@ final class ProviderReports: Sendable {
   }
 
   @Test func aNewConnectionWithoutAnAnswerIsGivenUpTwiceAndThenTheServerIsSlow() async throws {
-    let fixture = try Fixture { $0.connections.newConnectionTimeout = .milliseconds(200) }
+    let fixture = try Fixture {
+      $0.connections.firstByteTimeout = .milliseconds(100)
+      $0.connections.newConnectionTimeout = .milliseconds(200)
+    }
     await fixture.start()
     for tag in 1...2 {
       await fixture.provider.send([request(tag, "hang-\(tag)")])
-      #expect(await fixture.reports.results(tag)[UInt64(tag)]?.outcome == .unknown(reason: "TimedOut"))
+      let result = try #require(await fixture.reports.results(tag)[UInt64(tag)])
+      #expect(result.outcome == .unknown(reason: "TimedOut"))
+      let waited = result.answeredAt - (result.sentAt ?? result.answeredAt)
+      #expect(waited < .seconds(2), "it was given up after \(waited.milliseconds) ms")
     }
     await fixture.provider.send([request(3, "hang-3", in: .seconds(2)), request(4, "hang-4", in: .seconds(1))])
     let results = await fixture.reports.results(3)
