@@ -130,7 +130,7 @@ struct HTTP2ConnectionPoolMachine {
     case .withdrawn(let requests): withdraw(requests, &actions)
     case .limited(let id, let streamsMax):
       roster.update(id) {
-        if $0.state == .connecting { $0.state = .ready }
+        if $0.state == .connecting { ($0.state, $0.busyUntil) = (.ready, now) }
         $0.streamsMax = streamsMax
         $0.heardAt = now
       }
@@ -142,13 +142,15 @@ struct HTTP2ConnectionPoolMachine {
       let pause = now + settings.refusalPause
       roster.update(id) {
         $0.inFlight -= 1
+        $0.busyUntil = now
         if $0.state == .ready { $0.pausedUntil = pause }
       }
       putBack(request, now, &actions)
     case .failed(_, let id, let isLost):
-      roster.update(id) { $0.didFail(isLost: isLost) }
+      roster.update(id) { $0.didFail(isLost: isLost, now) }
       if losesRequests(id) { lastDoubtAt = now }
     case .goingAway(let id):
+      countIdleEnd(id, now)
       var pending = 0
       roster.update(id) {
         $0.state = .draining
@@ -242,10 +244,24 @@ struct HTTP2ConnectionPoolMachine {
   }
 
   private mutating func closed(_ id: ConnectionID, _ now: Instant) {
+    countIdleEnd(id, now)
     countEnd(id, now)
-    guard let connection = roster.remove(id), !connection.isProven, !isShuttingDown else { return }
+    guard let connection = roster.remove(id), !connection.isProven, !connection.isEndCounted, !isShuttingDown else {
+      return
+    }
     // One that was never ready has failed however long it took.
     if connection.state == .connecting || connection.openedAt + settings.stableAfter > now { limiter.didFail(now) }
+  }
+
+  /// A connection that was ready, and has had nothing to do for a while, is closed by the peer: not for what it did.
+  private mutating func countIdleEnd(_ id: ConnectionID, _ now: Instant) {
+    guard let index = roster.index(of: id), !isShuttingDown else { return }
+    let connection = roster[index]
+    guard connection.state == .ready, !connection.isEndCounted, connection.inFlight == 0,
+      connection.busyUntil + settings.idleAfter <= now
+    else { return }
+    roster[index].isEndCounted = true
+    if connection.openedAt + settings.stableAfter > now { limiter.didEndIdle(now) }
   }
 
   /// A connection that has worked comes to its end, or is about to after `pending` more answers at most.

@@ -27,6 +27,8 @@ struct HTTP2ConnectionPoolRoster {
     var isProven = false
     /// When it became ready, or answered a request.
     var heardAt = Instant(nanoseconds: .min)
+    /// When it became ready, or its last request ended.
+    var busyUntil = Instant(nanoseconds: .min)
     /// Its end has been told to the `ReconnectLimiter`.
     var isEndCounted = false
     var health = HTTP2ConnectionHealth.sound
@@ -44,12 +46,14 @@ struct HTTP2ConnectionPoolRoster {
       inFlight -= 1
       answers += 1
       heardAt = now
+      busyUntil = now
       (lossesInARow, losesRequests) = (0, false)
     }
 
     /// - Parameter isLost: the request ended without an answer while the connection goes on.
-    mutating func didFail(isLost: Bool) {
+    mutating func didFail(isLost: Bool, _ now: Instant) {
       inFlight -= 1
+      busyUntil = now
       guard isLost else { return }
       lossesInARow += 1
       losesRequests = lossesInARow > 1 || isProven && inFlight == 0

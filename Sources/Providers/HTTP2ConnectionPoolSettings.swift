@@ -27,6 +27,10 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var answersWorthAConnection = 100
   /// How far back the ends of connections count that were not worth their handshake.
   public var earlyEndsWindow = Nanoseconds.seconds(120)
+  /// A connection without anything to do for so long was not closed for what it did.
+  public var idleAfter = Nanoseconds.seconds(1)
+  /// The longest wait after a connection was closed while it had nothing to do; jitter takes away up to half.
+  public var idleEndWait = Nanoseconds.seconds(2)
   public var backoff = ReconnectBackoff()
   public var connection = HTTP2ConnectionSettings()
 

@@ -3,7 +3,8 @@
 // A connection that never worked is followed by a growing wait. One that worked is replaced at once, unless it was
 // hardly worth its handshake: the first such end in `window` costs nothing, each further one a growing wait, however
 // well the last connection began. Otherwise a peer that answers once and hangs up would be connected to without limit,
-// which providers take for abuse.
+// which providers take for abuse. One that was closed while it had nothing to do (a middlebox with little patience, a peer
+// that saves) says nothing of the next: the wait for that one is short, since a call may come meanwhile.
 
 internal import Runtime
 
@@ -18,6 +19,8 @@ struct ReconnectLimiter {
   private var failures = 0
   /// When connections ended that were hardly worth their handshake, in order.
   private var earlyEnds: [Instant] = []
+  /// When a connection was closed last while it had nothing to do.
+  private var idleEndAt: Instant?
   /// No connection is opened before this time.
   private(set) var mayOpenAt = Instant(nanoseconds: .min)
 
@@ -47,6 +50,14 @@ struct ReconnectLimiter {
     if earlyEnds.count > Self.endsMax { earlyEnds.removeFirst() }
     wait(now)
     return true
+  }
+
+  /// A connection that was ready came to its end while it had nothing to do, hardly worth its handshake.
+  mutating func didEndIdle(_ now: Instant) {
+    defer { idleEndAt = now }
+    guard let idleEndAt, idleEndAt + settings.earlyEndsWindow > now else { return }
+    let wait = settings.idleEndWait.count
+    mayOpenAt = max(mayOpenAt, now + Nanoseconds(wait - Int64(random.next() % UInt64(wait / 2 + 1))))
   }
 
   private mutating func wait(_ now: Instant) {

@@ -265,6 +265,73 @@ extension MachineDriver {
     #expect(waits.allSatisfy { $0 <= .seconds(15) })
   }
 
+  /// A peer that closes each connection that had nothing to do for so long, whether by GOAWAY or without a word.
+  private func idle(
+    for patience: Nanoseconds, goesAway: Bool, calls: Int, every interval: Nanoseconds
+  ) -> (openings: Int, waits: [Nanoseconds]) {
+    var pool = MachineDriver {
+      $0.connectionsMax = 1
+      $0.waitTimeout = .seconds(60)
+    }
+    let start = pool.now
+    var (openings, waits) = (0, [Nanoseconds]())
+    var submittedAt: [Int: Instant] = [:]
+    /// What happens when: the machine wakes, or the peer closes a connection unless it was used since.
+    var wakes: [Instant] = []
+    var open: (id: Int, closesAt: Instant)?
+    var queue = pool.feed(.started)
+    func drain(_ pool: inout MachineDriver) {
+      while !queue.isEmpty {
+        switch queue.removeFirst() {
+        case .open(let id):
+          openings += 1
+          queue += pool.feed(.limited(id, streamsMax: 10))
+          open = (id, pool.now + patience)
+        case .dispatch(let request, let id):
+          waits.append(pool.now - (submittedAt[request] ?? pool.now))
+          queue += pool.feed(.answered(request, id, .done))
+          open = (id, pool.now + patience)
+        case .wake(let at): wakes.append(at)
+        default: break
+        }
+      }
+    }
+    drain(&pool)
+    for call in 0..<calls {
+      let at = start + interval * Int64(call)
+      while let next = (wakes + (open.map { [$0.closesAt] } ?? [])).filter({ $0 <= at }).min() {
+        pool.now = max(pool.now, next)
+        if let closing = open, closing.closesAt <= next {
+          open = nil
+          if goesAway { queue += pool.feed(.goingAway(closing.id)) }
+          queue += pool.feed(.closed(closing.id))
+        } else {
+          wakes.removeAll { $0 == next }
+          queue += pool.feed(.woken)
+        }
+        drain(&pool)
+      }
+      pool.now = max(pool.now, at)
+      submittedAt[call] = pool.now
+      queue += pool.submit(call)
+      drain(&pool)
+    }
+    return (openings, waits)
+  }
+
+  @Test(arguments: [false, true]) func loneCallsWaitTwoSecondsAtMostForAPeerThatClosesWhatIsIdle(goesAway: Bool) {
+    let (openings, waits) = idle(for: .seconds(2), goesAway: goesAway, calls: 300, every: .milliseconds(7_300))
+    #expect(waits.count >= 299)
+    #expect(waits.allSatisfy { $0 <= .seconds(2) }, "\(waits.max()?.milliseconds ?? 0)")
+    // Two seconds of life, and one to two of waiting.
+    #expect(openings <= 300 * 7_300 / 3_000)
+  }
+
+  @Test func whatIsClosedRightAfterItsAnswerWasNotIdle() {
+    let (openings, _) = idle(for: .milliseconds(900), goesAway: false, calls: 600, every: .seconds(1))
+    #expect(openings <= 600 / 5 + 12)
+  }
+
   @Test func aPeerThatHangsUpAfterAHundredAnswersIsReplacedAtOnce() {
     let (openings, waits) = churn(answers: 100, calls: 2_000, every: .milliseconds(1))
     #expect(openings.count == 21)
