@@ -48,10 +48,10 @@ class Backend:
 
 
 def over_http(machine, results, backend):
-    omar = ("omar", VOIP, fcm("omar"), "ios")
+    omar = ("omar", "+31612345678", VOIP, fcm("omar"), "ios")
     results.equal("a call is taken", backend.tell("call", "room 7/a", "voice", "nadia", NADIA, PHOTO, *omar), "done")
     push = machine.push(VOIP)
-    wanted = {"name": NADIA, "photo": PHOTO, "roomId": "room 7/a", "receiverId": "omar", "phone": "", "uid": "nadia",
+    wanted = {"name": NADIA, "photo": PHOTO, "roomId": "room 7/a", "receiverId": "omar", "phone": "+31612345678", "uid": "nadia",
               "bodyKey": "Incoming voice call"}
     results.equal("the iPhone gets what it reads, over VoIP", (
         push["kind"], {name: push["payload"].get(name) for name in wanted}), ("voip", wanted))
@@ -61,12 +61,15 @@ def over_http(machine, results, backend):
     results.equal("it is the call's", machine.sql(
         "select state, answered_by from push.outbox where call_id = 'room 7/a'"), "answered|omar")
 
-    backend.tell("call", "room-8", "video", "nadia", "Nadia", None, "lina", None, fcm("lina"), "ios")
+    backend.tell("call", "room-8", "video", "nadia", "Nadia", None, "lina", None, None, fcm("lina"), "ios")
     push = machine.push(fcm("lina"))
     results.equal("a video call to an iPhone without a VoIP token is an alert, which a tap makes a call of", {
         does for phone, does in machine.does(push).items() if phone.startswith("iPhone, background")},
         {"shows “Nadia” / “Incoming video call”; a tap leads to: call"})
-    results.equal("a hang-up is taken", backend.tell("ended", "room-8", "declined"), "done")
+    results.equal("who has no number known has an empty one", push["payload"]["phone"], "")
+    results.equal("a decline is taken", backend.tell("declined", "room-8", "lina"), "done")
+    results.equal("of the last one, it ends the call", machine.sql(
+        "select state, end_reason from push.outbox where call_id = 'room-8'"), "ended|declined")
     backend.tell("message", "m-1", "-", "nadia", "Nadia", PHOTO, *omar)
     push = machine.push(fcm("omar"))
     wanted = {"bodyKey": "chatting", "friendUidKey": "nadia", "name": "Nadia", "user_nameKey": "Nadia", "photo": PHOTO}
@@ -75,6 +78,10 @@ def over_http(machine, results, backend):
                   {"shows “Nadia” / “New message”; a tap leads to: chat nadia"})
     machine.settled()
     results.equal("who declines has missed nothing", len(machine.pushes(fcm("lina"))), 2)
+    backend.tell("call", "room-10", "voice", "nadia", "Nadia", None, *omar)
+    results.equal("a hang-up is taken", backend.tell("ended", "room-10", "cancelled"), "done")
+    results.equal("and ends the call", machine.sql(
+        "select state, end_reason from push.outbox where call_id = 'room-10'"), "ended|cancelled")
     answer = backend.tell("call", "", "voice", "nadia", "Nadia", None, *omar)
     results.equal("what is wrong is an error that names the field", answer.partition(",")[0].startswith(
         "IllegalArgumentException: push-gateway refuses: 4"), True)
@@ -96,6 +103,8 @@ def in_a_transaction(machine, results, backend):
     backend.tell("commit")
     machine.find(VOIP, roomId="t-2")
     results.equal("only what is committed rings", [p for p in machine.pushes(VOIP) if p["payload"]["roomId"] == "t-1"], [])
+    results.equal("a decline is one user's", backend.tell("decline", "t-2", "omar"), "true")
+    backend.tell("rollback")
     results.equal("an answer ends it, once", (backend.tell("answer", "t-2", "omar"), backend.tell("end", "t-2", "ended")),
                   ("true", "false"))
     backend.tell("commit")

@@ -126,7 +126,7 @@ def logout(machine, results, prosody):
     paris.close()
 
 
-def calls(machine, results, romeo, juliet, nurse):
+def calls(machine, results, prosody, romeo, juliet, nurse):
     voip, alert = hexadecimal("jv"), hexadecimal("ja")
 
     def state(number):
@@ -176,6 +176,21 @@ def calls(machine, results, romeo, juliet, nurse):
     machine.settled()
     results.equal("neither is a missed call", [
         p["payload"]["type"] for p in machine.pushes(fcm("nurse")) if p["payload"]["type"] == "missed_call"], [])
+    # Two phones: the one that answers is told nothing, the other is.
+    watch = prosody.client("nurse", resource="watch")
+    watch.ask(enable("push.commeazy.local", fcm("watch"), "android"))
+    await_("a second phone", lambda: machine.sql(f"select count(*) from push.devices where user_id = 'nurse@{HOST}'") == "2")
+    romeo.message(nurse.bare, call("offer", call_id(8)))
+    machine.find(fcm("watch"), callId=call_id(8))
+    machine.find(fcm("nurse"), callId=call_id(8))
+    machine.settled()
+    watch.message(romeo.bare, call("answer", call_id(8)))
+    machine.find(fcm("nurse"), callId=call_id(8), type="call_cancelled")
+    machine.settled()
+    results.equal("of a user's two phones the other one is told of an answer", [
+        p["payload"]["type"] for p in machine.pushes(fcm("watch"))], ["call"])
+    watch.ask("<disable xmlns='urn:xmpp:push:0' jid='push.commeazy.local'/>")
+    watch.close()
     romeo.message(nurse.bare, call("ice-candidate", call_id(5), candidate="Yw=="))
     romeo.message(nurse.bare, "<call xmlns='urn:commeazy:call:1'>no JSON</call>")
     romeo.synchronise()
@@ -297,7 +312,7 @@ def main(given, gateway):
         romeo, juliet, nurse = (prosody.client(user) for user in USERS[:3])
         registrations(machine, results, romeo, juliet, nurse)
         logout(machine, results, prosody)
-        calls(machine, results, romeo, juliet, nurse)
+        calls(machine, results, prosody, romeo, juliet, nurse)
         away(machine, results, romeo, juliet)
         messages(machine, results, prosody, romeo, juliet)
         groups(machine, results, prosody, romeo, nurse)

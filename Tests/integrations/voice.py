@@ -11,6 +11,9 @@ import(file).then((page) => page[name](...JSON.parse(values)))
   .then((answer) => console.log(JSON.stringify(answer)), (error) => console.log(JSON.stringify({ error: error.message })));"""
 
 
+PLATFORMS = "select string_agg(provider || ' ' || coalesce(platform, '-'), ', ' order by provider) from push.devices"
+
+
 class Page:
     """A page's functions, by name."""
 
@@ -46,10 +49,15 @@ def twilio(results, given, gateway):
             "select state, answered_by from push.outbox where call_id = 'CA7'"), "answered|bob")
         page.ring({**notification, "twi_call_sid": "CA8"})
         machine.find(fcm("bob"), twi_call_sid="CA8")
-        page.ended("CA8", "busy")
+        page.declined("CA8", "client:bob", "busy")
         end = machine.find(fcm("bob"), twi_message_type="twilio.voice.cancel")
-        results.equal("twilio: an end is Twilio's cancel", (end["payload"]["twi_call_sid"], machine.sql(
-            "select state, end_reason from push.outbox where call_id = 'CA8'")), ("CA8", "ended|busy"))
+        results.equal("twilio: a busy user is Twilio's cancel", (end["payload"]["twi_call_sid"], machine.sql(
+            "select state, end_reason from push.outbox where call_id = 'CA8'")), ("CA8", "ended|declined"))
+        page.ring({**notification, "twi_call_sid": "CA9"})
+        page.ended("CA9", "cancelled")
+        results.equal("twilio: a hang-up ends the call", machine.sql(
+            "select state, end_reason from push.outbox where call_id = 'CA9'"), "ended|cancelled")
+        results.equal("twilio: each token has its platform", machine.sql(PLATFORMS), "apns ios, fcm android")
         results.equal("twilio: what is refused is an error", "422" in page.ring({**notification, "twi_call_sid": ""})["error"], True)
 
 
@@ -79,7 +87,16 @@ def telnyx(results, given, gateway):
             does for phone, does in machine.does(push).items() if phone.startswith("Android")},
             {"stops ringing; shows “Ana” / “Missed call”; a tap leads to: call back"})
         page.ring({**call, "id": "7d4e3a52-53cb-4a4e-9f0c-000000000002"}, "bob")
-        page.answered("7d4e3a52-53cb-4a4e-9f0c-000000000002", "bob")
+        machine.find(fcm("bob"), call_id="7d4e3a52-53cb-4a4e-9f0c-000000000002")
+        machine.settled()
+        page.answered("7d4e3a52-53cb-4a4e-9f0c-000000000002", "bob", hexadecimal("bob"))
+        machine.find(fcm("bob"), message="Missed call!", call_id="7d4e3a52-53cb-4a4e-9f0c-000000000002")
+        results.check("telnyx: the user's other phone is told of an answer", None)
+        page.ring({**call, "id": "7d4e3a52-53cb-4a4e-9f0c-000000000003"}, "bob")
+        page.declined("7d4e3a52-53cb-4a4e-9f0c-000000000003", "bob", "declined")
+        results.equal("telnyx: a decline of the only user ends the call", machine.sql(
+            "select state, end_reason from push.outbox where call_id like '%3'"), "ended|declined")
+        results.equal("telnyx: each token has its platform", machine.sql(PLATFORMS), "apns ios, fcm android")
         results.equal("telnyx: an answer is the call's", machine.sql(
             "select state, answered_by from push.outbox where call_id like '%2'"), "answered|bob")
 

@@ -29,12 +29,16 @@ final class Backend {
         case "call" -> push.call(w[1], w[2].equals("video"), w[3], w[4], w[5], receiver(w));
         case "message" -> push.message(w[1], w[3], w[4], w[5], receiver(w));
         case "answered" -> push.answered(w[1], w[2]);
+        case "declined" -> push.declined(w[1], w[2]);
         case "ended" -> push.ended(w[1], w[2]);
         case "enqueue" -> {
           return PushOutbox.enqueue(connection, "enclosure", w[1], w[2], w[3], 45).toString();
         }
         case "answer" -> {
           return String.valueOf(PushOutbox.answer(connection, "enclosure", w[1], w[2]));
+        }
+        case "decline" -> {
+          return String.valueOf(PushOutbox.decline(connection, "enclosure", w[1], w[2]));
         }
         case "end" -> {
           return String.valueOf(PushOutbox.end(connection, "enclosure", w[1], w[2]));
@@ -50,6 +54,6 @@ final class Backend {
   }
 
   private static List<PushClient.Receiver> receiver(String[] w) {
-    return List.of(new PushClient.Receiver(w[6], w[7], w[8], w[9].equals("ios")));
+    return List.of(new PushClient.Receiver(w[6], w[7], w[8], w[9], w[10].equals("ios")));
   }
 }

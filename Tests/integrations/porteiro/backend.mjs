@@ -12,6 +12,7 @@ const participants = new Map();
 
 const DatabaseService = {
   updateCall: async (callId, change) => Object.assign(calls.get(callId), change),
+  updateCallParticipant: async (callId, userId, { status }) => participants.get(callId).set(userId, status),
   updateCallStatus: async (callId, status) => Object.assign(calls.get(callId), { status }),
 };
 
@@ -43,9 +44,6 @@ app.post('/api/calls/:callId/answer', async (req, res) => {
 app.post('/api/calls/:callId/decline', async (req, res) => {
   const { callId } = req.params;
   const { userId } = req.body;
-  participants.get(callId).set(userId, 'declined');
-  const eligibleResidents = everybody.filter((r) => (r.push_token || r.voip_push_token) && r.notification_enabled);
-  const allEligibleDeclined = eligibleResidents.every((r) => participants.get(callId).get(r.id) === 'declined');
 {{decline.js}}
   res.json({ call: calls.get(callId) });
 });
