@@ -22,6 +22,8 @@ actor HTTP2Load {
   private let deliveries: [Delivery]
   private let requests: Int
   private let inFlightMax: Int
+  /// One for each delivery, all with the same payload, where nothing is to be rendered; else none.
+  private let rendered: [PushRequest]
   private var isReady = false
   private var sent = 0
   private var ended = 0
@@ -31,13 +33,25 @@ actor HTTP2Load {
   /// - Parameters:
   ///   - deliveries: sent in turns.
   ///   - requests: how many pushes to send in all.
-  init(provider: APNsProvider, planner: CallPlanner, deliveries: [Delivery], requests: Int, inFlightMax: Int) {
+  ///   - hasOnePayload: the first delivery's payload is rendered once and sent to all devices; else each push has its own.
+  init(
+    provider: APNsProvider, planner: CallPlanner, deliveries: [Delivery], requests: Int, inFlightMax: Int,
+    hasOnePayload: Bool
+  ) {
     loop = provider.loop
     self.provider = provider
     self.planner = planner
     self.deliveries = deliveries
     self.requests = requests
     self.inFlightMax = inFlightMax
+    guard hasOnePayload else {
+      rendered = []
+      return
+    }
+    let now = loop.now
+    let requests = deliveries.map { Self.render($0, by: planner, now: now, tag: 0) }
+    for request in requests { request.body = requests[0].body }
+    rendered = requests
   }
 
   /// Connects, sends everything and waits for the last answer.
@@ -60,7 +74,7 @@ actor HTTP2Load {
     switch event {
     case .capacity(let capacity): isReady = capacity > 0
     case .results(let results): results.forEach(count)
-    case .clockSkew: break
+    case .hedged, .clockSkew: break
     }
     if isReady { send() }
     guard ended == requests, let finished else { return }
@@ -84,12 +98,31 @@ actor HTTP2Load {
     var batch: [PushRequest] = []
     batch.reserveCapacity(room)
     for _ in 0..<room {
-      guard case .success(let request) = planner.plan(deliveries[sent % deliveries.count], now: now, tag: UInt64(sent))
-      else { preconditionFailure("a delivery of our own making cannot be rendered") }
+      let request = next(now)
       counts.bodyBytes += request.body.count
       batch.append(request)
       sent += 1
     }
     provider.assumeIsolated { $0.send(batch) }
+  }
+
+  /// The next push, rendered now or before.
+  private func next(_ now: Instant) -> PushRequest {
+    let number = sent % deliveries.count
+    guard !rendered.isEmpty else {
+      return Self.render(deliveries[number], by: planner, now: now, tag: UInt64(sent))
+    }
+    let before = rendered[number]
+    return PushRequest(
+      tag: UInt64(sent), deliveryID: before.deliveryID, kind: before.kind, environment: before.environment,
+      token: before.token, body: before.body, collapseID: before.collapseID, deadline: before.deadline,
+      expiresAtMilliseconds: before.expiresAtMilliseconds, manner: before.manner)
+  }
+
+  private static func render(_ delivery: Delivery, by planner: CallPlanner, now: Instant, tag: UInt64) -> PushRequest {
+    guard case .success(let request) = planner.plan(delivery, now: now, tag: tag) else {
+      preconditionFailure("a delivery of our own making cannot be rendered")
+    }
+    return request
   }
 }

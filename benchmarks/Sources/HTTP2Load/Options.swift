@@ -15,6 +15,8 @@ struct Options {
   /// In flight on each connection.
   var streams = 1000
   var connections = 1
+  /// One payload for all devices, rendered beforehand.
+  var hasOnePayload = false
   /// Only shows the `authorization` that others are to send.
   var printsToken = false
 
@@ -32,6 +34,7 @@ struct Options {
       case "--devices": devices = try Self.number(option, &rest)
       case "--streams": streams = try Self.number(option, &rest)
       case "--connections": connections = try Self.number(option, &rest)
+      case "--one-payload": hasOnePayload = true
       case "--print-token": printsToken = true
       default: throw Fault("there is no option \(option)")
       }

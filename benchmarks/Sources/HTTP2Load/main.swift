@@ -1,7 +1,7 @@
 // The gateway's way to APNs without the rest of the gateway: deliveries are rendered by the dialect, sent by the
 // provider, and their answers counted. http2.py runs it beside its rivals.
 //
-//   HTTP2Load --port N --ca FILE --key FILE [--requests N] [--streams N] [--connections N] [--devices N]
+//   HTTP2Load --port N --ca FILE --key FILE [--requests N] [--streams N] [--connections N] [--devices N] [--one-payload]
 //   HTTP2Load --key FILE --print-token
 //
 // Prints one object of JSON. Fails when an answer is not 200.
@@ -32,7 +32,8 @@ do {
       logger: Logger(label: "http2-load") { StreamLogHandler.standardError(label: $0) }),
     planner: CallPlanner(dialect: dialect, provider: .apns),
     deliveries: (0..<min(options.devices, options.requests)).map { Calls.delivery(Int64($0), now: loop.now) },
-    requests: options.requests, inFlightMax: options.streams * options.connections)
+    requests: options.requests, inFlightMax: options.streams * options.connections,
+    hasOnePayload: options.hasOnePayload)
 
   let start = Usage()
   let counts = await load.run()
