@@ -89,7 +89,7 @@ struct HTTP2ConnectionPoolRoster {
 
   subscript(index: Int) -> Connection {
     get { connections[index] }
-    set { connections[index] = newValue }
+    _modify { yield &connections[index] }
   }
 
   mutating func add(_ id: HTTP2ConnectionPoolMachine.ConnectionID, _ now: Instant) {
@@ -114,10 +114,12 @@ struct HTTP2ConnectionPoolRoster {
 
   // MARK: - All of them
 
+  // These are asked several times a request: by index, for a loop over the elements would copy each of them.
+
   /// How many requests may usefully be in flight.
   var capacity: Int {
-    connections.reduce(0) { sum, connection in
-      connection.state == .ready ? sum + connection.limit(probes: settings.probes) : sum
+    connections.indices.reduce(0) { sum, index in
+      connections[index].state == .ready ? sum + connections[index].limit(probes: settings.probes) : sum
     }
   }
 
@@ -125,7 +127,7 @@ struct HTTP2ConnectionPoolRoster {
   var hasUsable: Bool { connections.contains { $0.isUsable } }
 
   /// The earliest end of a pause.
-  var earliestPauseEnd: Instant? { connections.lazy.compactMap(\.pausedUntil).min() }
+  var earliestPauseEnd: Instant? { connections.indices.lazy.compactMap { connections[$0].pausedUntil }.min() }
 
   mutating func endPauses(_ now: Instant) {
     for index in connections.indices {
@@ -138,12 +140,12 @@ struct HTTP2ConnectionPoolRoster {
     var best: (index: Int, room: Int)?
     var lastResort: Int?
     var doubtful: Int?
-    for (index, connection) in connections.enumerated() {
-      let room = connection.room(probes: settings.probes)
+    for index in connections.indices {
+      let room = connections[index].room(probes: settings.probes)
       guard room > best?.room ?? 0 else { continue }
-      if !connection.isSound {
+      if !connections[index].isSound {
         doubtful = index
-      } else if connection.id == avoided {
+      } else if connections[index].id == avoided {
         lastResort = index
       } else {
         best = (index, room)
@@ -178,13 +180,13 @@ struct HTTP2ConnectionPoolRoster {
     var usable = 0
     var streams = 0
     var inFlight = 0
-    for connection in connections where connection.state != .draining {
-      guard connection.state == .ready else { return false }  // one at a time
+    for index in connections.indices where connections[index].state != .draining {
+      guard connections[index].state == .ready else { return false }  // one at a time
       total += 1
-      guard connection.isUsable else { continue }
+      guard connections[index].isUsable else { continue }
       usable += 1
-      streams += connection.streamsMax
-      inFlight += connection.inFlight
+      streams += connections[index].streamsMax
+      inFlight += connections[index].inFlight
     }
     guard total < settings.connectionsMax + settings.replacementsMax else { return false }
     if usable == 0 || lacksFresh { return true }

@@ -21,27 +21,27 @@ public enum PushEnvironment: UInt8, Sendable {
 // @unchecked: whoever makes it may change it until it is handed to a provider; nobody does afterwards.
 public final class PushRequest: @unchecked Sendable {
   /// The caller's handle; comes back in the `PushResult`. Unique among requests in flight.
-  public var tag: UInt64
+  public let tag: UInt64
   /// The delivery's UUID (16 bytes), the same at every attempt: `apns-id`.
-  public var deliveryID: DeliveryID
-  public var kind: PushKind
+  public let deliveryID: DeliveryID
+  public let kind: PushKind
   /// Push type, urgency, how long it is kept.
-  public var manner: PushManner
+  public let manner: PushManner
   public var environment: PushEnvironment
   /// The device token, as its provider writes it (ASCII).
-  public var token: ArraySlice<UInt8>
+  public let token: ArraySlice<UInt8>
   /// What the dialect rendered (UTF-8 JSON): APNs: the whole payload; FCM: the `data` object;
   /// Expo: the message object without `to`, `ttl`, `expiration` and `priority`, never empty.
-  public var body: [UInt8]
+  public let body: [UInt8]
   /// FCM: what the message has beside `data`.
-  public var fcm: FCMMessageMembers
+  public let fcm: FCMMessageMembers
   /// Collapse id (`apns-collapse-id`, FCM `collapse_key`); at most 64 bytes, nil for none.
-  public var collapseID: ArraySlice<UInt8>?
+  public let collapseID: ArraySlice<UInt8>?
   /// Nothing may leave after this instant. An answer to what has left is waited for a little longer, for it may say that the
   /// deadline was missed.
   public var deadline: Instant
   /// The deadline on the wall, in milliseconds since 1970 (from the database's clock).
-  public var expiresAtMilliseconds: Int64
+  public let expiresAtMilliseconds: Int64
   /// `PushResult.connection` of a try that met a provider in trouble: another connection is taken, if one has room.
   public var avoidedConnection: Int?
 

@@ -58,11 +58,12 @@ struct ProviderBench<Provider: PushProvider> {
 
   func request(
     _ tag: Int, kind: PushKind = .invite, environment: PushEnvironment = .production,
-    within time: Nanoseconds = .seconds(30), avoiding connection: Int? = nil
+    token: String = String(repeating: "a1b2c3d4", count: 8), within time: Nanoseconds = .seconds(30),
+    avoiding connection: Int? = nil
   ) -> PushRequest {
     PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 7, low: UInt64(tag)), kind: kind, environment: environment,
-      token: Array(String(repeating: "a1b2c3d4", count: 8).utf8)[...], body: Array(#"{"callId":"c","from":"u"}"#.utf8),
+      token: Array(token.utf8)[...], body: Array(#"{"callId":"c","from":"u"}"#.utf8),
       collapseID: nil, deadline: provider.loop.now + time,
       expiresAtMilliseconds: SystemClock().wallMilliseconds() + time.milliseconds, avoidedConnection: connection)
   }

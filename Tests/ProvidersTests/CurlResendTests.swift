@@ -14,9 +14,7 @@ import Testing
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)  // now there is a connection to use again
     let token = "vanish-\(UInt64.random(in: .min ... .max))"
-    let lost = bench.request(1)
-    lost.token = Array(token.utf8)[...]
-    await bench.provider.send([lost])
+    await bench.provider.send([bench.request(1, token: token)])
     let result = await bench.reports.results(2)[1]
     #expect(result?.outcome == .unknown(reason: "ConnectionLost"))
     #expect(result?.sentAt != nil)

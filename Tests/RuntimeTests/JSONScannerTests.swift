@@ -102,6 +102,9 @@ import Testing
   @Test func `an escaped name is the same name, and of two the last counts`() throws {
     let json = try JSONScanner(Array(#"{"from":"a","\u0066rom":"b","fromm":"c","fro":"d"}"#.utf8))
     #expect(json.member("from").flatMap(json.text) == "b")
+    #expect(json.member(Array("from".utf8), of: json.root).flatMap(json.text) == "b")
+    #expect(json.member(Array("fromm".utf8), of: json.root).flatMap(json.text) == "c")
+    #expect(json.member(Array("f".utf8), of: json.root) == nil)
   }
 
   @Test(

@@ -64,8 +64,8 @@ final class APNsRequestWriter: Sendable {
     let isVoIP = request.kind == .invite
     head.begin(with: isVoIP ? voip : shared(for: request.manner))
     head.add(.path, count: Self.pathPrefix.count + request.token.count) { value in
-      value.append(contentsOf: Self.pathPrefix)
-      value.append(contentsOf: request.token)
+      value.append(copying: Self.pathPrefix)
+      value.append(copying: request.token)
     }
     head.add(.authorization, bearer)
     head.add(id, count: DeliveryID.uuidByteCount) { request.deliveryID.appendUUID(to: &$0) }

@@ -38,14 +38,14 @@ struct HPACKEncoder {
       hasNewLimit = false
     }
     let place = head.sharedPlace
-    if place > 0 { output.append(contentsOf: head.literals[..<place]) }
+    if place > 0 { output.append(copying: head.literals, 0..<place) }
     appendShared(head.shared, to: &output)
-    output.append(contentsOf: head.literals[place...])
+    output.append(copying: head.literals, place..<head.literals.count)
   }
 
   private mutating func appendShared(_ shared: HTTP2SharedFields, to output: inout [UInt8]) {
     for index in blocks.indices where blocks[index].shared === shared {
-      return output.append(contentsOf: blocks[index].bytes)
+      return output.append(copying: blocks[index].bytes)
     }
     let count = entries.count
     for field in shared.fields { append(field.name, field.value, to: &output) }

@@ -204,11 +204,11 @@ extension HTTP2ClientSession {
     case 101: reset(slot, .protocolError)  // HTTP/2 has no upgrades (RFC 9113 §8.6)
     case 200...999:
       if ends {
-        finish(slot, message)
+        finish(slot, consume message)
       } else {
-        keepResponse(slot, message)
+        keepResponse(slot, consume message)
       }
-    case 100...199 where !ends: recycle(message)
+    case 100...199 where !ends: recycle(consume message)
     default: reset(slot, .protocolError)
     }
   }

@@ -248,7 +248,7 @@ public struct HTTP2ClientSession: ~Copyable {
     guard !body.isEmpty else { return }
     // In one frame, nearly always.
     if body.count <= min(sendWindow, peerStreamWindow, HTTP2FrameHead.payloadBytesMax) {
-      appendData(body[...], slot, id, endsStream: true)
+      appendData(body, 0..<body.count, slot, id)
     } else {
       while bodies.count <= slot { bodies.append([]) }
       bodies[slot] = body
@@ -258,10 +258,10 @@ public struct HTTP2ClientSession: ~Copyable {
     }
   }
 
-  private mutating func appendData(_ part: ArraySlice<UInt8>, _ slot: Int, _ id: Int32, endsStream: Bool) {
-    output.appendFrameHead(
-      length: part.count, HTTP2FrameType.data, flags: endsStream ? HTTP2FrameFlags.endsStream : 0, stream: id)
-    output.append(contentsOf: part)
+  private mutating func appendData(_ body: borrowing [UInt8], _ part: Range<Int>, _ slot: Int, _ id: Int32) {
+    let flags = part.upperBound == body.count ? HTTP2FrameFlags.endsStream : 0
+    output.appendFrameHead(length: part.count, HTTP2FrameType.data, flags: flags, stream: id)
+    output.append(copying: body, part)
     sendWindow -= part.count
     streams[slot]?.sendWindow -= part.count
     let end = outputEnd
@@ -315,7 +315,7 @@ public struct HTTP2ClientSession: ~Copyable {
       let count = min(stream.unsent, sendWindow, stream.sendWindow, HTTP2FrameHead.payloadBytesMax)
       guard count > 0 else { return false }
       let start = bodies[slot].count - stream.unsent
-      appendData(bodies[slot][start..<(start + count)], slot, stream.id, endsStream: count == stream.unsent)
+      appendData(bodies[slot], start..<(start + count), slot, stream.id)
       streams[slot]?.unsent -= count
       budget.didSend(count)
     }

@@ -240,8 +240,10 @@ public final class HTTP2Connection {
       let now = loop.now
       for index in batch.indices {
         var event = HTTP2Event.settings
-        swap(&event, &batch[index])  // moved, for a copy would count the references to every buffer of an answer
-        handle(event, now)
+        // Moved all the way: a copy would count the references to every buffer of an answer, and memory that is held twice
+        // cannot be used again.
+        swap(&event, &batch[index])
+        handle(consume event, now)
       }
     }
     swap(&batch, &events)
@@ -249,7 +251,7 @@ public final class HTTP2Connection {
   }
 
   private func handle(_ event: consuming HTTP2Event, _ now: Instant) {
-    switch event {
+    switch consume event {
     case .settings: limitChanged()
     case .ended(let tag, let code, let response):
       let slot = tag & Self.slotMask

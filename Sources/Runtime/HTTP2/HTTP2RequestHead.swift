@@ -60,8 +60,9 @@ public struct HTTP2RequestHead: Sendable {
   }
 
   /// Adds a field; pseudo-header fields come before all others.
+  @inlinable
   public mutating func add(_ name: HTTP2FieldName, _ value: some Collection<UInt8>) {
-    add(name, count: value.count) { $0.append(contentsOf: value) }
+    add(name, count: value.count) { $0.append(copying: value) }
   }
 
   /// Adds a field whose value is text.
@@ -96,7 +97,7 @@ public struct HTTP2RequestHead: Sendable {
   @usableFromInline
   mutating func begin(_ name: HTTP2FieldName, _ count: Int) -> Int {
     precondition(!name.isPseudo || literals.count == sharedPlace, "a pseudo-header field behind another field")
-    literals.append(contentsOf: name.literal)
+    literals.append(copying: name.literal)
     literals.appendHPACK(count, prefixBits: 7)
     let end = literals.count + count
     if name.isPseudo { sharedPlace = end }

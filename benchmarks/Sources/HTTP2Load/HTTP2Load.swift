@@ -49,9 +49,7 @@ actor HTTP2Load {
       return
     }
     let now = loop.now
-    let requests = deliveries.map { Self.render($0, by: planner, now: now, tag: 0) }
-    for request in requests { request.body = requests[0].body }
-    rendered = requests
+    rendered = deliveries.map { Self.render($0, by: planner, now: now, tag: 0) }
   }
 
   /// Connects, sends everything and waits for the last answer.
@@ -115,7 +113,7 @@ actor HTTP2Load {
     let before = rendered[number]
     return PushRequest(
       tag: UInt64(sent), deliveryID: before.deliveryID, kind: before.kind, environment: before.environment,
-      token: before.token, body: before.body, collapseID: before.collapseID, deadline: before.deadline,
+      token: before.token, body: rendered[0].body, collapseID: before.collapseID, deadline: before.deadline,
       expiresAtMilliseconds: before.expiresAtMilliseconds, manner: before.manner)
   }
 
