@@ -5,7 +5,7 @@ extension [UInt8] {
   /// would be counted there and back.
   @inlinable
   public mutating func append(copying bytes: some Collection<UInt8>) {
-    let isDone: Void? = unsafe bytes.withContiguousStorageIfAvailable { bytes in unsafe append(contentsOf: bytes) }
+    let isDone: Void? = bytes.withContiguousStorageIfAvailable { bytes in unsafe append(contentsOf: bytes) }
     if isDone == nil { append(contentsOf: bytes) }
   }
 
