@@ -103,8 +103,11 @@ def in_a_transaction(machine, results, backend):
     backend.tell("commit")
     machine.find(VOIP, roomId="t-2")
     results.equal("only what is committed rings", [p for p in machine.pushes(VOIP) if p["payload"]["roomId"] == "t-1"], [])
-    results.equal("a decline is one user's", backend.tell("decline", "t-2", "omar"), "true")
-    backend.tell("rollback")
+    both = '[{"userId": "omar", "voipPushToken": "%s"}, {"userId": "lina", "fcmToken": "%s"}]' % (VOIP, fcm("lina"))
+    backend.tell("enqueue", "incoming_call", payload % "t-4", both)
+    results.equal("a decline", backend.tell("decline", "t-4", "omar"), "true")
+    backend.tell("commit")
+    results.equal("is one user's", machine.sql("select state from push.outbox where call_id = 't-4'"), "ringing")
     results.equal("an answer ends it, once", (backend.tell("answer", "t-2", "omar"), backend.tell("end", "t-2", "ended")),
                   ("true", "false"))
     backend.tell("commit")

@@ -191,11 +191,14 @@ def calls(machine, results, prosody, romeo, juliet, nurse):
         p["payload"]["type"] for p in machine.pushes(fcm("watch"))], ["call"])
     watch.ask("<disable xmlns='urn:xmpp:push:0' jid='push.commeazy.local'/>")
     watch.close()
+    known = ", ".join(f"'{call_id(number)}'" for number in (1, 2, 3, 4, 8))
     romeo.message(nurse.bare, call("ice-candidate", call_id(5), candidate="Yw=="))
-    romeo.message(nurse.bare, "<call xmlns='urn:commeazy:call:1'>no JSON</call>")
+    for text in ("no JSON", "", "[]", '{"type": "offer"}', '{"type": "offer", "callId": ""}'):
+        romeo.message(nurse.bare, f"<call xmlns='urn:commeazy:call:1'>{escape(text)}</call>")
     romeo.synchronise()
-    results.equal("other signals ring nobody", machine.sql(
-        f"select count(*) from push.outbox where call_id = '{call_id(5)}'"), "0")
+    machine.settled()
+    results.equal("other signals, and what is none, ring nobody", machine.sql(
+        f"select count(*) from push.outbox where call_id not in ({known})"), "0")
 
 
 def away(machine, results, romeo, juliet):
