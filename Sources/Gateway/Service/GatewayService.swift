@@ -180,7 +180,8 @@ final class GatewayService: Service {
         return try await ask()
       } catch {
         guard [.unavailable, .answerLost, .locked, .transient].contains(error.code) else { throw error }
-        logger.warning("The database does not take the configuration yet; asking again", metadata: ["reason": "\(error)"])
+        logger.warning(
+          "The database does not take the configuration yet; asking again", metadata: ["reason": "\(error)"])
       }
       try? await cancelWhenGracefulShutdown { try await Task.sleep(for: .seconds(1)) }
     }
