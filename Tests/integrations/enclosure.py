@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from machine import Failure, Machine, Results, fcm, hexadecimal, stop
@@ -57,7 +58,9 @@ def over_http(machine, results, backend):
         push["kind"], {name: push["payload"].get(name) for name in wanted}), ("voip", wanted))
     results.equal("and rings, filed under the caller", set(machine.does(push).values()),
                   {f"rings: “{NADIA}”, filed under nadia"})
+    began = time.monotonic()
     results.equal("an answer is taken", backend.tell("answered", "room 7/a", "omar"), "done")
+    results.equal("at once, over the connection that is there", time.monotonic() - began < 5, True)
     results.equal("it is the call's", machine.sql(
         "select state, answered_by from push.outbox where call_id = 'room 7/a'"), "answered|omar")
 
