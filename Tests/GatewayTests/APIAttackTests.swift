@@ -58,6 +58,22 @@ struct APIAttackTests {
     }
   }
 
+  /// As Java's client does by itself: nothing behind such a request would be read.
+  @Test func `who offers another protocol is answered, and told that the connection ends`() async throws {
+    try await APIHarness.with { api in
+      let socket = try TestSocket(port: api.port)
+      defer { socket.close() }
+      let request = """
+        POST /v1/calls HTTP/1.1\r\nHost: api\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r
+        HTTP2-Settings: AAEAAEAAAAIAAAAB\r\nContent-Type: application/json\r\nAuthorization: Bearer \(api.key)\r
+        Content-Length: \(APIHarness.call.utf8.count)\r\n\r\n\(APIHarness.call)
+        """
+      let answer = APIAnswer(await socket.exchange(Array(request.utf8)))
+      #expect(answer.status == 202)
+      #expect(answer.headers["connection"] == "close")
+    }
+  }
+
   @Test func `a head too large is refused, and so is what is no HTTP`() async throws {
     try await APIHarness.with { api in
       let long = String(repeating: "x", count: 20_000)

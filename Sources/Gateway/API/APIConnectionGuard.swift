@@ -32,6 +32,8 @@ final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
   private struct BytesArrived {}
 
+  private static let upgrade = HTTPField.Name("Upgrade")!
+
   private let limits: Limits
   private let connections: APIConnections
   private var state: APIConnectionState
@@ -40,6 +42,8 @@ final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   private var scheduled: Scheduled<Void>?
   /// A new connection that says nothing has the time of a request, a used one that of `idle`.
   private var isUsed = false
+  /// The request under way offers another protocol: the decoder reads nothing behind it, so the connection ends with its answer.
+  private var isLast = false
 
   init(limits: Limits, connections: APIConnections) {
     self.limits = limits
@@ -99,6 +103,7 @@ final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     switch unwrapInboundIn(data) {
     case .head(let head):
       isUsed = true
+      isLast = isLast || head.headerFields[Self.upgrade] != nil
       action = state.headArrived(length: head.headerFields[.contentLength].flatMap(Int.init))
       if action == .none, state.isReading, head.headerFields[.expect]?.lowercased() == "100-continue" {
         context.writeAndFlush(wrapOutboundOut(.head(HTTPResponse(status: .continue))), promise: nil)
@@ -133,9 +138,16 @@ final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
       return
     }
     let part = unwrapOutboundIn(data)
-    if case .head = part { state.answerBegan() }
-    context.write(data, promise: promise)
-    if case .end = part { perform(state.answerEnded(), context) }
+    guard case .head(var head) = part else {
+      context.write(data, promise: promise)
+      guard case .end = part else { return }
+      perform(state.answerEnded(), context)
+      if isLast { finish(context) }
+      return
+    }
+    state.answerBegan()
+    if isLast { head.headerFields[.connection] = "close" }
+    context.write(wrapOutboundOut(.head(head)), promise: promise)
   }
 
   private func perform(_ action: APIConnectionState.Action, _ context: ChannelHandlerContext) {
