@@ -180,7 +180,7 @@ import Testing
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, apns, fcm, expo, invalidation"
+      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, apns, fcm, expo, invalidation"
     ),
     (
       app("expo: {}\n    escalate_after_seconds: 60"),
@@ -220,6 +220,10 @@ import Testing
     (app("expo: {}\n    dialect: { a: b }"), "gateway.yaml:5: apps.a.dialect: must be a single value, not a section"),
     (
       app("expo: {}\n    ring_seconds: [60]"), "gateway.yaml:5: apps.a.ring_seconds: must be a single value, not a list"
+    ),
+    (
+      app("expo: {}\n    missed_calls: some"),
+      "gateway.yaml:5: apps.a.missed_calls: there is no some; there are off, newest, all"
     ),
     (
       app("expo: {}\n    ring_seconds: sixty"),

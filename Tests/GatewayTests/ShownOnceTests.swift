@@ -78,6 +78,45 @@ struct ShownOnceTests {
     }
   }
 
+  @Test(
+    "a missed call is shown on one phone of a user, on all, or on none, once, whoever announces it",
+    arguments: [nil] + GatewayConfiguration.MissedCalls.allCases)
+  func missedCalls(setting: GatewayConfiguration.MissedCalls?) async throws {
+    try await GatewayHarness.with(simulators: Self.faults, adjust: { $0.apps[0].missedCalls = setting }) { gateway in
+      let phones = #"""
+        [{"userId": "ana", "fcmToken": "lose-phone-of-ana-0123456789", "platform": "android"},
+         {"userId": "ana", "fcmToken": "other-phone-of-ana-0123456789", "platform": "android"}]
+        """#
+      let call = #"{"callId": "c", "from": "x", "fromName": "Portaria"}"#
+      // It rings nowhere before it ends, so all pushes are of missed calls. The first phone's answer is lost.
+      try await gateway.database.execute(
+        """
+        begin;
+        insert into push.outbox (app, payload, recipients) values ('porteiro', '\(call)', '\(phones)');
+        select push.end_call('c');
+        commit
+        """)
+      try await gateway.ring(call, phones, kind: "missed_call")
+      try await gateway.settled()
+      func tokens() async -> [String] { await gateway.simulators.fcm.accepted.map(\.token).sorted() }
+      let both = ["lose-phone-of-ana-0123456789", "other-phone-of-ana-0123456789"]
+      let announced = await tokens()
+      switch setting {
+      case .off: #expect(announced == [])
+      case .newest, nil: #expect(announced == [both[0]])
+      case .all: #expect(announced == both)
+      }
+      // One that the backend alone knows of.
+      try await gateway.ring(
+        call.replacing(#""c""#, with: #""d""#), phones.replacing("phone", with: "call"), kind: "missed_call")
+      try await gateway.settled()
+      #expect(await tokens().count - announced.count == (setting == .off ? 0 : setting == .newest ? 1 : 2))
+      let fates =
+        "select count(*) from push.delivery_history where kind in ('missed_call', 'notification') and outcome = 'dead'"
+      #expect(try await gateway.database.value(fates) == (setting == .off ? "0" : "1"))
+    }
+  }
+
   @Test("an app that says at_least_once gets them again, some twice")
   func atLeastOnce() async throws {
     try await GatewayHarness.with(simulators: Self.faults, adjust: { $0.apps[0].isAtLeastOnce = true }) { gateway in

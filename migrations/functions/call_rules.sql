@@ -270,20 +270,24 @@ declare
   v_announced bigint;
 begin
   with due as materialized (
-    select m.*, m.until <= v_now as is_late,
-      19999 + row_number() over (partition by m.id order by m.user_id) as n
+    -- The same token twice in a call is one phone.
+    select distinct on (m.id, m.lane, m.token) m.*, m.until <= v_now as is_late,
+      19999 + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
     from (
       select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
       from (
-        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id,
+        -- One phone a user, or each: an entry that brings tokens is one, and so is each token of a registered user.
+        select distinct on (r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end)
+          r.id, r.call_id, r.app, r.until, r.user_id,
           case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
         from (
-          select o.id, o.call_id, o.app, o.recipients, o.providers, o.dirty_voip_tokens,
+          select o.id, o.call_id, o.app, o.recipients, o.providers, o.missed_calls, o.dirty_voip_tokens,
             least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
             case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
             jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
           from unnest(p_outbox_id) c(id) cross join lateral (
             select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
+              (select a.missed_calls from push.apps a where a.app = o.app) as missed_calls,
               push.dirty_voip_tokens(o.recipients) as dirty_voip_tokens
             from push.outbox o
             where o.id = c.id and not o.voided
@@ -291,7 +295,8 @@ begin
             offset 0
           ) o
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-          where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+          where o.missed_calls is distinct from 'off' and push.is_recipient(e.entry)
+            and e.entry -> 'notificationEnabled' is distinct from 'false'
             -- Who declined has not missed it.
             and (o.declined is null
               or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
@@ -324,15 +329,22 @@ begin
             from push.devices d
             where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
               and (d.provider <> 'apns' or not d.voip) and (r.providers is null or d.provider = any (r.providers))
+              and r.missed_calls is distinct from 'all'
             offset 0
           ) d
+          union all
+          select d.rank, case d.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end, d.token, d.environment, d.platform, d.locale, null
+          from push.reachable_devices(r.app, r.user_id, false, r.providers) d
+          where not r.inline and r.missed_calls = 'all'
         ) v
-        order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
+        order by r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end,
+          v.rank, r.ordinal, v.registered_at desc, v.token
       ) m
       left join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
     where m.lane is not null
+    order by m.id, m.lane, m.token, m.user_id
   ), made as (
     insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
       user_id, token, locale, data)
@@ -365,8 +377,8 @@ begin
 end
 $$;
 comment on function push.announce_missed is
-  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined, over APNs '
-  'alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
+  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined (or, by '
+  'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
   'at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
 
 create or replace function push.miss(p_max int default 1000) returns bigint

@@ -145,6 +145,37 @@ comment on function push.reachable_devices is
   'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten '
   'newest; rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
 
+-- Of the same phones as push.announce_missed picks from: the best channel, and of that the first entry or the newest token.
+create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  v_dropped bigint;
+begin
+  with phone as materialized (
+    select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
+      (select array_position('{apns,fcm,expo}', l.provider) from push.lane l where l.id = d.lane),
+      (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+        where push.is_recipient(e.entry) and d.token in (push.recipient_token(e.entry, 'apnsToken'),
+          push.recipient_token(e.entry, 'fcmToken'), push.recipient_token(e.entry, 'pushToken'))),
+      (select x.registered_at from push.devices x
+        where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = o.app limit 1) desc, d.token) as place
+    from unnest(p_outbox_id) c(id)
+    cross join lateral (select o.app, o.recipients from push.outbox o where o.id = c.id offset 0) o
+    cross join lateral (
+      select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
+    ) d
+  )
+  delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1;
+  get diagnostics v_dropped = row_count;
+  return v_dropped;
+end
+$$;
+comment on function push.keep_newest is
+  'drops what was just made for a notification to further phones of a user: one phone each is left. p_outbox_id: push.outbox.id; '
+  'returns how many it dropped';
+
 -- An entry whose best token is dead uses its next.
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp
@@ -213,6 +244,8 @@ begin
               btrim(r.entry ->> 'pushToken', E' \t\r\n') as expo_text
             from (
               select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
+                c.kind = 'missed_call'
+                  and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
                 (select a.providers from push.apps a where a.app = c.app) as providers,
                 case when not c.is_call then push.dirty_voip_tokens(c.recipients) end as dirty_voip_tokens,
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
@@ -230,6 +263,7 @@ begin
               offset 0
             ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
             where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
+              and not c.is_unwanted
             offset 0
           ) t offset 0
         ) e
@@ -254,6 +288,11 @@ begin
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
   if found then
+    if exists (select from new_calls n where n.kind = 'missed_call') then
+      perform push.keep_newest(array(
+        select n.id from new_calls n join push.apps a on a.app = n.app
+        where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp()));
+    end if;
     perform push.ring_doorbell();
   end if;
   return null;

@@ -95,6 +95,8 @@ declare
   v_since timestamptz := v_call.created_at;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
   v_providers text[] := (select a.providers from push.apps a where a.app = v_call.app);
+  v_is_unwanted boolean := v_call.kind = 'missed_call'
+    and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = v_call.app), false);
 begin
   if v_call.id is null
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
@@ -136,6 +138,7 @@ begin
         and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
     ), unreached as (
       select m.user_id, case
+          when v_is_unwanted then 'MissedCallsOff'
           when bool_and(m.is_off) then 'NotificationsDisabled'
           when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
           when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
@@ -148,6 +151,8 @@ begin
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
         when 'NotificationsDisabled' then 'nothing is wanted: nothing is to be done'
+        when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
+          v_call.app)
         when 'TokenInvalid' then 'the provider calls every token dead; have the phone give a new one'
         when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
           'configuration; add them', v_call.app)
@@ -160,7 +165,7 @@ end
 $$;
 comment on function push.skipped_recipients is
   'whom, and what, a call passed over, as far as is known now. Users for whom no delivery was made: TokenInvalid, '
-  'NotificationsDisabled, ProviderNotConfigured or NoDevice. And what of recipients could not be used: RecipientMalformed, '
+  'NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. And what of recipients could not be used: RecipientMalformed, '
   'TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the '
   'same). field: as recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 

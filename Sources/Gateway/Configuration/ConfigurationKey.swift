@@ -58,6 +58,9 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey(
       "apps.*.at_least_once",
       "whether missed calls and notifications of unknown fate are sent again, so that some show twice; false"),
+    ConfigurationKey(
+      "apps.*.missed_calls",
+      "missed calls on the newest of a user's phones, on all, or off; newest, but all for those the backend enqueues"),
     ConfigurationKey("apps.*.apns.team_id", "Apple team id"),
     ConfigurationKey("apps.*.apns.key_id", "id of the .p8 key"),
     ConfigurationKey("apps.*.apns.key_file", "the .p8 key (ES256, PEM)"),

@@ -83,6 +83,8 @@ extension GatewayConfiguration {
       ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
       escalateAfterSeconds: reader.integer(path + ["escalate_after_seconds"], in: 1...600),
       isAtLeastOnce: reader.choice(path + ["at_least_once"], [("true", true), ("false", false)], default: false),
+      missedCalls: reader.choice(
+        path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
       invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], &reader),
       fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {

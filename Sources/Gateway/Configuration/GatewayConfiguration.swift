@@ -73,6 +73,16 @@ struct GatewayConfiguration: Sendable, Equatable {
     var windowSeconds: Int
   }
 
+  /// Whom a missed call is shown to, whether a gateway or the backend announces it; as `push.apps.missed_calls` has it.
+  enum MissedCalls: String, Sendable, CaseIterable {
+    /// Nobody.
+    case off
+    /// One phone of each user.
+    case newest
+    /// Every phone of each user.
+    case all
+  }
+
   struct App: Sendable, Equatable {
     /// As `push.outbox.app` has it.
     var name: String
@@ -85,6 +95,8 @@ struct GatewayConfiguration: Sendable, Equatable {
     var escalateAfterSeconds: Int?
     /// Whether missed calls and notifications are sent again when nobody knows if they arrived.
     var isAtLeastOnce: Bool
+    /// Nil: one phone of each user hears what gateways announce, every phone what the backend enqueues.
+    var missedCalls: MissedCalls?
     var invalidation: Invalidation
     var apns: APNs?
     var fcm: FCM?

@@ -10,6 +10,7 @@ extension Migration {
     Migration(version: 4, name: "doubt", sql: migration0004),
     Migration(version: 5, name: "devices_and_users", sql: migration0005),
     Migration(version: 6, name: "bypass", sql: migration0006),
+    Migration(version: 7, name: "missed_calls", sql: migration0007),
   ]
 }
 
@@ -806,6 +807,22 @@ comment on column push.delivery.bypassed_at is
 
 """###
 
+private let migration0007 = ###"""
+-- Missed calls per app: none, one a user, or one a phone.
+
+alter table push.apps add column missed_calls text,
+  add constraint apps_missed_calls_known check (missed_calls in ('off', 'newest', 'all'));
+comment on column push.apps.missed_calls is
+  'whom a missed call is shown to: off: nobody; newest: one phone of each user; all: every phone of each user; null: not said, then '
+  'one phone of each user hears what gateways announce, and every phone what the backend enqueues';
+
+-- Its signature changes. A database that is made anew has none of it yet.
+set local client_min_messages = warning;
+drop function if exists push.register_app(text, int, int, boolean, text[]);
+reset client_min_messages;
+
+"""###
+
 private let functionsApiKeys = ###"""
 -- Keys for the HTTP API: made and revoked by ops, looked up by gateways.
 
@@ -1260,20 +1277,24 @@ declare
   v_announced bigint;
 begin
   with due as materialized (
-    select m.*, m.until <= v_now as is_late,
-      19999 + row_number() over (partition by m.id order by m.user_id) as n
+    -- The same token twice in a call is one phone.
+    select distinct on (m.id, m.lane, m.token) m.*, m.until <= v_now as is_late,
+      19999 + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
     from (
       select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
       from (
-        select distinct on (r.id, r.user_id) r.id, r.call_id, r.app, r.until, r.user_id,
+        -- One phone a user, or each: an entry that brings tokens is one, and so is each token of a registered user.
+        select distinct on (r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end)
+          r.id, r.call_id, r.app, r.until, r.user_id,
           case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
         from (
-          select o.id, o.call_id, o.app, o.recipients, o.providers, o.dirty_voip_tokens,
+          select o.id, o.call_id, o.app, o.recipients, o.providers, o.missed_calls, o.dirty_voip_tokens,
             least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
             case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
             jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
           from unnest(p_outbox_id) c(id) cross join lateral (
             select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
+              (select a.missed_calls from push.apps a where a.app = o.app) as missed_calls,
               push.dirty_voip_tokens(o.recipients) as dirty_voip_tokens
             from push.outbox o
             where o.id = c.id and not o.voided
@@ -1281,7 +1302,8 @@ begin
             offset 0
           ) o
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-          where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+          where o.missed_calls is distinct from 'off' and push.is_recipient(e.entry)
+            and e.entry -> 'notificationEnabled' is distinct from 'false'
             -- Who declined has not missed it.
             and (o.declined is null
               or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
@@ -1314,15 +1336,22 @@ begin
             from push.devices d
             where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
               and (d.provider <> 'apns' or not d.voip) and (r.providers is null or d.provider = any (r.providers))
+              and r.missed_calls is distinct from 'all'
             offset 0
           ) d
+          union all
+          select d.rank, case d.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end, d.token, d.environment, d.platform, d.locale, null
+          from push.reachable_devices(r.app, r.user_id, false, r.providers) d
+          where not r.inline and r.missed_calls = 'all'
         ) v
-        order by r.id, r.user_id, v.rank, r.ordinal, v.registered_at desc, v.token
+        order by r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end,
+          v.rank, r.ordinal, v.registered_at desc, v.token
       ) m
       left join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
     where m.lane is not null
+    order by m.id, m.lane, m.token, m.user_id
   ), made as (
     insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
       user_id, token, locale, data)
@@ -1355,8 +1384,8 @@ begin
 end
 $$;
 comment on function push.announce_missed is
-  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined, over APNs '
-  'alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
+  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined (or, by '
+  'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
   'at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
 
 create or replace function push.miss(p_max int default 1000) returns bigint
@@ -2452,6 +2481,37 @@ comment on function push.reachable_devices is
   'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten '
   'newest; rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
 
+-- Of the same phones as push.announce_missed picks from: the best channel, and of that the first entry or the newest token.
+create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
+language plpgsql volatile set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  v_dropped bigint;
+begin
+  with phone as materialized (
+    select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
+      (select array_position('{apns,fcm,expo}', l.provider) from push.lane l where l.id = d.lane),
+      (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+        where push.is_recipient(e.entry) and d.token in (push.recipient_token(e.entry, 'apnsToken'),
+          push.recipient_token(e.entry, 'fcmToken'), push.recipient_token(e.entry, 'pushToken'))),
+      (select x.registered_at from push.devices x
+        where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = o.app limit 1) desc, d.token) as place
+    from unnest(p_outbox_id) c(id)
+    cross join lateral (select o.app, o.recipients from push.outbox o where o.id = c.id offset 0) o
+    cross join lateral (
+      select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
+    ) d
+  )
+  delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1;
+  get diagnostics v_dropped = row_count;
+  return v_dropped;
+end
+$$;
+comment on function push.keep_newest is
+  'drops what was just made for a notification to further phones of a user: one phone each is left. p_outbox_id: push.outbox.id; '
+  'returns how many it dropped';
+
 -- An entry whose best token is dead uses its next.
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp
@@ -2520,6 +2580,8 @@ begin
               btrim(r.entry ->> 'pushToken', E' \t\r\n') as expo_text
             from (
               select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
+                c.kind = 'missed_call'
+                  and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
                 (select a.providers from push.apps a where a.app = c.app) as providers,
                 case when not c.is_call then push.dirty_voip_tokens(c.recipients) end as dirty_voip_tokens,
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
@@ -2537,6 +2599,7 @@ begin
               offset 0
             ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
             where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
+              and not c.is_unwanted
             offset 0
           ) t offset 0
         ) e
@@ -2561,6 +2624,11 @@ begin
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
   if found then
+    if exists (select from new_calls n where n.kind = 'missed_call') then
+      perform push.keep_newest(array(
+        select n.id from new_calls n join push.apps a on a.app = n.app
+        where n.kind = 'missed_call' and a.missed_calls = 'newest' and n.created_at >= statement_timestamp()));
+    end if;
     perform push.ring_doorbell();
   end if;
   return null;
@@ -2712,26 +2780,30 @@ comment on function push.register_gateway is
 
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
-  p_providers text[] default null
+  p_providers text[] default null, p_missed_calls text default null
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers)
-    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers)
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls)
+    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
+      nullif(p_missed_calls, 'default'))
     on conflict (app) do update set ring_seconds = excluded.ring_seconds,
         escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
         -- A gateway of an older release does not say.
-        providers = coalesce(excluded.providers, a.providers), updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers)
+        providers = coalesce(excluded.providers, a.providers),
+        missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
+        updated_at = clock_timestamp()
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once,
-          coalesce(excluded.providers, a.providers));
+          coalesce(excluded.providers, a.providers),
+          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end);
 end
 $$;
 comment on function push.register_app is
   'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; '
   'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; '
   'p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it '
-  'has; null: as before';
+  'has; null: as before; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 
@@ -5187,6 +5259,8 @@ declare
   v_since timestamptz := v_call.created_at;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
   v_providers text[] := (select a.providers from push.apps a where a.app = v_call.app);
+  v_is_unwanted boolean := v_call.kind = 'missed_call'
+    and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = v_call.app), false);
 begin
   if v_call.id is null
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
@@ -5228,6 +5302,7 @@ begin
         and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
     ), unreached as (
       select m.user_id, case
+          when v_is_unwanted then 'MissedCallsOff'
           when bool_and(m.is_off) then 'NotificationsDisabled'
           when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
           when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
@@ -5240,6 +5315,8 @@ begin
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
         when 'NotificationsDisabled' then 'nothing is wanted: nothing is to be done'
+        when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
+          v_call.app)
         when 'TokenInvalid' then 'the provider calls every token dead; have the phone give a new one'
         when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
           'configuration; add them', v_call.app)
@@ -5252,7 +5329,7 @@ end
 $$;
 comment on function push.skipped_recipients is
   'whom, and what, a call passed over, as far as is known now. Users for whom no delivery was made: TokenInvalid, '
-  'NotificationsDisabled, ProviderNotConfigured or NoDevice. And what of recipients could not be used: RecipientMalformed, '
+  'NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. And what of recipients could not be used: RecipientMalformed, '
   'TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the '
   'same). field: as recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 

@@ -127,7 +127,8 @@ final class GatewayService: Service {
         () async throws(OutboxError) -> [Int16] in
         try await outbox.register(
           app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds,
-          atLeastOnce: app.isAtLeastOnce, providers: app.providers.map(\.rawValue))
+          atLeastOnce: app.isAtLeastOnce, providers: app.providers.map(\.rawValue),
+          missedCalls: app.missedCalls?.rawValue ?? "default")
         var ids: [Int16] = []
         for (kind, _) in providers { ids.append(try await outbox.register(lane: kind.rawValue, app: app.name)) }
         return ids

@@ -35,9 +35,10 @@ extension PostgresOutbox {
   ///   - escalateAfterSeconds: when a user of whom no phone was heard is tried on the next channel; nil: never.
   ///   - atLeastOnce: what people see is repeated where its fate is unknown, rather than left out.
   ///   - providers: which of `apns`, `fcm` and `expo` the app has; tokens of others are passed over. Nil: as it was.
+  ///   - missedCalls: as `push.apps.missed_calls` has it (`off`, `newest`, `all`), or `default`. Nil: as it was.
   public func register(
     app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false,
-    providers: [String]? = nil
+    providers: [String]? = nil, missedCalls: String? = nil
   ) async throws(OutboxError) {
     var parameters = PostgresParameters()
     parameters.append(app)
@@ -45,6 +46,7 @@ extension PostgresOutbox {
     parameters.append(escalateAfterSeconds.map { Int32(clamping: $0) })
     parameters.append(atLeastOnce)
     parameters.append(providers.map { "{\($0.joined(separator: ","))}" })
+    parameters.append(missedCalls)
     _ = try await perform(OutboxStatements.registerApp, parameters)
   }
 
