@@ -54,8 +54,7 @@ begin
         cross join lateral (
           select t.rank, t.provider, t.token,
             case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-            case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
-              else 0 end::smallint as platform,
+            case when t.rank = 1 then 1::smallint else push.recipient_platform(r.entry) end as platform,
             push.recipient_locale(r.entry) as locale, null::timestamptz as registered_at
           from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
             (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),
@@ -439,7 +438,7 @@ begin
   ), inline as materialized (
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      push.recipient_platform(e) as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
@@ -1995,7 +1994,7 @@ begin
   ), entry as materialized (
     select c.id, e ->> 'userId' as user_id, push.recipient_token(e, 'voipPushToken') as voip_token,
       push.recipient_token(e, 'fcmToken') as fcm_token, push.recipient_token(e, 'pushToken') as expo_token,
-      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      push.recipient_platform(e) as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
@@ -2023,7 +2022,9 @@ begin
     union all
     -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
     select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      d.platform, d.locale, (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
+      -- One whose system is not known is taken for the phone that failed.
+      case d.platform when 0 then f.platform else d.platform end, d.locale,
+      (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
       select d.* from (
         select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
@@ -2191,8 +2192,7 @@ begin
       cross join lateral (
         select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
+          case when e.rank = 1 then 1::smallint else push.recipient_platform(e.entry) end as platform,
           push.recipient_locale(e.entry) as locale
         where e.inline and e.rank is not null
         union all
@@ -3688,6 +3688,15 @@ $$;
 
 COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: there is none that can be used';
 
+CREATE FUNCTION push.recipient_platform(p_entry jsonb) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
+    when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
+$$;
+
+COMMENT ON FUNCTION push.recipient_platform(p_entry jsonb) IS 'the system of an entry of recipients: 1 iOS, 2 Android, 0 not known; whoever has a token of Apple''s is an iPhone, unless it says android';
+
 CREATE FUNCTION push.recipient_token(p_entry jsonb, p_member text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -3950,8 +3959,7 @@ begin
       from past p cross join lateral (
         select k.token,
           case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
+          case when p.provider = 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
           push.recipient_locale(e) as locale
         from jsonb_array_elements(v_call.recipients) e
         cross join lateral (select push.recipient_token(e, case p.provider when 'apns' then 'voipPushToken'
@@ -5456,7 +5464,7 @@ COMMENT ON COLUMN push.delivery_history.user_id IS 'the backend''s id of the use
 
 COMMENT ON COLUMN push.delivery_history.outcome IS 'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) or dead (failed)';
 
-COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else null';
+COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
 
 COMMENT ON COLUMN push.delivery_history.attempts IS 'tries made';
 

@@ -1,5 +1,6 @@
 // What is written down, how refused batches are split, what becomes of pushes of unknown fate, and the drain.
 
+import Dialects
 import Logging
 import Providers
 import Queue
@@ -179,6 +180,30 @@ import Testing
     let settlement = try #require(rig.settlements().first?.settlements.first)
     #expect(settlement.outcome == .delivered && settlement.reason == "Hedged" && settlement.attempts == 1)
     #expect(settlement.failures.isEmpty)
+  }
+
+  @Test("an invite that an iPhone only shows, since it came by another way than PushKit, is an alert in history")
+  func alert() throws {
+    for (provider, platform, kind) in [
+      (ProviderKind.fcm, UInt8(1), DeliveryKind.invite), (.expo, 1, .invite), (.fcm, 2, .invite), (.fcm, 0, .invite),
+      (.apns, 1, .invite), (.fcm, 1, .cancel),
+    ] {
+      var rig = try MachineRig.open(provider: provider)
+      let plain = rig.delivery(1, kind: kind)
+      try rig.bring([
+        Delivery(
+          lease: plain.lease, lane: plain.lane, attempt: 1, kind: kind, environment: 0, platform: platform,
+          userID: Array(plain.userID), token: Array(plain.token), locale: nil, callKind: Array(plain.callKind),
+          callID: Array(plain.callID), payload: Array(plain.payload),
+          createdAtMicroseconds: plain.createdAtMicroseconds,
+          deadlineAtMicroseconds: plain.deadlineAtMicroseconds, deadline: plain.deadline)
+      ])
+      rig.answer(rig.sends())
+      rig.pass(.milliseconds(5))
+      let settlement = try #require(rig.settlements().first?.settlements.first)
+      let isAlert = provider != .apns && platform == 1 && kind == .invite
+      #expect(settlement.outcome == .delivered && settlement.reason == (isAlert ? "Alert" : nil))
+    }
   }
 
   @Test("a hedged try that failed is marked as such, the next one is not")

@@ -104,7 +104,7 @@ select test.equal('past its time it expires', (select string_agg(distinct kind |
 select test.equal('a dead best token leaves the next, and the next', test.fan_out(jsonb_build_array(
   jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.hex('ded'), 'fcmToken', 'notice-token-0123456789-101', 'pushToken', 'ExponentPushToken[notice-101]'),
   jsonb_build_object('userId', 'b', 'voipPushToken', pg_temp.hex('ded'), 'fcmToken', 'notice-token-0123456789-ded', 'pushToken', 'ExponentPushToken[notice-102]'),
-  jsonb_build_object('userId', 'c', 'voipPushToken', pg_temp.hex('ded'), 'fcmToken', 'notice-token-0123456789-ded'))), 'fcm::production:a:101 expo::production:b:02]');
+  jsonb_build_object('userId', 'c', 'voipPushToken', pg_temp.hex('ded'), 'fcmToken', 'notice-token-0123456789-ded'))), 'fcm:ios:production:a:101 expo:ios:production:b:02]');
 select jsonb_build_array('all', 'off', 'gone', 'nobody', 'nobody', 'off', jsonb_build_object('userId', 'dead', 'fcmToken', 'notice-token-0123456789-ded'), jsonb_build_object('userId', 'no', 'fcmToken', 'notice-token-0123456789-301', 'notificationEnabled', false),
   jsonb_build_object('userId', 'no-tokens', 'fcmToken', null), jsonb_build_object('userId', 'alert', 'apnsToken', pg_temp.hex('301')), jsonb_build_object('userId', 'one', 'fcmToken', 'notice-token-0123456789-302'),
   jsonb_build_object('userId', 'same', 'fcmToken', 'notice-token-0123456789-302'), jsonb_build_object('userId', 'half', 'fcmToken', 'notice-token-0123456789-ded'), jsonb_build_object('userId', 'half', 'fcmToken', 'notice-token-0123456789-303')) as mixed \gset

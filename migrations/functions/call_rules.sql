@@ -139,7 +139,7 @@ begin
   ), inline as materialized (
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      push.recipient_platform(e) as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
@@ -304,8 +304,7 @@ begin
         cross join lateral (
           select t.rank, t.provider, t.token,
             case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-            case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
-              else 0 end::smallint as platform,
+            case when t.rank = 1 then 1::smallint else push.recipient_platform(r.entry) end as platform,
             push.recipient_locale(r.entry) as locale, null::timestamptz as registered_at
           from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
             (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),

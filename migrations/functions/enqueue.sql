@@ -273,8 +273,7 @@ begin
       cross join lateral (
         select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
+          case when e.rank = 1 then 1::smallint else push.recipient_platform(e.entry) end as platform,
           push.recipient_locale(e.entry) as locale
         where e.inline and e.rank is not null
         union all

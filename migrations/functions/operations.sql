@@ -396,8 +396,7 @@ begin
       from past p cross join lateral (
         select k.token,
           case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
+          case when p.provider = 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
           push.recipient_locale(e) as locale
         from jsonb_array_elements(v_call.recipients) e
         cross join lateral (select push.recipient_token(e, case p.provider when 'apns' then 'voipPushToken'

@@ -84,7 +84,7 @@ begin
   ), entry as materialized (
     select c.id, e ->> 'userId' as user_id, push.recipient_token(e, 'voipPushToken') as voip_token,
       push.recipient_token(e, 'fcmToken') as fcm_token, push.recipient_token(e, 'pushToken') as expo_token,
-      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      push.recipient_platform(e) as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
@@ -112,7 +112,9 @@ begin
     union all
     -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
     select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      d.platform, d.locale, (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
+      -- One whose system is not known is taken for the phone that failed.
+      case d.platform when 0 then f.platform else d.platform end, d.locale,
+      (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
       select d.* from (
         select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,

@@ -61,7 +61,7 @@ comment on column push.delivery_history.outcome is
   'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
   'or dead (failed)';
 comment on column push.delivery_history.reason is
-  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else null';
+  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
 comment on column push.delivery_history.attempts is 'tries made';
 comment on column push.delivery_history.created_at is 'when the call was enqueued';
 comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';

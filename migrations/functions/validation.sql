@@ -153,6 +153,16 @@ comment on function push.recipient_token is
   'others without blanks around them; null: there is none, or it has another form. p_member: voipPushToken, apnsToken, '
   'fcmToken or pushToken. push.fan_out does the same';
 
+-- Whoever has one of Apple's tokens is an iPhone, also where it is reached over another channel: data alone, which an Android phone
+-- rings by, is shown by no iPhone.
+create or replace function push.recipient_platform(p_entry jsonb) returns smallint language sql immutable parallel safe as $$
+  select case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
+    when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
+$$;
+comment on function push.recipient_platform is
+  'the system of an entry of recipients: 1 iOS, 2 Android, 0 not known; whoever has a token of Apple''s is an iPhone, unless it says '
+  'android';
+
 create or replace function push.recipient_locale(p_entry jsonb) returns text language sql immutable parallel safe as $$
   select case when jsonb_typeof(p_entry -> 'locale') = 'string' and length(p_entry ->> 'locale') <= 64
     then p_entry ->> 'locale' end

@@ -1,5 +1,6 @@
 // The ways a delivery leaves the gateway: settled, parked, released or dropped; and the end of all.
 
+internal import Dialects
 internal import Logging
 internal import Queue
 internal import Runtime
@@ -7,13 +8,22 @@ internal import Runtime
 extension DispatcherMachine {
   /// What history says of a delivery that was accepted after it had been sent over two connections.
   private static let hedgedReason = "Hedged"
+  /// What history says of an accepted invite that an iPhone only shows: without a VoIP push nothing rings there.
+  private static let alertReason = "Alert"
+
+  /// What there is to say of a delivery that was accepted in time.
+  private func remark(on entry: HeldDelivery) -> String? {
+    if entry.isHedged { return Self.hedgedReason }
+    let isAlert = entry.delivery.kind == .invite && entry.delivery.platform == 1 && lanes[entry.lane].provider != .apns
+    return isAlert ? Self.alertReason : nil
+  }
 
   /// A delivery is over.
   mutating func finish(
     _ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
   ) {
     scheduler.didFinish(entry.delivery.lane)
-    let reason = outcome == .delivered ? (entry.isHedged ? Self.hedgedReason : nil) : reason
+    let reason = outcome == .delivered ? remark(on: entry) : reason
     entry.stage = .settling(
       Settlement(
         entry.delivery, lease: entry.lease, place: entry.place, outcome: outcome, attempts: entry.attempts,

@@ -1146,7 +1146,7 @@ begin
   ), inline as materialized (
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      push.recipient_platform(e) as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
@@ -1311,8 +1311,7 @@ begin
         cross join lateral (
           select t.rank, t.provider, t.token,
             case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-            case when t.rank = 1 or r.entry ->> 'platform' = 'ios' then 1 when r.entry ->> 'platform' = 'android' then 2
-              else 0 end::smallint as platform,
+            case when t.rank = 1 then 1::smallint else push.recipient_platform(r.entry) end as platform,
             push.recipient_locale(r.entry) as locale, null::timestamptz as registered_at
           from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
             (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),
@@ -2609,8 +2608,7 @@ begin
       cross join lateral (
         select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when e.rank = 1 or e.entry ->> 'platform' = 'ios' then 1 when e.entry ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
+          case when e.rank = 1 then 1::smallint else push.recipient_platform(e.entry) end as platform,
           push.recipient_locale(e.entry) as locale
         where e.inline and e.rank is not null
         union all
@@ -3937,8 +3935,7 @@ begin
       from past p cross join lateral (
         select k.token,
           case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when p.provider = 'apns' or e ->> 'platform' = 'ios' then 1 when e ->> 'platform' = 'android' then 2
-            else 0 end::smallint as platform,
+          case when p.provider = 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
           push.recipient_locale(e) as locale
         from jsonb_array_elements(v_call.recipients) e
         cross join lateral (select push.recipient_token(e, case p.provider when 'apns' then 'voipPushToken'
@@ -4640,7 +4637,7 @@ begin
   ), entry as materialized (
     select c.id, e ->> 'userId' as user_id, push.recipient_token(e, 'voipPushToken') as voip_token,
       push.recipient_token(e, 'fcmToken') as fcm_token, push.recipient_token(e, 'pushToken') as expo_token,
-      case e ->> 'platform' when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform,
+      push.recipient_platform(e) as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
@@ -4668,7 +4665,9 @@ begin
     union all
     -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
     select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      d.platform, d.locale, (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
+      -- One whose system is not known is taken for the phone that failed.
+      case d.platform when 0 then f.platform else d.platform end, d.locale,
+      (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
       select d.* from (
         select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
@@ -5225,7 +5224,7 @@ comment on column push.delivery_history.outcome is
   'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
   'or dead (failed)';
 comment on column push.delivery_history.reason is
-  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else null';
+  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
 comment on column push.delivery_history.attempts is 'tries made';
 comment on column push.delivery_history.created_at is 'when the call was enqueued';
 comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
@@ -6028,6 +6027,16 @@ comment on function push.recipient_token is
   'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, the '
   'others without blanks around them; null: there is none, or it has another form. p_member: voipPushToken, apnsToken, '
   'fcmToken or pushToken. push.fan_out does the same';
+
+-- Whoever has one of Apple's tokens is an iPhone, also where it is reached over another channel: data alone, which an Android phone
+-- rings by, is shown by no iPhone.
+create or replace function push.recipient_platform(p_entry jsonb) returns smallint language sql immutable parallel safe as $$
+  select case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
+    when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
+$$;
+comment on function push.recipient_platform is
+  'the system of an entry of recipients: 1 iOS, 2 Android, 0 not known; whoever has a token of Apple''s is an iPhone, unless it says '
+  'android';
 
 create or replace function push.recipient_locale(p_entry jsonb) returns text language sql immutable parallel safe as $$
   select case when jsonb_typeof(p_entry -> 'locale') = 'string' and length(p_entry ->> 'locale') <= 64
