@@ -2592,7 +2592,7 @@ begin
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.take_job, push.run_job, '
+          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.sync, push.take_job, push.run_job, '
           'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
@@ -4570,6 +4570,21 @@ end
 $$;
 
 COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets a lane''s pause and note (at most 500 characters), and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+
+CREATE FUNCTION push.sync(p_gateway integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'local', true);
+  end if;
+  update push.gateways g set claims_from = g.claims_from where g.id = p_gateway;
+end
+$$;
+
+COMMENT ON FUNCTION push.sync(p_gateway integer) IS 'when its transaction has been committed, the disk has all that was committed before it: asked before pushes that people see leave. It does not wait for standbys. p_gateway: what push.register_gateway returned';
 
 CREATE FUNCTION push.take_call_key(p_call_id text, p_app text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER

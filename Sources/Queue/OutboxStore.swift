@@ -299,6 +299,9 @@ public protocol OutboxStore: Sendable {
   func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int
   /// Which of these calls have ended.
   func ended(among outboxIDs: [Int64]) async throws(OutboxError) -> [Int64]
+  /// Returns when a crash of the server can lose nothing any more that was answered before: claims and settlements do not wait
+  /// for the disk.
+  func sync() async throws(OutboxError)
 
   /// Marks tokens dead unless they were registered since, or quarantines them where the lane is on hold; returns how many
   /// are newly dead.

@@ -19,6 +19,8 @@ struct MachineRig {
   var now = MachineRig.start
   /// Actions that no test has looked at, without log lines.
   private(set) var actions: [DispatcherAction] = []
+  /// Whether the disk takes at once what it is asked to take.
+  var syncs = true
   private(set) var lines: [DispatcherLogEntry] = []
   private var buffer: [DispatcherAction] = []
 
@@ -82,7 +84,15 @@ struct MachineRig {
   private mutating func collect() {
     machine.take(&buffer)
     for action in buffer {
-      if case .log(let line) = action { lines.append(line) } else { actions.append(action) }
+      switch action {
+      case .log(let line): lines.append(line)
+      case .sync where syncs: machine.handle(.synced(.success(())), now)
+      default: actions.append(action)
+      }
+    }
+    if buffer.contains(where: { if case .sync = $0 { syncs } else { false } }) {
+      machine.turn(now)
+      collect()
     }
   }
 
@@ -108,6 +118,7 @@ struct MachineRig {
     Set(take { if case .withdraw(_, let tags) = $0 { tags } else { nil } }.flatMap(\.self))
   }
   mutating func lookUps() -> [[Int64]] { take { if case .lookUpEnded(let calls) = $0 { calls.sorted() } else { nil } } }
+  mutating func syncCount() -> Int { take { if case .sync = $0 { true } else { nil } }.count }
   mutating func scans() -> [Int64?] { take { if case .scan(let page) = $0 { .some(page) } else { nil } } }
   mutating func reclaims() -> [(number: Int32, keys: [DeliveryKey])] {
     take { if case .reclaim(let number, let keys) = $0 { (number, keys) } else { nil } }

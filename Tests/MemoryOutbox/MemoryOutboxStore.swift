@@ -90,6 +90,11 @@ public actor MemoryOutboxStore: OutboxStore {
     try await server.execute { outbox, _ in outbox.ended(among: outboxIDs) }
   }
 
+  public func sync() async throws(OutboxError) {
+    _ = try gateway()
+    try await server.execute { outbox, _ in outbox.sync() }
+  }
+
   // What ops and tokens are about is not kept here.
   public func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int { tokens.count }
   public func hold(_ holds: [InvalidationHold]) async throws(OutboxError) -> Int { 0 }

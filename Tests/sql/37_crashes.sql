@@ -152,6 +152,15 @@ update push.gateways set doubted_at = now() - interval '1 s', steady_since = now
 select push.beat(:first, true);
 select test.equal('who was not heard in the new life does not', (select ended_reason from push.gateways where id = :second), 'silent');
 
+-- What is on the disk.
+set local synchronous_commit = off;
+select push.sync(:first);
+select test.equal('its commit waits for the disk, and for no standby', current_setting('synchronous_commit'), 'local');
+set local synchronous_commit = remote_apply;
+select push.sync(:first);
+select test.equal('who wants more keeps that', current_setting('synchronous_commit'), 'remote_apply');
+reset synchronous_commit;
+
 -- The clock was set back.
 select pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = now() + interval '1 hour' where alive;

@@ -33,6 +33,12 @@ equal "nor does it afterwards" "$(two "$(claims 60)")" 0
 equal "but the next one" "$(two "$(claims 61)")" 2
 gone
 
+# --- What is on the disk ---
+# Without the WAL writer's help: it comes by five times a second.
+before=$(sql -c "set synchronous_commit = off" -c "update push.gateways set version = 'disk' where id = $numbers" -c "select pg_current_wal_insert_lsn()")
+sql -c "set synchronous_commit = off" -c "select push.sync($numbers)" >"$work/out"
+equal "what was committed before a sync is on the disk after it" "$(sql -c "select pg_current_wal_flush_lsn() >= '${before##*SET}'::pg_lsn")" t
+
 # --- Who died ---
 numbers_call victim 4
 victim=$(sql -c "select push.register_gateway('victim', 'test')")

@@ -51,6 +51,8 @@ public enum DispatcherAction: Sendable {
   case scan(from: Int64?)
   case write(batch: Int, OutboxWrite)
   case lookUpEnded([Int64])
+  /// Have the server's disk take what was committed so far.
+  case sync
   case takeJob
   case runJob(String)
   case report([LaneCondition])

@@ -40,6 +40,8 @@ public enum DispatcherEvent: Sendable {
   case written(batch: Int, Result<OutboxWriteAnswer, OutboxError>)
   /// The answer to `lookUpEnded`: which of them have ended.
   case endedFound(Result<[Int64], OutboxError>)
+  /// The answer to `sync`.
+  case synced(Result<Void, OutboxError>)
   /// The answer to `takeJob`.
   case jobTaken(Result<String?, OutboxError>)
   /// The answer to `runJob`.

@@ -48,6 +48,7 @@ extension DispatcherMachine {
         scheduler.didFinish(delivery.lane)
         continue
       }
+      entry.needsDisk = delivery.kind.isVisible && !lanes[lane].isAtLeastOnce
       // Asked now: the next claim begins a new list.
       if delivery.kind == .invite, ended.contains(entry.key.outboxID) { entry.needsLookUp = true }
       claimed.append(entry)

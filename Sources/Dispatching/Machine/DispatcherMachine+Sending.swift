@@ -24,6 +24,11 @@ extension DispatcherMachine {
       endings.note([entry.key.outboxID])
       return
     }
+    guard !entry.needsDisk else {
+      entry.stage = .waiting(.disk)
+      diskWait.add(entry)
+      return
+    }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(entry.slot)) {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
@@ -53,6 +58,27 @@ extension DispatcherMachine {
     for slot in slots {
       guard let entry = known[slot], case .waiting(.lease) = entry.stage else { continue }
       resend(entry, now)
+    }
+  }
+
+  mutating func syncIfDue(_ now: Instant) {
+    guard diskWait.due <= now else { return }
+    diskWait.ask()
+    actions.append(.sync)
+  }
+
+  /// The disk has the claims that were asked about, or nobody knows.
+  mutating func didSync(_ result: Result<Void, OutboxError>, _ now: Instant) {
+    switch result {
+    case .success:
+      for entry in diskWait.didAnswer(now) where known[entry.slot] === entry {
+        guard case .waiting(.disk) = entry.stage else { continue }
+        entry.needsDisk = false
+        send(entry, now)
+      }
+    case .failure(let error):
+      diskWait.didFail(now)
+      log(.debug, "Nobody knows whether claims are on the disk; it is asked again", ["reason": "\(error)"])
     }
   }
 

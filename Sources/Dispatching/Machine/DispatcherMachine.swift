@@ -58,6 +58,8 @@ public struct DispatcherMachine {
   var leaseless: [Int] = []
   /// Slots of invites whose calls are looked up before they are sent.
   var unsure: [Int] = []
+  /// Those that wait for the disk.
+  var diskWait: DiskWait
   /// Requests of this turn, by lane.
   var outgoing: [[PushRequest]]
   var actions: [DispatcherAction] = []
@@ -81,6 +83,7 @@ public struct DispatcherMachine {
       limits: SettledMemory.Limits(
         time: settings.rememberFor, count: settings.rememberedMax, bytes: settings.rememberedBytesMax))
     endings = CallEndings(interval: settings.lookUpInterval, retryInterval: settings.retryInterval)
+    diskWait = DiskWait(retryInterval: settings.retryInterval)
     breakers = lanes.map { InvalidationBreaker(limits: $0.invalidation) }
     random = SplitMix64(seed: seed)
     outgoing = Array(repeating: [], count: lanes.count)
@@ -102,6 +105,7 @@ public struct DispatcherMachine {
     case .scanned(let result): didScan(result, now)
     case .written(let batch, let result): didWrite(batch, result, now)
     case .endedFound(let result): didLookUp(result, now)
+    case .synced(let result): didSync(result, now)
     case .jobTaken(let result): didTakeJob(result, now)
     case .jobRan(let result): didRunJob(result, now)
     case .reported(let result): didReport(result)
@@ -130,6 +134,7 @@ public struct DispatcherMachine {
       claimIfDue(now)
       flushWriter(now)
       lookUpIfDue(now)
+      syncIfDue(now)
       scanIfDue(now)
       keepHouse(now)
     }
@@ -146,7 +151,10 @@ public struct DispatcherMachine {
   public mutating func sendClaimed(_ now: Instant) {
     guard hasClaimed else { return }
     beginClaimed(now)
-    if membership.isOpen { flushWriter(now) }
+    if membership.isOpen {
+      flushWriter(now)
+      syncIfDue(now)
+    }
     renewPermit()
     sendOutgoing()
   }
@@ -159,7 +167,7 @@ public struct DispatcherMachine {
     if membership.isConfirmed { next = min(next, ledger.due) }
     if membership.isConfirmed, membership.mustReclaim, isReadyToReclaim { next = min(next, reclaiming.due) }
     guard membership.isOpen else { return next }
-    next = min(next, min(writer.due, min(endings.due, reconciliation.due)))
+    next = min(next, min(writer.due, min(endings.due, min(reconciliation.due, diskWait.due))))
     if !isDraining { next = min(next, housekeeping.due) }
     if mayClaim, !lease.hasLapsed { next = min(next, pacer.next) }
     return next

@@ -14,6 +14,8 @@ final class HeldDelivery {
     case lease
     /// Whether its call has ended.
     case lookUp
+    /// Its claim on the server's disk.
+    case disk
   }
 
   enum Stage {
@@ -47,6 +49,8 @@ final class HeldDelivery {
   var isOfFormerGateway = false
   /// Its call may have ended unheard: that is looked up before it is sent.
   var needsLookUp = false
+  /// People see it once, and its claim is not known to be on the server's disk: it is sent when it is.
+  var needsDisk = false
   /// It was settled before, and the database has lost that.
   let isAgain: Bool
   /// Its settlement has no texts any more, for the database refused it with them.

@@ -2905,6 +2905,20 @@ comment on function push.free_claims is
   'that was silent, what people see (missed calls, notifications) is dead, GatewayCrashed, unless the app is at_least_once, '
   'and the others count a crash. p_gateways: those that ended in this transaction. Returns how many it freed';
 
+-- A transaction that writes nothing would flush nothing.
+create or replace function push.sync(p_gateway int) returns void
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'local', true);
+  end if;
+  update push.gateways g set claims_from = g.claims_from where g.id = p_gateway;
+end
+$$;
+comment on function push.sync is
+  'when its transaction has been committed, the disk has all that was committed before it: asked before pushes that people see '
+  'leave. It does not wait for standbys. p_gateway: what push.register_gateway returned';
+
 create or replace function push.retire_gateway(p_gateway int) returns void
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -6270,7 +6284,7 @@ begin
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.take_job, push.run_job, '
+          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.sync, push.take_job, push.run_job, '
           'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '

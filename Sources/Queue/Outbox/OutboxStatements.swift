@@ -107,6 +107,7 @@ enum OutboxStatements {
   static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8)")
   static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
   static let ended = PostgresStatement(name: "ended", sql: "select unnest(push.ended($1))")
+  static let sync = PostgresStatement(name: "sync", sql: "select push.sync($1)")
 
   // MARK: - Tokens and lanes
 

@@ -36,6 +36,13 @@ extension PostgresOutbox {
     return Int(try await settlements.query(OutboxStatements.release, parameters, isolation: self).int64(0, 0))
   }
 
+  public func sync() async throws(OutboxError) {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    // Settlements need not wait for the disk.
+    _ = try await maintenance.query(OutboxStatements.sync, parameters, isolation: self)
+  }
+
   public func ended(among outboxIDs: [Int64]) async throws(OutboxError) -> [Int64] {
     try checkAvailable()
     var parameters = PostgresParameters()

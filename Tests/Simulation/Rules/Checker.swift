@@ -138,7 +138,7 @@ final class Checker {
   func willDo(_ action: DispatcherAction, _ life: Life) {
     let id = ObjectIdentifier(life)
     switch action {
-    case .reclaim, .confirmReclaimed, .forget: world.faults.tempt(life)
+    case .reclaim, .confirmReclaimed, .forget, .sync: world.faults.tempt(life)
     case .write(let batch, .settle(let settlements)), .write(let batch, .settledAmong(let settlements)):
       batches[id, default: [:]][batch] = settlements
       world.faults.tempt(life)
@@ -232,8 +232,8 @@ final class Checker {
 
   /// Whether there may be another push after this one.
   private func isExcused(_ former: Acceptance) -> Bool {
-    if isExcused(former.key, former.life) { return true }
     guard !former.kind.isVisible else { return false }
+    if isExcused(former.key, former.life) { return true }
     return !former.isCertain || former.life.isDead || former.gateway.map(declaredDead.contains) ?? true
   }
 

@@ -46,6 +46,7 @@ extension Statement {
       case .scan(let page): "scan from \(page ?? 0)"
       case .write(let batch, let write): "batch \(batch): \(write.story)"
       case .lookUpEnded(let calls): "ended? \(calls)"
+      case .sync: "sync"
       case .takeJob: "take job"
       case .runJob(let name): "run \(name)"
       case .report: "report"

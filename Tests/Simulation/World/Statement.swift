@@ -61,6 +61,7 @@ struct Statement {
     case .scan(let from): return .page(outbox.claimed(by: gateway, from: from ?? 0, limit: 7))
     case .write(_, let write): return try execute(write, gateway, &outbox, at: now)
     case .lookUpEnded(let ids): return .ended(outbox.ended(among: ids))
+    case .sync: outbox.sync()
     case .takeJob: return .job(outbox.takeJob(gateway, at: now))
     case .runJob(let name): outbox.run(job: name, at: now)
     case .register, .claim, .report, .send, .withdraw, .permit, .log: break
@@ -113,6 +114,7 @@ struct Statement {
         }
       }.map { .written(batch: batch, $0) }
     case .lookUpEnded: return mapped { if case .ended(let ids) = $0 { ids } else { nil } }.map { .endedFound($0) }
+    case .sync: return mapped { _ in () }.map { .synced($0) }
     case .takeJob: return mapped { if case .job(let name) = $0 { .some(name) } else { nil } }.map { .jobTaken($0) }
     case .runJob: return mapped { _ in [Tally]() }.map { .jobRan($0) }
     case .report: return mapped { _ in () }.map { .reported($0) }
