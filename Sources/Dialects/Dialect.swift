@@ -99,6 +99,10 @@ public struct Dialect: Equatable, Sendable {
 
   // MARK: - Templates
 
+  /// Phones make two calls of a push that comes twice: they give each a random UUID. So nothing is hedged unless that is asked for.
+  /// Twilio's example (AppDelegate.m:102, RNTwilioPhone.ts:207), Enclosure's CallKitManager.swift:108, CommEazy's AppDelegate.mm:306.
+  public var ringsTwice: Bool { ["twilio", "enclosure", "commeazy"].contains(name) }
+
   /// Whether calls can be sent through this provider at all.
   public func speaks(_ provider: ProviderKind) -> Bool {
     templates.keys.contains { $0.provider == provider && $0.kind == .invite }

@@ -169,6 +169,13 @@ import Testing
     #expect(throws: ConfigurationError.self) { try GatewayConfiguration.loadDatabaseURL(file: nil, environment: [:]) }
   }
 
+  @Test(arguments: [("intercom", 2), ("telnyx", 2), ("twilio", 0), ("enclosure", 0), ("commeazy", 0)])
+  func `invites are hedged by default where phones take two pushes for one call`(dialect: String, percent: Int) throws {
+    let apns = "{ team_id: T, key_id: K, key_file: key.p8, topic: com.example }"
+    let loaded = try folder.load("database: postgres://db/x\napps: { a: { dialect: \(dialect), apns: \(apns) } }\n")
+    #expect(loaded.apps.first?.apns?.hedging.percentMax == percent)
+  }
+
   // MARK: Faults
 
   private static func with(_ line: String) -> String { "\(minimal)\n\(line)" }

@@ -117,6 +117,7 @@ STATEMENTS = {
     "select * from push.reclaim(1, 2, '{1}', '{0}')": {"gateway"},
     "select * from push.claimed_by(1, 0)": {"gateway"},
     "select push.ended('{1}')": {"gateway"},
+    "select push.sync(1)": {"gateway"},
     "select push.give_back(1, '{}', '{}')": set(),
     "select push.claimed_places('{1}')": set(),
     "select push.take_job(1)": {"gateway"},

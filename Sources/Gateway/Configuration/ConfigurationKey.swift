@@ -74,14 +74,16 @@ struct ConfigurationKey: Equatable, Sendable {
       "apps.*.apns.hedge_after_seconds",
       "an invite unanswered for so long, and longer than nearly all answers take, is sent once more over another "
         + "connection, 0 to 60, fractions too; 0.3"),
-    ConfigurationKey("apps.*.apns.hedged_percent_max", "most pushes that are, in percent, 0 to 10; 2"),
+    ConfigurationKey(
+      "apps.*.apns.hedged_percent_max",
+      "most pushes that are, in percent, 0 to 10; 2, or 0 for the dialects twilio, enclosure and commeazy"),
     ConfigurationKey("apps.*.fcm.service_account_file", "service account JSON; project_id and token_uri come from it"),
     ConfigurationKey("apps.*.fcm.url", "https://fcm.googleapis.com"),
     ConfigurationKey("apps.*.fcm.connections", "1 to 64; 4"),
     ConfigurationKey("apps.*.fcm.streams_per_connection", "1 to 10000; 100"),
     ConfigurationKey("apps.*.fcm.rate_per_second", "most messages a second, 1 to 1000000; 10000, the default quota"),
     ConfigurationKey("apps.*.fcm.hedge_after_seconds", "as for apns; 0.3"),
-    ConfigurationKey("apps.*.fcm.hedged_percent_max", "as for apns; 2"),
+    ConfigurationKey("apps.*.fcm.hedged_percent_max", "as for apns; 2 or 0"),
     ConfigurationKey("apps.*.expo.url", "https://exp.host"),
     ConfigurationKey("apps.*.expo.access_token_file", "file with the access token, where the project asks for one"),
     ConfigurationKey("apps.*.expo.connections", "requests at a time, 1 to 64; 6"),

@@ -85,8 +85,8 @@ extension GatewayConfiguration {
       isAtLeastOnce: reader.choice(path + ["at_least_once"], [("true", true), ("false", false)], default: false),
       missedCalls: reader.choice(
         path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
-      invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], &reader),
-      fcm: fcm(path + ["fcm"], &reader), expo: expo(path + ["expo"], &reader))
+      invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], dialect, &reader),
+      fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
       reader.note(
         path + ["escalate_after_seconds"],
@@ -128,7 +128,9 @@ extension GatewayConfiguration {
       windowSeconds: reader.integer(path + ["window_seconds"], in: 1...86_400, default: 300))
   }
 
-  private static func apns(_ path: [String], _ reader: inout ConfigurationReader) -> APNs? {
+  private static func apns(
+    _ path: [String], _ dialect: Dialect, _ reader: inout ConfigurationReader
+  ) -> APNs? {
     guard reader.source.has(path) else { return nil }
     let topic = reader.requiredWord(path + ["topic"])
     if topic.hasSuffix(".voip") {
@@ -141,10 +143,12 @@ extension GatewayConfiguration {
       sandboxURL: reader.providerURL(path + ["sandbox_url"], default: "https://api.sandbox.push.apple.com"),
       connections: reader.integer(path + ["connections"], in: 1...64, default: 1),
       streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 1000),
-      hedging: hedging(path, &reader))
+      hedging: hedging(path, dialect, &reader))
   }
 
-  private static func fcm(_ path: [String], _ reader: inout ConfigurationReader) -> FCM? {
+  private static func fcm(
+    _ path: [String], _ dialect: Dialect, _ reader: inout ConfigurationReader
+  ) -> FCM? {
     guard reader.source.has(path) else { return nil }
     return FCM(
       serviceAccountFile: reader.requiredFile(path + ["service_account_file"]),
@@ -152,7 +156,7 @@ extension GatewayConfiguration {
       connections: reader.integer(path + ["connections"], in: 1...64, default: 4),
       streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 100),
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 10_000),
-      hedging: hedging(path, &reader))
+      hedging: hedging(path, dialect, &reader))
   }
 
   private static func expo(_ path: [String], _ reader: inout ConfigurationReader) -> Expo? {
@@ -166,10 +170,12 @@ extension GatewayConfiguration {
         path + ["receipt_after_seconds"], inSeconds: 0...86_400, default: 900_000))
   }
 
-  private static func hedging(_ path: [String], _ reader: inout ConfigurationReader) -> Hedging {
+  private static func hedging(
+    _ path: [String], _ dialect: Dialect, _ reader: inout ConfigurationReader
+  ) -> Hedging {
     Hedging(
       afterMilliseconds: reader.milliseconds(path + ["hedge_after_seconds"], inSeconds: 0...60, default: 300),
-      percentMax: reader.integer(path + ["hedged_percent_max"], in: 0...10, default: 2))
+      percentMax: reader.integer(path + ["hedged_percent_max"], in: 0...10, default: dialect.ringsTwice ? 0 : 2))
   }
 
   // MARK: - The file
