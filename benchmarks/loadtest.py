@@ -15,6 +15,7 @@ class Latency:
 
     p50: float
     p99: float
+    p999: float
     p99_by_provider: dict[str, float]
 
 
@@ -51,5 +52,5 @@ def read(told: dict) -> Latency:
     stages = {provider: of["commit_to_request"] for provider, of in told["latency_us"].items()}
     overall = stages.pop("all")
     return Latency(
-        overall["p50"] / 1_000, overall["p99"] / 1_000,
+        overall["p50"] / 1_000, overall["p99"] / 1_000, overall["p99.9"] / 1_000,
         {provider: of["p99"] / 1_000 for provider, of in stages.items()})

@@ -12,7 +12,7 @@ public enum PlanningFailure: Error, Equatable, Sendable {
   case noTemplate
   /// The payload lacks what the template needs.
   case missingField(String)
-  /// A missed call whose phones were told of the end of the call, in words that say that it was missed.
+  /// A missed call whose phone is told of the end of the call by a cancel, in words that say that it was missed.
   case saidByCancel
   /// The body is larger than the provider takes.
   case payloadTooLarge(bytes: Int, limit: Int)
@@ -80,7 +80,7 @@ public struct CallPlanner: Sendable {
     guard let kind = PushTemplateKind(delivery.kind, callKind: delivery.callKind) else { throw .noTemplate }
     let platform = delivery.platform < 3 ? Int(delivery.platform) : 0
     guard let shared = templates[kind.index * 3 + platform] else { throw .noTemplate }
-    if shared.template.isSaidByCancel, Self.wasToldOfEnd(delivery) { throw .saidByCancel }
+    if shared.template.isSaidByCancel, delivery.followsCancel { throw .saidByCancel }
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
     let renderer = TemplateRenderer(delivery, sentAtMilliseconds: sentAt, appLanguage: appLanguage)
     let body: [UInt8]
@@ -103,13 +103,6 @@ public struct CallPlanner: Sendable {
       collapseID: shared.template.collapse == .none ? nil : Self.collapseID(delivery.callID),
       deadline: delivery.deadline,
       expiresAtMilliseconds: delivery.deadlineAtMicroseconds / 1000, manner: shared.template.manner, fcm: members)
-  }
-
-  /// Whether it is the missed call of a call that somebody ended: every phone that may have rung got a cancel. A call that ran
-  /// out has `missed` for its end.
-  private static func wasToldOfEnd(_ delivery: Delivery) -> Bool {
-    guard delivery.kind == .missedCall, let reason = delivery.endReason else { return false }
-    return !reason.elementsEqual("missed".utf8)
   }
 
   /// The id itself where a header of at most 64 bytes can carry it, else its SHA-256 in hex, which is 64 bytes long.

@@ -3,8 +3,14 @@
 // `isVideo` is a boolean over APNs; over FCM, where all is text, it is `true` or not there, because the app would take the text
 // `false` for a yes. react-native-firebase hands a tap on an APNs alert to the app only with `gcm.message_id`. Only the
 // categories `message` and `missed_call` have actions.
+//
+// The plan hands `callId` to CallKit, which takes nothing but a UUID. What is none becomes one in the VoIP push alone: over FCM, where
+// no CallKit is, the call has its own id. On Android nobody shows an invitation to a group but the app in front; so the system does.
 
 extension ShippedDialects {
+  /// Each push gets a random UUID (AppDelegate.mm:306).
+  static let commeazyRingsTwice = true
+
   static let commeazy = #"""
     {
       "apns": {
@@ -12,7 +18,8 @@ extension ShippedDialects {
           "type": "${callType}",
           "isVideo": "${isVideo:json}",
           \#(caller),
-          \#(DialectFragments.stamps)
+          "callId": "${callUuid}",
+          \#(DialectFragments.sent)
         },
         "missed_call": {
           "aps": \#(DialectFragments.missedCallAlert(title: "${fromName|from}")),
@@ -22,7 +29,7 @@ extension ShippedDialects {
           \#(caller),
           \#(DialectFragments.stamps)
         },
-        \#(chats { #""aps": \#($0), "gcm.message_id": "${callId}""# })
+        \#(chats { aps, _ in #""aps": \#(aps), "gcm.message_id": "${callId}""# })
       },
       "fcm": {
         "invite": {
@@ -31,14 +38,18 @@ extension ShippedDialects {
           \#(caller),
           \#(DialectFragments.stamps)
         },
-        "cancel": {"type": "call_cancelled", \#(DialectFragments.callCancelled)},
+        "cancel": {
+          "type": "call_cancelled",
+          \#(DialectFragments.callCancelled),
+          \#(DialectFragments.push(aps: DialectFragments.endedAlert(title: "${fromName|from}")))
+        },
         "missed_call": {
           \#(DialectFragments.missedCallData(title: "${fromName|from}")),
           "isVideo": "${isVideo?'true'}",
           \#(caller),
           \#(DialectFragments.stamps)
         },
-        \#(chats { DialectFragments.push(aps: $0) })
+        \#(chats { DialectFragments.push(aps: $0, android: $1) })
       }
     }
     """#
@@ -57,21 +68,27 @@ extension ShippedDialects {
     "groupName": "${payload.groupName?}"
     """#
 
-  /// Messages, group messages and invitations: the same keys over both, and what an iPhone shows of them.
-  private static func chats(_ shown: (_ aps: String) -> String) -> String {
+  /// Messages, group messages and invitations: the same keys over both, and what is shown of them.
+  /// - Parameter shown: how, of what an iPhone shows, and of what Android shows by itself; nil where the app does.
+  private static func chats(_ shown: (_ aps: String, _ android: String?) -> String) -> String {
     let message = alert("newMessageText", category: "message", thread: "${chatId}")
     let groupMessage = alert("newGroupMessageText", category: "message", thread: groupThread)
     let invitation = alert("groupInvitationText", subtitle: "${payload.groupName?}", thread: groupThread)
     return #"""
-      "message": {\#(shown(message)), "type": "message", "chatId": "${chatId}", \#(sender), \#(DialectFragments.stamps)},
+      "message": {\#(shown(message, nil)), "type": "message", "chatId": "${chatId}", \#(sender), \#(DialectFragments.stamps)},
       "group_message": {
-        \#(shown(groupMessage)), "type": "group_message", \#(group), \#(sender), \#(DialectFragments.stamps)
+        \#(shown(groupMessage, nil)), "type": "group_message", \#(group), \#(sender), \#(DialectFragments.stamps)
       },
       "group_invite": {
-        \#(shown(invitation)), "type": "group_invite", \#(group), \#(sender), \#(DialectFragments.stamps)
+        \#(shown(invitation, invitationOnAndroid)), "type": "group_invite", \#(group), \#(sender), \#(DialectFragments.stamps)
       }
       """#
   }
+
+  /// As the app's own: the group above, in the plan's channel.
+  private static let invitationOnAndroid = #"""
+    {"title": "${payload.groupName|fromName|from}", "body": "${groupInvitationText}", "channel_id": "groups"}
+    """#
 
   private static let groupThread = "${chatId|payload.groupId}"
 

@@ -12,6 +12,9 @@ internal import Runtime
 public struct Dialect: Equatable, Sendable {
   /// The name an app's configuration chooses it by.
   public let name: String
+  /// Whether phones make two calls of a push that comes twice, having no id of their own for both: then nothing is hedged unless
+  /// that is asked for.
+  public let ringsTwice: Bool
   private var templates: [Section: MessageTemplate] = [:]
 
   private struct Section: Hashable {
@@ -24,9 +27,11 @@ public struct Dialect: Equatable, Sendable {
   /// - Parameters:
   ///   - name: what it is called in messages.
   ///   - source: the JSON.
+  ///   - ringsTwice: whether phones make two calls of a push that comes twice.
   /// - Throws: the first of the faults.
-  public init(name: String, json source: String) throws(TemplateError) {
+  public init(name: String, json source: String, ringsTwice: Bool = false) throws(TemplateError) {
     self.name = name
+    self.ringsTwice = ringsTwice
     if let fault = lay(over: source).first { throw fault }
   }
 
@@ -99,14 +104,13 @@ public struct Dialect: Equatable, Sendable {
 
   // MARK: - Templates
 
-  /// Phones make two calls of a push that comes twice: they give each a random UUID. So nothing is hedged unless that is asked for.
-  /// Twilio's example (AppDelegate.m:102, RNTwilioPhone.ts:207), Enclosure's CallKitManager.swift:108, CommEazy's AppDelegate.mm:306.
-  public var ringsTwice: Bool { ["twilio", "enclosure", "commeazy"].contains(name) }
-
   /// Whether calls can be sent through this provider at all.
   public func speaks(_ provider: ProviderKind) -> Bool {
     templates.keys.contains { $0.provider == provider && $0.kind == .invite }
   }
+
+  /// Whether a VoIP push takes a call back: phones that do not know it for one would ring.
+  public var cancelsOverVoIP: Bool { templates.keys.contains { $0.provider == .apns && $0.kind == .cancel } }
 
   /// The template for a device, or nil when the dialect has none.
   func template(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform?) -> MessageTemplate? {

@@ -3,8 +3,10 @@
 /// Members without braces, to be put between others, but for the whole sections at the end.
 enum DialectFragments {
   /// What every push carries, so that a late phone can tell, and one with two pushes knows which is the newer.
-  static let stamps = #"""
-    "callId": "${callId}",
+  static let stamps = #""callId": "${callId}", \#(sent)"#
+
+  /// The same where `callId` has another form.
+  static let sent = #"""
     "timestamp": "${timestamp}",
     "expiresAt": "${expiresAt}",
     "seq": "${seq}"
@@ -37,6 +39,19 @@ enum DialectFragments {
     message(title: title, text: "missedCallText", category: "missed_call")
   }
 
+  // MARK: - Ended calls
+
+  /// What turns the alert of a call that is over into "Call ended" on an iPhone, by the collapse id that both have. It makes no
+  /// sound, and lights no screen. (An iPhone that rings by PushKit gets none: it has no such alert.)
+  static func endedAlert(title: String) -> String {
+    #"{"alert": {"title": "\#(title)", "body": "${callEndedText}"}, "interruption-level": "passive"}"#
+  }
+
+  /// The same over Expo, without `data`.
+  static func endedMessage(title: String) -> String {
+    #""title": "\#(title)", "body": "${callEndedText}", "interruptionLevel": "passive""#
+  }
+
   // MARK: - Messages and group invitations
 
   /// The kinds that are about a chat, and the placeholder of what is shown of each.
@@ -57,10 +72,11 @@ enum DialectFragments {
 
   /// The FCM templates of messages and invitations.
   /// - Parameters:
+  ///   - platform: `.ios` or `.android` for one of them alone.
   ///   - extra: a member whose value is the text that is shown, beside `body`.
   ///   - isShownByAndroid: where the app itself would show nothing.
-  static func chatData(extra: String? = nil, isShownByAndroid: Bool = false) -> String {
-    chatSections { kind, text in
+  static func chatData(for platform: String = "", extra: String? = nil, isShownByAndroid: Bool = false) -> String {
+    chatSections(for: platform) { kind, text in
       var extra = extra.map { #""\#($0)": "${\#(text)}", "# } ?? ""
       if isShownByAndroid { extra += shownByAndroid(title: chatTitle, text: text) + ", " }
       return "{\(extra)\(data(title: chatTitle, text: text, type: kind)), \(chat(from: "fromId")), \(stamps)}"
@@ -68,18 +84,22 @@ enum DialectFragments {
   }
 
   /// The Expo templates of messages and invitations.
-  static let chatMessages = chatSections { kind, text in
-    #"""
-    {
-      \#(message(title: chatTitle, text: text, category: kind)),
-      "data": {"type": "\#(kind)", \#(chat(from: "from")), \#(stamps)}
+  /// - Parameter platform: `.ios` or `.android` for one of them alone.
+  static func chatMessages(for platform: String = "") -> String {
+    chatSections(for: platform) { kind, text in
+      #"""
+      {
+        \#(message(title: chatTitle, text: text, category: kind)),
+        "data": {"type": "\#(kind)", \#(chat(from: "from")), \#(stamps)}
+      }
+      """#
     }
-    """#
   }
 
   /// One template a kind, to be put among those of a provider.
-  static func chatSections(_ template: (_ kind: String, _ text: String) -> String) -> String {
-    chatKinds.map { #""\#($0)": \#(template($0, $1))"# }.joined(separator: ",\n")
+  static func chatSections(for platform: String = "", _ template: (_ kind: String, _ text: String) -> String) -> String
+  {
+    chatKinds.map { #""\#($0)\#(platform)": \#(template($0, $1))"# }.joined(separator: ",\n")
   }
 
   /// Which chat, and whose turn it was. `from` is a reserved FCM key.
@@ -107,8 +127,10 @@ enum DialectFragments {
   }
 
   /// The `$push` of an FCM template whose alert on iPhones is this `aps`.
-  static func push(aps: String) -> String {
-    #""$push": {"apns": {"payload": {"aps": \#(aps)}}}"#
+  /// - Parameter android: what Android shows by itself while the app is not in front; nil for nothing.
+  static func push(aps: String, android: String? = nil) -> String {
+    let android = android.map { #", "android": {"notification": \#($0)}"# } ?? ""
+    return #""$push": {"apns": {"payload": {"aps": \#(aps)}}\#(android)}"#
   }
 
   /// The `$push` of an FCM template that Android shows by itself while the app is not in front.

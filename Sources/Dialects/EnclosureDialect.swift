@@ -3,9 +3,13 @@
 // recipient's own entry can bring; else it is empty, never another's.
 //
 // Over FCM a call is an alert, without content-available (SwiftUI hands an alert with it to nobody); a tap starts CallKit. The app
-// hears of hang-ups over Firebase itself, so a cancel only must not look like a call.
+// hears of hang-ups over Firebase itself, so a cancel only must not look like a call, and turns the alert into one that a tap makes no
+// call of. A chat has no `token`: with one, a phone that answers from the alert would push by itself.
 
 extension ShippedDialects {
+  /// Each push gets a random UUID (CallKitManager.swift:108).
+  static let enclosureRingsTwice = true
+
   static let enclosure = #"""
     {
       "apns": {
@@ -28,7 +32,8 @@ extension ShippedDialects {
           "bodyKey": "${isVideo?'Cancelled video call':'Cancelled voice call'}",
           "roomId": "${channelName|callId}",
           "receiverId": "${userId}",
-          \#(DialectFragments.callCancelled)
+          \#(DialectFragments.callCancelled),
+          \#(DialectFragments.push(aps: DialectFragments.endedAlert(title: "${fromName|from}")))
         },
         "missed_call": {
           \#(DialectFragments.missedCallData(title: "${fromName|from}")),
@@ -90,6 +95,7 @@ extension ShippedDialects {
     "user_nameKey": "${fromName|from}",
     "msgKey": "${\#(text)}",
     "photo": "${metadata.photo|''}",
+    "phone": "${metadata.senderPhone?}",
     \#(DialectFragments.stamps)
     """#
   }

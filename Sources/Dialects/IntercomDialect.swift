@@ -5,10 +5,16 @@
 // key; so the flat data has no type, and `body` has the whole canonical object as a JSON string, where the task looks next.
 // Its schema takes texts or nothing for callerName and channel as for ours, hence these are made texts. An Android phone gets
 // data only, because a visible notification would keep the task from running; an iPhone with nothing but an Expo or FCM token
-// can only be shown an alert. The FCM data of what is shown has its text as `message` as well: that is where
-// expo-notifications looks for what to show.
+// can only be shown an alert. (Over Expo the app also rings, if iOS wakes it.) The FCM data of what is shown has its text as
+// `message` as well: that is where expo-notifications looks for what to show.
+//
+// In front or woken, the app makes a call of an alert by CallKeep, and an iPhone's app ends when the call's id is no UUID. The
+// app answers with that id, so it cannot be replaced: such a call has another type there, and is shown.
 
 extension ShippedDialects {
+  /// A push whose `callId` is known is ignored (seed 001, rules).
+  static let intercomRingsTwice = false
+
   static let intercom = #"""
     {
       "apns": {
@@ -43,11 +49,12 @@ extension ShippedDialects {
           "body": {"$string": \#(canonical)},
           \#(alert(text: "${incomingCallText}"))
         },
-        "invite.ios": {\#(flat), "body": {"$string": \#(canonical)}, \#(alert(text: "${incomingCallText}"))},
+        "invite.ios": {\#(flat), "body": {"$string": \#(canonicalOnIPhone)}, \#(alert(text: "${incomingCallText}"))},
         "cancel": {
           "type": "intercom_call_end",
           \#(DialectFragments.callCancelled),
-          "body": {"$string": \#(cancel)}
+          "body": {"$string": \#(cancel)},
+          \#(DialectFragments.push(aps: DialectFragments.endedAlert(title: "${fromName|'Porteiro'}")))
         },
         "missed_call": {
           \#(DialectFragments.missedCallData(title: "${fromName|'Porteiro'}")),
@@ -65,22 +72,26 @@ extension ShippedDialects {
           "body": "${incomingCallText}",
           "sound": "default",
           "_contentAvailable": true,
-          "data": \#(canonical)
+          "data": \#(canonicalOnIPhone)
         },
         "cancel": {"_contentAvailable": true, "data": \#(cancel)},
-        "missed_call": {
-          \#(DialectFragments.missedCallMessage(title: "${fromName|'Porteiro'}")),
-          "data": {"type": "missed_call", "from": "${from}", \#(missedCaller)}
-        },
-        \#(DialectFragments.chatMessages)
+        "cancel.ios": {\#(DialectFragments.endedMessage(title: "${fromName|'Porteiro'}")), "data": \#(cancel)},
+        "missed_call": \#(missedCallMessage),
+        "missed_call.ios": \#(missedCallMessage),
+        \#(DialectFragments.chatMessages()),
+        \#(DialectFragments.chatMessages(for: ".ios"))
       }
     }
     """#
 
   /// What the app makes a call of, wherever it finds it.
-  private static let canonical = #"""
+  private static let canonical = canonical(type: "intercom_call")
+  private static let canonicalOnIPhone = canonical(type: "${isUuid?'intercom_call':'intercom_call_alert'}")
+
+  private static func canonical(type: String) -> String {
+    #"""
     {
-      "type": "intercom_call",
+      "type": "\#(type)",
       "action": "incoming_call",
       "from": "${from}",
       "fromName": "${fromName|'Porteiro'}",
@@ -94,13 +105,16 @@ extension ShippedDialects {
       "$payload": "others"
     }
     """#
+  }
 
   /// The call beside `body`, for whatever reads FCM data as they are. Without a type, not even the payload's; and without a
-  /// title and a message, of which expo-notifications would make a notification beside the call.
+  /// title and a message, of which expo-notifications would make a notification beside the call, or a `dataString`, where the app looks
+  /// before it looks into `body` (backgroundTask.ts:54-70, IntercomNotificationListeners.tsx:13-23).
   private static let flat = #"""
     "type": null,
     "title": null,
     "message": null,
+    "dataString": null,
     "action": "incoming_call",
     "fromId": "${from}",
     "fromName": "${fromName|'Porteiro'}",
@@ -119,6 +133,14 @@ extension ShippedDialects {
   /// That a call is over, wherever the app looks. No push stops the app from ringing; it must not ring again either.
   private static let cancel = #"""
     {"type": "intercom_call_end", \#(DialectFragments.callCancelled)}
+    """#
+
+  /// For iPhones and for all others: what is only for iPhones has a collapse id there, and takes the place of the call's alert.
+  private static let missedCallMessage = #"""
+    {
+      \#(DialectFragments.missedCallMessage(title: "${fromName|'Porteiro'}")),
+      "data": {"type": "missed_call", "from": "${from}", \#(missedCaller)}
+    }
     """#
 
   /// Who called and from where, but for `from` itself.

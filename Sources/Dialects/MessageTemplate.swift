@@ -20,7 +20,7 @@ struct MessageTemplate: Equatable, Sendable {
   var notification: PushTemplate?
   /// FCM: members of `android` beside the gateway's.
   var android: PushTemplate?
-  /// A missed call: not sent when the cancel of the same call has said it.
+  /// A missed call: not sent to a phone that is told by a cancel of the same call.
   var isSaidByCancel = false
 
   init(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform?) {

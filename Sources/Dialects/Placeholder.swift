@@ -8,6 +8,7 @@ internal import Runtime
 /// `${callId?:uuid}`: only a text that is a UUID counts.
 /// `${isVideo?'Video':'Voice'}`: one literal for a video call, another for any other; without the other the member is left
 /// out.
+/// `${isUuid?'…':'…'}`: the same, by whether the call's id is a UUID.
 struct Placeholder: Equatable, Sendable {
   var names: [TemplateName] = []
   /// The literal at the end of the alternatives, as the contents of a JSON string.
@@ -19,15 +20,22 @@ struct Placeholder: Equatable, Sendable {
   var choice: Choice?
 
   struct Choice: Equatable, Sendable {
-    var video: [UInt8]
-    var other: [UInt8]?
+    var question: Question
+    var yes: [UInt8]
+    var no: [UInt8]?
+  }
+
+  /// What a choice is made by.
+  enum Question: String, CaseIterable, Sendable {
+    case isVideo
+    case isUUID = "isUuid"
   }
 
   /// Reads what stands between `${` and `}`.
   init(_ text: String) throws(TemplateError.Reason) {
     if let choice = Self.choice(in: text) {
       self.choice = choice
-      isOptional = choice.other == nil
+      isOptional = choice.no == nil
       return
     }
     var rest = text[...]
@@ -60,11 +68,15 @@ struct Placeholder: Equatable, Sendable {
 
   /// `isVideo?'…':'…'` or `isVideo?'…'`; nil for anything else.
   private static func choice(in text: String) -> Choice? {
-    guard text.hasPrefix("isVideo?'"), text.hasSuffix("'") else { return nil }
-    let parts = text.dropFirst(9).dropLast().split(separator: "'", omittingEmptySubsequences: false)
+    guard let question = Question.allCases.first(where: { text.hasPrefix("\($0.rawValue)?'") }), text.hasSuffix("'")
+    else {
+      return nil
+    }
+    let literals = text.dropFirst(question.rawValue.count + 2).dropLast()
+    let parts = literals.split(separator: "'", omittingEmptySubsequences: false)
     switch parts.count {
-    case 1: return Choice(video: contents(parts[0]), other: nil)
-    case 3 where parts[1] == ":": return Choice(video: contents(parts[0]), other: contents(parts[2]))
+    case 1: return Choice(question: question, yes: contents(parts[0]), no: nil)
+    case 3 where parts[1] == ":": return Choice(question: question, yes: contents(parts[0]), no: contents(parts[2]))
     default: return nil
     }
   }

@@ -104,13 +104,18 @@ struct PushDirective {
   private mutating func readType(_ value: JSONScanner.Value, into template: inout MessageTemplate) {
     switch (json.text(value), kind) {
     case ("voip"?, .invite): return
-    case ("alert"?, let kind) where kind != .invite: template.manner.apnsType = .alert
-    case ("background"?, let kind) where kind != .invite:
+    case ("voip"?, .cancel):
+      template.manner.apnsType = .voip
+      template.manner.isStored = false
+    case ("alert"?, let kind) where kind.isNotification: template.manner.apnsType = .alert
+    case ("background"?, let kind) where kind.isNotification:
       template.manner.apnsType = .background
       if template.manner.priority == .high { template.manner.priority = .normal }
     default:
       let takes =
-        kind == .invite ? "voip: only so does an iPhone ring" : "alert or background: only an invite is a VoIP push"
+        kind.isNotification
+        ? "alert or background: only what is about a ringing call is a VoIP push"
+        : "voip: only so does an iPhone ring, or stop"
       note("$push.type", .badPushValue(takes))
     }
   }
@@ -123,7 +128,7 @@ struct PushDirective {
       guard let number, let priority: PushManner.Priority = [10: .high, 5: .normal, 1: .low][number] else {
         return note("$push.priority", .badPushValue("10, 5 or 1"))
       }
-      if kind == .invite, priority != .high { return note("$push.priority", .badPushValue("10 for a VoIP push")) }
+      if !kind.isNotification, priority != .high { return note("$push.priority", .badPushValue("10 for a VoIP push")) }
       template.manner.priority = priority
     case .fcm, .expo:
       guard let word, let priority: PushManner.Priority = ["high": .high, "normal": .normal][word] else {

@@ -23,10 +23,10 @@ struct PushTemplate: Equatable, Sendable {
     case optionalJSON(key: Literal, Names)
     /// A member that is left out when no name has a text that is a UUID.
     case optionalUUID(key: Literal, Names)
-    /// One of two texts inside a string: for a video call, and for anything else.
-    case choice(video: Literal, other: Literal)
-    /// A member that only a video call has.
-    case optionalChoice(key: Literal, video: Literal)
+    /// One of two texts inside a string: for a yes to the question, and for a no.
+    case choice(Placeholder.Question, yes: Literal, no: Literal)
+    /// A member that is there only for a yes.
+    case optionalChoice(Placeholder.Question, key: Literal, yes: Literal)
     /// Members of the payload, or of its metadata, that the template does not name.
     case otherMembers(OtherMembers)
     /// What stands between these two is JSON that is carried as one string.
@@ -52,7 +52,7 @@ struct PushTemplate: Equatable, Sendable {
     var reserved = Reserved.none
     /// The names the template gives itself.
     var named: [[UInt8]]
-    /// As strings; without what is null.
+    /// As strings, without what is null.
     var asText: Bool
     /// True when no member of baseCallData is left.
     var coversBaseCallData: Bool

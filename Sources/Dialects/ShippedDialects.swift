@@ -2,8 +2,10 @@
 
 /// The dialects there are without any configuration.
 public enum ShippedDialects {
-  private static let sources: [(name: String, json: String)] = [
-    ("intercom", intercom), ("twilio", twilio), ("enclosure", enclosure), ("telnyx", telnyx), ("commeazy", commeazy),
+  private static let sources: [(name: String, ringsTwice: Bool, json: String)] = [
+    ("intercom", intercomRingsTwice, intercom), ("twilio", twilioRingsTwice, twilio),
+    ("enclosure", enclosureRingsTwice, enclosure), ("telnyx", telnyxRingsTwice, telnyx),
+    ("commeazy", commeazyRingsTwice, commeazy),
   ]
 
   /// All their names, the default first.
@@ -13,6 +15,6 @@ public enum ShippedDialects {
   /// - Throws: a fault in a template we ship, which a test finds before any release.
   public static func named(_ name: String) throws(TemplateError) -> Dialect? {
     guard let source = sources.first(where: { $0.name == name }) else { return nil }
-    return try Dialect(name: name, json: source.json)
+    return try Dialect(name: name, json: source.json, ringsTwice: source.ringsTwice)
   }
 }

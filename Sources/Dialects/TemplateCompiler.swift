@@ -7,7 +7,7 @@ internal import Runtime
 /// In a template any string may hold placeholders (`Placeholder`). Directives stand where a name would:
 /// `{"$string": {…}}` is an object carried as a string; `"$payload": "others"` stands for the members of the payload that the
 /// object itself does not name, as text in an FCM `data` object and as they are elsewhere, `"$payload": "twi_*"` for those
-/// whose names begin so; `"$metadata": "others"` for those of `metadata`, `"$metadata": "texts"` for the same as texts.
+/// whose names begin so, always as text; `"$metadata": "others"` for those of `metadata`, `"$metadata": "texts"` for the same as texts.
 /// `$push`, in the outermost object, is read by `PushDirective`.
 struct TemplateCompiler {
   private let json: JSONScanner
@@ -122,6 +122,7 @@ struct TemplateCompiler {
       }
       return emit(.otherMembers(others))
     }
+    if value.kind == .null, names.contains(Self.metadataDirective) { return }  // nor the metadata's
     if place == .fcmData {
       guard !FCMDataKey.isReserved(names[index]) else { throw error(.reservedKey(name)) }
       if value.kind == .null { return }  // no such member, not even the payload's
@@ -139,7 +140,9 @@ struct TemplateCompiler {
     }
     guard !(place == .fcmData && placeholder.isJSON) else { throw error(.notAString) }
     let key = pool(writer.bytes)
-    if let choice = placeholder.choice { return emit(.optionalChoice(key: key, video: pool(choice.video))) }
+    if let choice = placeholder.choice {
+      return emit(.optionalChoice(choice.question, key: key, yes: pool(choice.yes)))
+    }
     let names = pool(placeholder.names)
     if placeholder.isUUID { return emit(.optionalUUID(key: key, names)) }
     emit(placeholder.isJSON ? .optionalJSON(key: key, names) : .optionalText(key: key, names))
@@ -164,6 +167,7 @@ struct TemplateCompiler {
     case ("$payload", "others"?): break
     case ("$payload", let word?) where word.hasSuffix("*") && word.count > 1:
       others.prefix = Array(word.dropLast().utf8)
+      others.asText = true
       others.coversBaseCallData = !BaseCallData.keys.contains { $0.utf8.starts(with: others.prefix) }
     case ("$metadata", "others"?), ("$metadata", "texts"?):
       others.ofMetadata = true
@@ -173,6 +177,8 @@ struct TemplateCompiler {
     }
     return others
   }
+
+  private static let metadataDirective = Array("$metadata".utf8)
 
   /// What `{"$string": …}` carries, or nil for any other value.
   private func soleString(of value: JSONScanner.Value) -> JSONScanner.Value? {
@@ -198,8 +204,8 @@ struct TemplateCompiler {
         guard !placeholder.isJSON, !placeholder.isOptional else {
           throw error(.malformedPlaceholder(placeholder.names.map(\.spelling).joined(separator: "|")))
         }
-        if let choice = placeholder.choice, let other = choice.other {
-          emit(.choice(video: pool(choice.video), other: pool(other)))
+        if let choice = placeholder.choice, let no = choice.no {
+          emit(.choice(choice.question, yes: pool(choice.yes), no: pool(no)))
           continue
         }
         emit(.text(pool(placeholder.names), fallback: placeholder.fallback.map { pool($0) }))

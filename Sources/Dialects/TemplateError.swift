@@ -61,7 +61,8 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
       "\(name) is written by the gateway (so are to, priority, expiration, ttl and collapseId); $push says how"
     case .payloadInMessage: "must stand inside data: outside, a call's payload could set the message's own fields"
     case .cancelOverAPNs:
-      "there is no cancel over APNs: every VoIP push must end in a reported call, so none takes one back"
+      "there is no cancel over APNs: every VoIP push must end in a reported call, so none takes one back; for phones that take "
+        + "a VoIP push for the end of a call say $push: {type: voip}, and voip_cancel: true of the app"
     case .noAlert: "must have aps with an alert: it goes out as an alert, since only an invite may be a VoIP push"
     case .unknownPushMember(let name, let known):
       "unknown: \(name)" + Suggestion.text(for: name, among: known) + "; there are " + known.joined(separator: ", ")

@@ -6,6 +6,8 @@ internal import Runtime
 enum TemplateName: Equatable, Sendable {
   // baseCallData
   case callID
+  /// The call's id if it is a UUID, else one made of it, which is always the same.
+  case callUUID
   case from
   case fromName
   case apartmentNumber
@@ -45,6 +47,8 @@ enum TemplateName: Equatable, Sendable {
   case endReason
   /// "Incoming call" or "Incoming video call" in the device's language.
   case incomingCallText
+  /// "Call ended" in the device's language.
+  case callEndedText
   /// "Missed call" or "Missed video call" in the device's language.
   case missedCallText
   /// "New message", "New group message" and "Group invitation" in the device's language.
@@ -59,7 +63,8 @@ enum TemplateName: Equatable, Sendable {
     ("callType", .callType), ("reason", .endReason), ("chatId", .chatID), ("missedCallText", .missedCallText),
     ("newMessageText", .newMessageText), ("newGroupMessageText", .newGroupMessageText),
     ("groupInvitationText", .groupInvitationText), ("incomingCallText", .incomingCallText),
-    ("expiresAtSeconds", .expiresAtSeconds), ("collapseId", .collapseID), ("badge", .badge),
+    ("expiresAtSeconds", .expiresAtSeconds), ("callUuid", .callUUID), ("callEndedText", .callEndedText),
+    ("collapseId", .collapseID), ("badge", .badge),
   ]
 
   /// Every name that takes no suffix, for error messages.

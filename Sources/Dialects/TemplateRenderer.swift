@@ -65,12 +65,12 @@ struct TemplateRenderer {
         } else {
           writer.bytes.removeLast(writer.bytes.count - start)
         }
-      case .choice(let video, let other): writer.append(template.literals, isVideo ? video : other)
-      case .optionalChoice(let key, let video):
-        if isVideo {
+      case .choice(let question, let yes, let other): writer.append(template.literals, isTrue(question) ? yes : other)
+      case .optionalChoice(let question, let key, let yes):
+        if isTrue(question) {
           writer.raw(template.literals, key)
           writer.beginString()
-          writer.append(template.literals, video)
+          writer.append(template.literals, yes)
           writer.endString()
         }
       case .otherMembers(let others):
@@ -108,8 +108,8 @@ struct TemplateRenderer {
       let key = delivery.call.bytes[member.key]
       guard key.starts(with: others.prefix), !others.reserved.holds(key) else { continue }
       if others.named.contains(where: { $0.elementsEqual(key) }) { continue }
+      if member.value.kind == .null, others.asText { continue }
       if others.asText {
-        if member.value.kind == .null { continue }
         writer.rawKey(delivery.call.bytes, member.key)
         writer.beginString()
         appendText(member.value, to: &writer)
@@ -148,6 +148,13 @@ struct TemplateRenderer {
     return false
   }
 
+  private func isTrue(_ question: Placeholder.Question) -> Bool {
+    switch question {
+    case .isVideo: isVideo
+    case .isUUID: Self.isUUID(delivery.callID)
+    }
+  }
+
   /// Eight, four, four, four and twelve hexadecimal digits: what Foundation's `UUID` takes.
   private static func isUUID(_ text: ArraySlice<UInt8>) -> Bool {
     guard text.count == 36 else { return false }
@@ -170,6 +177,7 @@ struct TemplateRenderer {
   private func appendText(of name: TemplateName, to writer: inout JSONWriter) {
     switch name {
     case .callID: writer.escape(delivery.call.bytes, delivery.call.texts.callID)
+    case .callUUID: appendCallUUID(to: &writer)
     case .timestamp: writer.appendDecimal(sentAtMilliseconds)
     case .expiresAt: writer.appendDecimal(delivery.deadlineAtMicroseconds / 1000)
     case .expiresAtSeconds: writer.appendDecimal(delivery.deadlineAtMicroseconds / 1_000_000)
@@ -182,6 +190,9 @@ struct TemplateRenderer {
     case .callType: writer.bytes.append(contentsOf: isVideo ? Self.videoCall : Self.call)
     case .endReason: if let reason = delivery.call.texts.endReason { writer.escape(delivery.call.bytes, reason) }
     case .incomingCallText: append(isVideo ? .incomingVideoCall : .incomingCall, to: &writer)
+    // A provider may swap it and the missed call, of which the later one stays.
+    case .callEndedText:
+      append(!delivery.precedesMissedCall ? .callEnded : isVideo ? .missedVideoCall : .missedCall, to: &writer)
     case .missedCallText: append(isVideo ? .missedVideoCall : .missedCall, to: &writer)
     case .newMessageText: append(.newMessage, to: &writer)
     case .newGroupMessageText: append(.newGroupMessage, to: &writer)
@@ -189,6 +200,18 @@ struct TemplateRenderer {
     case .recipientMember(let key):
       if let text = recipientText(key) { writer.append(delivery.bytes, text) }
     default: if let value = value(of: name) { appendText(value, to: &writer) }
+    }
+  }
+
+  /// Version 8 (RFC 9562 §5.8) of the id's SHA-256: every push of a call has the same.
+  private func appendCallUUID(to writer: inout JSONWriter) {
+    guard !Self.isUUID(delivery.callID) else { return writer.escape(delivery.call.bytes, delivery.call.texts.callID) }
+    var digest = SHA256.digest(Array(delivery.callID))
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    for (index, byte) in digest.prefix(16).enumerated() {
+      if [4, 6, 8, 10].contains(index) { writer.bytes.append(UInt8(ascii: "-")) }
+      for digit in [byte >> 4, byte & 0xF] { writer.bytes.append(digit + UInt8(ascii: digit < 10 ? "0" : "W")) }
     }
   }
 

@@ -16,7 +16,7 @@ enum TemplateRules {
     in object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, _ kind: PushTemplateKind
   ) -> [(member: String?, reason: TemplateError.Reason)] {
     switch provider {
-    case .apns where kind == .cancel: [(nil, .cancelOverAPNs)]
+    case .apns where kind == .cancel: isForVoIP(object, json) ? [] : [(nil, .cancelOverAPNs)]
     case .expo:
       json.members(of: object).compactMap { member in
         let name = String(decoding: json.key(member), as: UTF8.self)
@@ -25,6 +25,11 @@ enum TemplateRules {
       }
     default: []
     }
+  }
+
+  /// Whether it says of itself that it is a VoIP push.
+  private static func isForVoIP(_ object: JSONScanner.Value, _ json: JSONScanner) -> Bool {
+    json.member("$push", of: object).flatMap { json.member("type", of: $0) }.flatMap(json.text) == "voip"
   }
 
   /// Whether a rendered template can never be an empty object, which nothing can be put behind and nobody could read.

@@ -6,6 +6,9 @@
 // shown by the system.
 
 extension ShippedDialects {
+  /// Each push gets a random UUID (example/ios/TwilioPhoneExample/AppDelegate.m:102, src/RNTwilioPhone.ts:207).
+  static let twilioRingsTwice = true
+
   static let twilio = #"""
     {
       "apns": {
@@ -37,13 +40,17 @@ extension ShippedDialects {
           "data": \#(callInvite)
         },
         "cancel": {"_contentAvailable": true, "data": \#(cancelledCallInvite)},
-        "missed_call": {
-          \#(DialectFragments.missedCallMessage(title: "${fromName|from}")),
-          "data": {"type": "missed_call", \#(call)}
-        },
-        \#(DialectFragments.chatMessages)
+        "missed_call": \#(missedCallMessage),
+        "missed_call.ios": \#(missedCallMessage),
+        \#(DialectFragments.chatMessages()),
+        \#(DialectFragments.chatMessages(for: ".ios"))
       }
     }
+    """#
+
+  /// On iPhones one takes the place of the same one that came before.
+  private static let missedCallMessage = #"""
+    {\#(DialectFragments.missedCallMessage(title: "${fromName|from}")), "data": {"type": "missed_call", \#(call)}}
     """#
 
   private static let callInvite = #"""

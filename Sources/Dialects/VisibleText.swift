@@ -8,6 +8,7 @@ enum VisibleText: CaseIterable, Sendable {
   case newMessage
   case newGroupMessage
   case groupInvitation
+  case callEnded
 
   func text(in language: Language) -> String {
     let texts = Self.texts(in: language)
@@ -19,6 +20,7 @@ enum VisibleText: CaseIterable, Sendable {
     case .newMessage: texts.newMessage
     case .newGroupMessage: texts.newGroupMessage
     case .groupInvitation: texts.groupInvitation
+    case .callEnded: Self.callEnded(in: language)
     }
   }
 
@@ -41,6 +43,25 @@ enum VisibleText: CaseIterable, Sendable {
     case .danish: ("Indgående opkald", "Indgående videoopkald")
     case .polish: ("Połączenie przychodzące", "Przychodzące połączenie wideo")
     case .turkish: ("Gelen arama", "Gelen görüntülü arama")
+    }
+  }
+
+  /// What takes the place of an incoming call that is over, whatever ended it.
+  private static func callEnded(in language: Language) -> String {
+    switch language {
+    case .dutch: "Gesprek beëindigd"
+    case .english: "Call ended"
+    case .german: "Anruf beendet"
+    case .french: "Appel terminé"
+    case .spanish: "Llamada finalizada"
+    case .italian: "Chiamata terminata"
+    case .portuguese: "Chamada terminada"
+    case .brazilianPortuguese: "Chamada encerrada"
+    case .norwegian: "Anrop avsluttet"
+    case .swedish: "Samtalet avslutat"
+    case .danish: "Opkald afsluttet"
+    case .polish: "Połączenie zakończone"
+    case .turkish: "Arama sona erdi"
     }
   }
 

@@ -4,32 +4,48 @@ struct CommEazyApp: PhoneApp {
   let variant: PhoneVariant
 
   private static let todayRule = "CommEazy src/services/notifications.ts:34-56,225-284"
+  private static let todayTapRule =
+    "CommEazy src/services/notifications.ts:214,225-240: a tap goes to the handlers of onNotification, which nobody calls"
   private static let presentRule = "CommEazy ios/CommEazyTemp/AppDelegate.mm:122-133"
+  private static let bothRule =
+    "\(presentRule), and react-native-firebase RNFBMessaging+UNUserNotificationCenter.m:112-120 hands it to the router"
+  private static let callKeepRule =
+    "seed 004 §4a; react-native-callkeep ios/RNCallKeep/RNCallKeep.m:779,790: CallKit is given no id, and the app ends"
   private static let tapRule = "react-native-firebase RNFBMessaging+UNUserNotificationCenter.m:154-161"
 
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     guard variant == .seed else {
       return .rings(
-        PhoneRing(callID: nil, caller: "CommEazy"),
-        "CommEazy ios/CommEazyTemp/AppDelegate.mm:294-318: the payload is not read")
+        PhoneRing(callID: nil, caller: "CommEazy", canBeAnswered: false),
+        "CommEazy ios/CommEazyTemp/AppDelegate.mm:294-318: the payload is not read, and of CallKit's id (:306) neither "
+          + "src/services/call/index.ts:109-120 nor callKitService.ts:329-331 knows a call to answer or decline")
     }
+    let callID = payload["callId"]?.text
+    if let callID, !PhoneUUID.isOne(callID) { return .crashes(Self.callKeepRule) }
     let ring = PhoneRing(
-      callID: payload["callId"]?.text, caller: payload["callerName"]?.text ?? "Onbekend",
+      callID: callID, caller: payload["callerName"]?.text ?? "Onbekend",
       isVideo: payload["isVideo"]?.bridgedBoolean ?? false)
     return .rings(ring, "seed 004 §4a")
   }
 
-  func presents(_ userInfo: PhoneJSON) -> PhoneOutcome { banner(userInfo, Self.presentRule) }
+  /// Today's app gives CallKit another id for each push (AppDelegate.mm:306).
+  func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? {
+    variant == .today ? nil : ring.callID
+  }
+
+  /// The native side shows a banner whatever comes; the router of the plan shows messages and missed calls besides.
+  func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
+    let banner = banner(userInfo, Self.presentRule)
+    guard variant == .seed, userInfo["gcm.message_id"]?.text != nil else { return banner }
+    let routed = androidMessage(userInfo, .open, secondsLate: 0).reactions.filter { $0 != .ignores }
+    return routed.isEmpty ? banner : PhoneOutcome(banner.reactions + routed, Self.bothRule)
+  }
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {
+    guard variant == .seed else { return ("app", Self.todayTapRule) }
     guard userInfo["gcm.message_id"]?.text != nil else { return ("app", "\(Self.tapRule): no gcm.message_id") }
-    let type = userInfo["type"]?.text ?? ""
     let chat = userInfo["chatId"]?.text ?? ""
-    if variant == .today {
-      let known = ["message", "call", "group_invite"].contains(type)
-      return (known && !chat.isEmpty ? "chat \(chat)" : "app", Self.todayRule)
-    }
-    switch type {
+    switch userInfo["type"]?.text ?? "" {
     case "message", "group_message", "group_invite": return (chat.isEmpty ? "app" : "chat \(chat)", "seed 004 §1b, §3a")
     case "missed_call": return ("call history", "seed 004 §1b, §3a")
     case "call", "video_call": return ("call", "seed 004 §1b, §3a")

@@ -12,6 +12,9 @@ struct EnclosureApp: PhoneApp {
     return .rings(call, Self.voipRule)
   }
 
+  /// CallKit is given another id for each push (Enclosure/Utility/CallKitManager.swift:108).
+  func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? { nil }
+
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
     guard let isVideo = isVideoCall(userInfo) else { return banner(userInfo, Self.presentRule) }
     return call(userInfo, isVideo: isVideo).map { .rings($0, Self.presentRule) } ?? .ignores(Self.presentRule)

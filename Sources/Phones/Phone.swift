@@ -3,7 +3,7 @@
 // The rules are read from the apps' own sources and the libraries under them, not from what this gateway sends; each names where it
 // was read. Repositories: johnpgr/porteiroapp (develop, ebd9772), MrHertal/react-native-twilio-phone (da69d6a),
 // Ram2299007/enclosure_ios_2025 (c56d59f), team-telnyx/flutter-voice-sdk (dc51635), bertvancapelle/CommEazy (ab52ca0),
-// expo/expo (03d74c6), invertase/react-native-firebase (4ef21d0). "seed N" and "CLIENTS" are the systems' own documents.
+// expo/expo (03d74c6), invertase/react-native-firebase (4ef21d0), react-native-webrtc/react-native-callkeep (db693d5). "seed N" and "CLIENTS" are the systems' own documents.
 
 /// The systems whose phones can be asked.
 public enum PhoneSystem: String, CaseIterable, Sendable {
@@ -49,15 +49,36 @@ public struct PhonePush: Sendable {
   public var channel: Channel
   /// APNs: the payload; FCM: the `message` object; Expo: the message object.
   public var message: PhoneJSON
+  /// What its provider was told that it takes the place of; nil for nothing.
+  public var collapseID: String?
   /// How long it was under way.
   public var secondsLate: Double
 
+  /// - Parameter collapseID: over APNs, where it is a header; over FCM and Expo the message says it.
   /// - Returns: nil if the message is no JSON.
-  public init?(_ channel: Channel, message: some Sequence<UInt8>, secondsLate: Double = 0) {
+  public init?(
+    _ channel: Channel, message: some Sequence<UInt8>, collapseID: String? = nil, secondsLate: Double = 0
+  ) {
     guard let json = PhoneJSON(message) else { return nil }
     self.channel = channel
     self.message = json
     self.secondsLate = secondsLate
+    switch channel {
+    case .voip, .apns: self.collapseID = collapseID
+    case .fcm: self.collapseID = json["apns"]?["headers"]?["apns-collapse-id"]?.text
+    case .expo: self.collapseID = json["collapseId"]?.text
+    }
+  }
+}
+
+extension PhonePush {
+  /// By what a system knows the notification whose place this one takes; nil for none.
+  func place(on platform: PhonePlatform) -> String? {
+    switch platform {
+    case .ios: collapseID
+    case .android:
+      (message["android"]?["notification"] ?? message["notification"])?["tag"]?.text
+    }
   }
 }
 
@@ -69,6 +90,8 @@ public enum PhoneReaction: Equatable, Sendable {
   case stops(callID: String)
   /// The person sees it. `tap` is where touching it leads.
   case shows(title: String, body: String, tap: String)
+  /// The system shows it in the place of what it has shown before.
+  case replaces(title: String, body: String, tap: String)
   /// The app is woken and shows nothing.
   case wakes
   case ignores
@@ -86,15 +109,19 @@ public struct PhoneRing: Equatable, Sendable {
   public var canBeAnswered: Bool
   /// Under whom the app files the call; nil where it files none.
   public var filedUnder: String?
+  /// Whether it rings only if iOS wakes the app, which nothing assures.
+  public var isOnlyIfWoken: Bool
 
   public init(
-    callID: String?, caller: String, isVideo: Bool = false, canBeAnswered: Bool = true, filedUnder: String? = nil
+    callID: String?, caller: String, isVideo: Bool = false, canBeAnswered: Bool = true, filedUnder: String? = nil,
+    isOnlyIfWoken: Bool = false
   ) {
     self.callID = callID
     self.caller = caller
     self.isVideo = isVideo
     self.canBeAnswered = canBeAnswered
     self.filedUnder = filedUnder
+    self.isOnlyIfWoken = isOnlyIfWoken
   }
 }
 
@@ -130,8 +157,18 @@ public struct Phone: Sendable {
     self.state = state
   }
 
-  /// What it does with a push.
+  /// What it does with a push when it has seen no other.
   public func receives(_ push: PhonePush) -> PhoneOutcome {
+    var memory = PhoneMemory()
+    return receives(push, remembering: &memory)
+  }
+
+  /// What it does with a push after those that it remembers.
+  public func receives(_ push: PhonePush, remembering memory: inout PhoneMemory) -> PhoneOutcome {
+    memory.apply(reads(push), of: push, on: self, by: app)
+  }
+
+  private func reads(_ push: PhonePush) -> PhoneOutcome {
     switch (push.channel, platform) {
     case (.voip, .ios): app.voip(push.message)
     case (.voip, .android), (.apns, .android): .ignores("APNs reaches no Android phone")
@@ -168,8 +205,10 @@ public struct Phone: Sendable {
     if state == .open { return app.presents(userInfo) }
     let (title, body) = Self.texts(of: alert)
     let tap = app.tap(userInfo)
-    return PhoneOutcome(
-      [.shows(title: title, body: body, tap: tap.leadsTo)], "iOS shows aps.alert; \(tap.rule)")
+    let shows = PhoneReaction.shows(title: title, body: body, tap: tap.leadsTo)
+    let rule = "iOS shows aps.alert; \(tap.rule)"
+    guard wakes, let woken = app.wakesBesides(userInfo, state) else { return PhoneOutcome([shows], rule) }
+    return PhoneOutcome([shows] + woken.reactions, "\(rule); \(woken.rule)")
   }
 
   static func texts(of alert: PhoneJSON) -> (title: String, body: String) {
@@ -208,7 +247,7 @@ public struct Phone: Sendable {
     let data = push.message["data"] ?? .object([:])
     if let shown = android?["notification"] ?? push.message["notification"], state != .open {
       let shows = PhoneReaction.shows(
-        title: shown["title"]?.text ?? "", body: shown["body"]?.text ?? "", tap: app.tap(data).leadsTo)
+        title: shown["title"]?.text ?? "", body: shown["body"]?.text ?? "", tap: app.tap(Self.intent(data)).leadsTo)
       // Firebase's libraries run the app's handler beside it (react-native-firebase
       // ReactNativeFirebaseMessagingReceiver.java:49-76, and FlutterFire alike); expo-notifications does not.
       let own = system == .porteiro ? [] : app.androidMessage(data, state, secondsLate: push.secondsLate).reactions
@@ -221,6 +260,12 @@ public struct Phone: Sendable {
         "react-native-firebase ReactNativeFirebaseMessagingReceiver.java:73-79: no headless task without high priority")
     }
     return app.androidMessage(data, state, secondsLate: push.secondsLate)
+  }
+
+  /// Firebase gives the app that a touched notification opens the data, and an id of its own (react-native-firebase
+  /// NativeRNFBTurboMessaging.java:131-160).
+  private static func intent(_ data: PhoneJSON) -> PhoneJSON {
+    .object(data.members.merging(["gcm.message_id": .text("0")]) { $1 })
   }
 
   /// Expo sends Android data only, unless a member is there that a notification is made of (CLIENTS, rules; the same is said in

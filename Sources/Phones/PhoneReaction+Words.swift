@@ -6,6 +6,7 @@ extension PhoneReaction: CustomStringConvertible {
     case .rings(let ring): ring.description
     case .stops: "stops ringing"
     case .shows(let title, let body, let tap): "shows “\(title)” / “\(body)”; a tap leads to: \(tap)"
+    case .replaces(let title, let body, let tap): "turns that into “\(title)” / “\(body)”; a tap leads to: \(tap)"
     case .wakes: "wakes the app, which shows nothing"
     case .ignores: "ignores it"
     case .crashes: "the app ends"
@@ -15,7 +16,7 @@ extension PhoneReaction: CustomStringConvertible {
 
 extension PhoneRing: CustomStringConvertible {
   public var description: String {
-    var words = "rings\(isVideo ? " (video)" : ""): “\(caller)”"
+    var words = "rings\(isOnlyIfWoken ? " if iOS wakes the app" : "")\(isVideo ? " (video)" : ""): “\(caller)”"
     if !canBeAnswered { words += ", cannot be answered" }
     if let filedUnder { words += ", filed under \(filedUnder)" }
     return words

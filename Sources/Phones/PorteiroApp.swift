@@ -9,6 +9,26 @@ struct PorteiroApp: PhoneApp {
     "porteiroapp apps/expo/app/(app)/morador/providers/IntercomNotificationListeners.tsx:6-80"
   private static let handlerRule = "porteiroapp apps/expo/services/notification/notificationHandler.ts:25-52"
 
+  private static let displayRule =
+    "porteiroapp apps/expo/services/calling/CallCoordinator.ts:369-373,795; react-native-callkeep ios/RNCallKeep/RNCallKeep.m:278-288,"
+    + "779,790: CallKit is given no id, and the app ends"
+
+  private static let wokenRule =
+    "porteiroapp apps/expo/app.json:68-72, services/notification/backgroundTask.ts:65-70,105,173-199, "
+    + "services/calling/CallCoordinator.ts:363-373; expo-notifications ios/…/BackgroundEventTransformer.swift: if iOS wakes the app"
+  private static let closedRule =
+    "Apple, \u{201C}Pushing background updates to your App\u{201D}: iOS wakes no app that the person has closed"
+  private static let answerRule =
+    "porteiroapp apps/expo/services/calling/CallKeepService.ts:264-283,342-353; react-native-callkeep "
+    + "ios/RNCallKeep/RNCallKeep.m:1084,1094: the answer has CallKit's id in lowercase letters"
+
+  /// A call of CallKit's. The answer names it by CallKit's id in lowercase letters. The app's map has that id as it was reported, over
+  /// VoIP in uppercase letters and of an id that is no UUID made up (VoipCallKitHandler.mm:90-100): it is never found there, so that
+  /// only a call whose own id is a UUID in lowercase letters is known again.
+  private func ring(_ callID: String?, _ caller: String) -> PhoneRing {
+    PhoneRing(callID: callID, caller: caller, canBeAnswered: callID.map(PhoneUUID.isLowercase) == true)
+  }
+
   /// Every VoIP push is reported as a call, whatever it says.
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     func first(_ names: [String], else fallback: String) -> PhoneJSON {
@@ -20,14 +40,26 @@ struct PorteiroApp: PhoneApp {
     guard let id = callID.text, from.text != nil, caller.text != nil else {
       return .crashes("\(Self.voipRule): a number or null where a text is sent a message")
     }
-    // With an id that is no UUID, CallKit has another one, and the app maps it by the payload (:91-96).
-    return .rings(PhoneRing(callID: id, caller: caller.text ?? ""), Self.voipRule)
+    // Today's handler gives CallKit `from` as the handle, and no name (:100-105).
+    let shown = variant == .today ? from : caller
+    return .rings(ring(id, shown.text ?? ""), "\(Self.voipRule); \(Self.answerRule)")
+  }
+
+  /// CallKit makes one call of an id; of one that is no UUID, another for each VoIP push. In JavaScript the id is all that counts
+  /// (services/calling/CallCoordinator.ts:308-340).
+  func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? {
+    channel == .voip && ring.callID.map(PhoneUUID.isOne) != true ? nil : ring.callID
   }
 
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
     let data = userInfo["body"].flatMap { $0.text == nil ? $0 : nil } ?? userInfo
-    if let call = listened(data) { return .rings(call, Self.listenerRule) }
-    return banner(userInfo, Self.handlerRule)
+    return listened(data).map(displayed) ?? banner(userInfo, Self.handlerRule)
+  }
+
+  /// An iPhone's app in front has CallKeep show the call, by an id that must be a UUID.
+  private func displayed(_ call: PhoneRing) -> PhoneOutcome {
+    guard call.callID.map(PhoneUUID.isOne) == true else { return .crashes(Self.displayRule) }
+    return .rings(ring(call.callID, call.caller), "\(Self.listenerRule); \(Self.answerRule)")
   }
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {
@@ -36,8 +68,20 @@ struct PorteiroApp: PhoneApp {
 
   func wakes(_ userInfo: PhoneJSON, _ state: PhoneState) -> PhoneOutcome {
     let data = userInfo["body"].flatMap { $0.text == nil ? $0 : nil } ?? userInfo
-    if state == .open { return listened(data).map { .rings($0, Self.listenerRule) } ?? .ignores(Self.listenerRule) }
-    return PhoneOutcome([.wakes], "iOS may wake the app; nothing rings from there reliably (CLIENTS, rules)")
+    if state == .open { return listened(data).map(displayed) ?? .ignores(Self.listenerRule) }
+    guard state == .background else { return .ignores(Self.closedRule) }
+    return wakesBesides(userInfo, state) ?? PhoneOutcome([.wakes], Self.wokenRule)
+  }
+
+  /// The background task runs on an iPhone, too, and has CallKeep show the call: when iOS wakes the app, which it rations.
+  func wakesBesides(_ userInfo: PhoneJSON, _ state: PhoneState) -> PhoneOutcome? {
+    guard state == .background, let body = userInfo["body"] else { return nil }
+    let task = task(body.text.flatMap { PhoneJSON($0.utf8) } ?? body, isText: true)
+    guard case .rings(let call)? = task.reactions.first else { return nil }
+    guard call.callID.map(PhoneUUID.isOne) == true else { return .crashes("\(Self.wokenRule); \(Self.displayRule)") }
+    var ring = ring(call.callID, call.caller)
+    ring.isOnlyIfWoken = true
+    return .rings(ring, "\(Self.wokenRule); \(Self.answerRule)")
   }
 
   /// Raw FCM: expo-notifications hands the task the data, and the listener the content that it makes of them.
@@ -89,17 +133,17 @@ struct PorteiroApp: PhoneApp {
   private func task(_ data: PhoneJSON, isText: Bool = false) -> PhoneOutcome {
     var candidates = [data]
     if !isText {
-      // `dataString` is the text of `body` (expo-notifications RemoteMessageSerializer.java, toBundle of the data).
-      candidates += [data["data"], data["body"]?.text.flatMap { PhoneJSON($0.utf8) }].compactMap { $0 }
+      let texts = ["dataString", "body"].map { data[$0]?.text.flatMap { PhoneJSON($0.utf8) } }
+      candidates += ([data["data"]] + texts).compactMap { $0 }
     }
     if variant == .seed {
       guard let found = candidates.first(where: { $0["type"]?.text == "intercom_call" }) else {
         return .ignores("seed 000 §3.2: only the type intercom_call")
       }
-      return .rings(ring(found), "seed 000 §3.2, background task")
+      return .rings(ring(of: found), "seed 000 §3.2, background task")
     }
     guard let found = candidates.first(where: fits) else { return .ignores(Self.taskRule) }
-    return .rings(ring(found), Self.taskRule)
+    return .rings(ring(of: found), Self.taskRule)
   }
 
   /// The schema: two texts, and five that are texts or not there.
@@ -112,7 +156,7 @@ struct PorteiroApp: PhoneApp {
     }
   }
 
-  private func ring(_ data: PhoneJSON) -> PhoneRing {
+  private func ring(of data: PhoneJSON) -> PhoneRing {
     let names = ["fromName", "callerName"].compactMap { data[$0]?.text }.filter { !$0.isEmpty }
     return PhoneRing(callID: data["callId"]?.text, caller: names.first ?? "Porteiro")
   }

@@ -6,8 +6,26 @@ struct TelnyxApp: PhoneApp {
   private static let voipRule = "flutter-voice-sdk ios/Runner/AppDelegate.swift:101-161"
   private static let handlerRule = "flutter-voice-sdk lib/service/android_push_notification_handler.dart:66-77,203-219"
   private static let showRule = "flutter-voice-sdk lib/service/notification_service.dart:104-184"
+  /// Android has always taken it, before SDK 4 as well (docs-markdown/migrations/v3-to-v4.md:64-66); seed 003 does not name it.
   private static let missedRule = "flutter-voice-sdk lib/service/notification_service.dart:219-300"
 
+  /// What an answer, and Android also before, makes `PushMetaData` of, whose members are texts and two booleans: anything else throws
+  /// (packages/telnyx_webrtc/lib/model/push_notification.dart:12-30).
+  private static func isPushMetaData(_ metadata: PhoneJSON) -> Bool {
+    let texts = ["caller_name", "caller_number", "call_id", "voice_sdk_id"].allSatisfy { name in
+      metadata[name].map { $0.text != nil || $0.isNull } ?? true
+    }
+    return texts
+      && ["isAnswer", "isDecline"].allSatisfy { name in
+        switch metadata[name] {
+        case nil, .null?, .boolean?: true
+        default: false
+        }
+      }
+  }
+
+  /// "Missed call!" is known to SDK 4 (AppDelegate.swift:105-126); before, it was a call like any other (seed 003, "Listen for incoming
+  /// calls in AppDelegate.swift").
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     let metadata = payload["metadata"]
     if variant == .today, payload["aps"]?["alert"]?.text == "Missed call!" {
@@ -28,27 +46,34 @@ struct TelnyxApp: PhoneApp {
     let number = metadata["caller_number"]?.text ?? ""
     let isVideo = variant == .today && payload["isVideo"]?.bridgedBoolean ?? false
     let caller = name.isEmpty ? (number.isEmpty ? "Unknown" : number) : name
-    return .rings(PhoneRing(callID: callID, caller: caller, isVideo: isVideo), Self.voipRule)
+    return .rings(
+      PhoneRing(callID: callID, caller: caller, isVideo: isVideo, canBeAnswered: Self.isPushMetaData(metadata)),
+      "\(Self.voipRule); lib/service/ios_push_notification_handler.dart:84-116")
   }
 
+  /// Firebase's plugin asks for the options that the app has set, and shows nothing without; only the Android handler sets them
+  /// (android_push_notification_handler.dart:236-240, seed 003 under `TargetPlatform.android`).
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
-    banner(
-      userInfo,
-      "flutter-voice-sdk lib/service/android_push_notification_handler.dart:235-240; iOS has no handler of its own")
+    .ignores(
+      "flutterfire FLTFirebaseMessagingPlugin.m, willPresentNotification; "
+        + "flutter-voice-sdk lib/service/ios_push_notification_handler.dart:48-54: neither options nor onMessage on an iPhone"
+    )
   }
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {
-    ("app", "onMessageOpenedApp only logs (:221-226)")
+    ("app", "flutter-voice-sdk lib/service/ios_push_notification_handler.dart:48-54: no handler of taps")
   }
 
   func androidMessage(_ data: PhoneJSON, _ state: PhoneState, secondsLate: Double) -> PhoneOutcome {
     if data["message"]?.text?.lowercased() == "missed call!" { return missed(data) }
-    // A map whose members are taken for texts: anything else throws, and nothing is shown (push_notification.dart:25-32).
+    // A text that is no map of the SDK's members throws, and nothing is shown.
     guard let metadata = metadata(data) else { return .ignores("\(Self.showRule): an exception") }
     if secondsLate > (variant == .today ? 30 : 60) { return missed(data) }
     guard let callID = metadata["call_id"]?.text, !callID.isEmpty else {
       if variant == .seed {
-        return .rings(PhoneRing(callID: nil, caller: "", canBeAnswered: false), "seed 003: shows any message")
+        return .rings(
+          PhoneRing(callID: nil, caller: "", canBeAnswered: false),
+          "seed 003, \"Handle the push notification\": shows a call whatever comes")
       }
       return .ignores("\(Self.showRule) (:155-160): no call id")
     }
@@ -71,9 +96,6 @@ struct TelnyxApp: PhoneApp {
   private func metadata(_ data: PhoneJSON) -> PhoneJSON? {
     guard let value = data["metadata"] else { return .object([:]) }
     guard let text = value.text, let metadata = PhoneJSON(text.utf8), case .object = metadata else { return nil }
-    for name in ["caller_name", "caller_number", "call_id", "voice_sdk_id"] {
-      if let member = metadata[name], member.text == nil, !member.isNull { return nil }
-    }
-    return metadata
+    return Self.isPushMetaData(metadata) ? metadata : nil
   }
 }

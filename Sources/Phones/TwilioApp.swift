@@ -18,6 +18,9 @@ struct TwilioApp: PhoneApp {
         canBeAnswered: Self.isInvite(payload)), Self.voipRule)
   }
 
+  /// CallKeep is given another id for each push (example/ios/TwilioPhoneExample/AppDelegate.m:102, src/RNTwilioPhone.ts:207).
+  func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? { nil }
+
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
     .ignores(
       "react-native-twilio-phone src/RNTwilioPhone.ts:177-201: the app registers for nothing but VoIP on iPhones")
@@ -45,6 +48,8 @@ struct TwilioApp: PhoneApp {
   private static func isInvite(_ data: PhoneJSON) -> Bool {
     data["twi_message_type"]?.text == "twilio.voice.call"
       && ["twi_call_sid", "twi_bridge_token"].allSatisfy { data[$0]?.text?.isEmpty == false }
+      // Twilio's own are all texts. What its closed SDK makes of a null nobody can read: the worst is taken.
+      && data.members.allSatisfy { !$0.key.hasPrefix("twi_") || $0.value.text != nil }
   }
 
   private static func shown(_ identity: String) -> String {

@@ -250,7 +250,9 @@ struct HTTP2ConnectionPoolMachine {
       return
     }
     // One that was never ready has failed however long it took.
-    if connection.state == .connecting || connection.openedAt + settings.stableAfter > now { limiter.didFail(now) }
+    if connection.state == .connecting || connection.openedAt + settings.stableAfter > now {
+      limiter.didFail(atRequest: connection.state != .connecting && connection.hasFailed, now)
+    }
   }
 
   /// A connection that was ready, and has had nothing to do for a while, is closed by the peer: not for what it did.
@@ -268,7 +270,8 @@ struct HTTP2ConnectionPoolMachine {
   private mutating func countEnd(_ id: ConnectionID, pending: Int = 0, _ now: Instant) {
     guard let index = roster.index(of: id), roster[index].isProven, !roster[index].isEndCounted else { return }
     roster[index].isEndCounted = limiter.didEnd(
-      openedAt: roster[index].openedAt, answers: roster[index].answers + pending, now)
+      openedAt: roster[index].openedAt, answers: roster[index].answers + pending, atRequest: roster[index].hasFailed,
+      owesNothing: roster[index].inFlight == 0, now)
   }
 
   private mutating func shutDown(_ actions: inout [Action]) {

@@ -37,6 +37,8 @@ struct HTTP2ConnectionPoolRoster {
     /// It lost the last two requests, or the last one while no other was under way that could speak for it; of a connection that
     /// has answered none, the first loss says nothing, or a provider that loses the first of each would never get another.
     private(set) var losesRequests = false
+    /// Its last request, or several, ended without an answer.
+    private(set) var hasFailed = false
     var pausedUntil: Instant?
 
     var isSound: Bool { health == .sound && !losesRequests }
@@ -47,13 +49,14 @@ struct HTTP2ConnectionPoolRoster {
       answers += 1
       heardAt = now
       busyUntil = now
-      (lossesInARow, losesRequests) = (0, false)
+      (lossesInARow, losesRequests, hasFailed) = (0, false, false)
     }
 
     /// - Parameter isLost: the request ended without an answer while the connection goes on.
     mutating func didFail(isLost: Bool, _ now: Instant) {
       inFlight -= 1
       busyUntil = now
+      hasFailed = true
       guard isLost else { return }
       lossesInARow += 1
       losesRequests = lossesInARow > 1 || isProven && inFlight == 0

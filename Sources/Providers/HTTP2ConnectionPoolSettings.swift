@@ -29,8 +29,10 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var earlyEndsWindow = Nanoseconds.seconds(120)
   /// A connection without anything to do for so long was not closed for what it did.
   public var idleAfter = Nanoseconds.seconds(1)
-  /// The longest wait after a connection was closed while it had nothing to do; jitter takes away up to half.
+  /// The longest wait after a connection was closed that had answered all it was given; jitter takes away up to half.
   public var idleEndWait = Nanoseconds.seconds(2)
+  /// The longest wait after a connection was lost with a request on it; jitter takes away up to half.
+  public var requestEndWait = Nanoseconds.milliseconds(500)
   public var backoff = ReconnectBackoff()
   public var connection = HTTP2ConnectionSettings()
 
@@ -40,12 +42,12 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
 /// How long to wait before the next connection.
 public struct ReconnectBackoff: Sendable {
   public var base = Nanoseconds.milliseconds(250)
-  public var max = Nanoseconds.seconds(15)
+  public var max: Nanoseconds
 
-  public init() {}
+  public init(max: Nanoseconds = .seconds(15)) { self.max = max }
 
-  /// The wait after so many failures (`ReconnectLimiter` says what counts), doubled each time, of which jitter takes away up to half so that
-  /// replicas do not come back together. With the default values:
+  /// The wait after this many failures (`ReconnectLimiter` says what counts). It doubles with each; jitter takes away up to half,
+  /// so that replicas do not come back together. With the default values:
   ///
   /// | failures | 0 | 1        | 2        | 3      | 4    | 5    | 6    | 7 and more |
   /// |----------|---|----------|----------|--------|------|------|------|------------|

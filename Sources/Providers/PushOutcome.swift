@@ -44,6 +44,15 @@ public struct PushResult: Sendable {
   /// It was sent once more over another connection before the outcome was known.
   public var isHedged: Bool
 
+  /// The provider said something, whatever it was.
+  public var isAnswered: Bool {
+    switch outcome {
+    case .accepted, .tokenInvalid, .rejected, .throttled, .unauthorized: sentAt != nil
+    case .unavailable, .unknown: status != 0
+    case .refused, .expired: false
+    }
+  }
+
   public init(
     tag: UInt64, outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?, answeredAt: Instant,
     connection: Int? = nil, isHedged: Bool = false

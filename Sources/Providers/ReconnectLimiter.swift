@@ -1,10 +1,13 @@
 // When the next connection may be opened. No clock, no socket.
 //
-// A connection that never worked is followed by a growing wait. One that worked is replaced at once, unless it was
-// hardly worth its handshake: the first such end in `window` costs nothing, each further one a growing wait, however
-// well the last connection began. Otherwise a peer that answers once and hangs up would be connected to without limit,
-// which providers take for abuse. One that was closed while it had nothing to do (a middlebox with little patience, a peer
-// that saves) says nothing of the next: the wait for that one is short, since a call may come meanwhile.
+// A connection that never worked is followed by a growing wait. One that worked is replaced at once, unless it was hardly worth
+// its handshake. The first such end within `earlyEndsWindow` costs nothing; each further one costs a growing wait, however well
+// the last connection began. Otherwise a peer that answers once and hangs up would be connected to without limit, which providers
+// take for abuse.
+//
+// Two ends say little about the next connection, and a call may come at any time, so the wait after them is short: a connection
+// that had answered everything (a middlebox with little patience, a peer that saves), and one that was lost with a request in
+// flight, which may have been that request's fault.
 
 internal import Runtime
 
@@ -34,21 +37,29 @@ struct ReconnectLimiter {
   mutating func didWork() { failures = 0 }
 
   /// A connection came to its end without having worked.
-  mutating func didFail(_ now: Instant) {
+  ///
+  /// - Parameter atRequest: it took requests, and ended without answering the last.
+  mutating func didFail(atRequest: Bool = false, _ now: Instant) {
     failures += 1
-    wait(now)
+    wait(atMost: atRequest ? settings.requestEndWait : settings.backoff.max, now)
   }
 
   /// A connection that had worked came to its end, by whomever it was ended. Returns whether it was hardly worth its
   /// handshake.
-  mutating func didEnd(openedAt: Instant, answers: Int, _ now: Instant) -> Bool {
+  ///
+  /// - Parameters:
+  ///   - atRequest: it ended without answering the last request.
+  ///   - owesNothing: it has answered all that it was given.
+  mutating func didEnd(
+    openedAt: Instant, answers: Int, atRequest: Bool = false, owesNothing: Bool = false, _ now: Instant
+  ) -> Bool {
     guard openedAt + settings.stableAfter > now, answers < settings.answersWorthAConnection else { return false }
     // Those that end together are one event: they count once, while the wait for it lasts.
     guard mayOpenAt <= now else { return true }
     earlyEnds.removeAll { $0 + settings.earlyEndsWindow <= now }
     earlyEnds.append(now)
     if earlyEnds.count > Self.endsMax { earlyEnds.removeFirst() }
-    wait(now)
+    wait(atMost: atRequest ? settings.requestEndWait : owesNothing ? settings.idleEndWait : settings.backoff.max, now)
     return true
   }
 
@@ -60,8 +71,10 @@ struct ReconnectLimiter {
     mayOpenAt = max(mayOpenAt, now + Nanoseconds(wait - Int64(random.next() % UInt64(wait / 2 + 1))))
   }
 
-  private mutating func wait(_ now: Instant) {
+  private mutating func wait(atMost longest: Nanoseconds, _ now: Instant) {
     let count = failures + max(0, earlyEnds.count - 1)
-    mayOpenAt = max(mayOpenAt, now + settings.backoff.delay(afterFailures: count, random: random.next()))
+    var backoff = settings.backoff
+    backoff.max = min(backoff.max, longest)
+    mayOpenAt = max(mayOpenAt, now + backoff.delay(afterFailures: count, random: random.next()))
   }
 }

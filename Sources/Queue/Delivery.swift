@@ -190,6 +190,19 @@ public final class Delivery: Sendable {
 
   public var key: DeliveryKey { lease.key }
 
+  /// Whether it is a missed call whose phone gets a cancel of the same call, too: `push.announce_missed` numbers those from here.
+  public var followsCancel: Bool { kind == .missedCall && lease.number >= Self.firstAfterCancel }
+
+  /// The number of a call's first missed call that follows a cancel.
+  public static let firstAfterCancel: Int32 = 40_000
+
+  /// Whether it is a cancel whose phone is told of the missed call, too, before or after it: `push.announce_missed` numbers those
+  /// from here.
+  public var precedesMissedCall: Bool { kind == .cancel && lease.number >= Self.firstBeforeMissedCall }
+
+  /// The number of a call's first cancel that a missed call follows.
+  public static let firstBeforeMissedCall: Int32 = 30_000
+
   /// When the push was enqueued, on our own monotonic clock: as early as `deadline` is.
   public var enqueuedAt: Instant {
     deadline - .microseconds(deadlineAtMicroseconds - createdAtMicroseconds)

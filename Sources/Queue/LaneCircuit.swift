@@ -15,6 +15,8 @@ public struct LaneCircuit: Sendable {
   public struct Limits: Sendable {
     /// Failures in a row that open the circuit; refused credentials open it at once.
     public var failures = 20
+    /// Of these count so many of one delivery: it may be at fault itself, and must not stop its neighbours.
+    public var failuresOfOne = 5
     /// How long it stays open the first time; doubled each time a probe fails.
     public var openFor: Nanoseconds = .seconds(1)
     public var openForMost: Nanoseconds = .seconds(15)
@@ -42,6 +44,8 @@ public struct LaneCircuit: Sendable {
   public private(set) var state = State.closed
   private let limits: Limits
   private var failures = 0
+  /// How many of these are of one delivery.
+  private var failuresByDelivery: [DeliveryKey: Int] = [:]
   /// Connections whose loss was counted, the last ones.
   private var lostConnections: [Int] = []
   private static let lostConnectionsMax = 8
@@ -57,7 +61,9 @@ public struct LaneCircuit: Sendable {
   }
 
   /// An answer came. Returns whether it opened the circuit.
-  public mutating func didHear(_ answer: Answer, _ now: Instant) -> Bool {
+  ///
+  /// - Parameter delivery: what it was about; nil where that is not known.
+  public mutating func didHear(_ answer: Answer, about delivery: DeliveryKey? = nil, _ now: Instant) -> Bool {
     if case .lost(let connection) = answer {
       guard !lostConnections.contains(connection) else { return false }
       lostConnections.append(connection)
@@ -67,13 +73,18 @@ public struct LaneCircuit: Sendable {
     case (.working, _):
       // Late answers of before the opening count too: the provider works.
       state = .closed
-      failures = 0
+      forgetFailures()
       openings = 0
       return false
     case (_, .open): return false
     case (.unauthorized, _), (.failing, .halfOpen), (.lost, .halfOpen):
       return open(now)
     case (.failing, .closed), (.lost, .closed):
+      if let delivery {
+        let count = failuresByDelivery[delivery, default: 0] + 1
+        guard count <= limits.failuresOfOne else { return false }
+        failuresByDelivery[delivery] = count
+      }
       failures += 1
       return failures >= limits.failures ? open(now) : false
     }
@@ -84,10 +95,15 @@ public struct LaneCircuit: Sendable {
     if case .open(let until) = state { max(.zero, until - now) } else { .zero }
   }
 
+  private mutating func forgetFailures() {
+    failures = 0
+    if !failuresByDelivery.isEmpty { failuresByDelivery = [:] }
+  }
+
   private mutating func open(_ now: Instant) -> Bool {
     let time = min(limits.openForMost, Nanoseconds(limits.openFor.count << min(openings, 10)))
     openings += 1
-    failures = 0
+    forgetFailures()
     state = .open(until: now + time)
     return true
   }

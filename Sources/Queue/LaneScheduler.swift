@@ -28,6 +28,8 @@ public struct LaneScheduler: Sendable {
     var window: Int
     var capacity: Int = 0
     var inFlight: Int = 0
+    /// Of these, the ones that wait for a turn: they take no room, but count for the window.
+    var aside: Int = 0
     var circuit = LaneCircuit()
     var rate: RateLimit?
     var throttledUntil = Instant(nanoseconds: .min)
@@ -44,14 +46,14 @@ public struct LaneScheduler: Sendable {
       guard now >= throttledUntil else { return 0 }
       switch circuit.state {
       case .open: return 0
-      case .halfOpen: return capacity > 0 && inFlight == 0 ? 1 : 0
+      case .halfOpen: return capacity > 0 && inFlight == aside ? 1 : 0
       case .closed: break
       }
       // Twice the capacity keeps the wire busy while the next claim is under way; the window bounds what a lane may hold.
       let most = min(window, capacity * 2)
-      let room = max(0, most - inFlight)
+      let room = max(0, min(most - (inFlight - aside), window - inFlight))
       // A busy lane waits until a claim is worth its round trip; an idle one never waits.
-      guard room >= most / 4 || inFlight == 0 else { return 0 }
+      guard room >= most / 4 || inFlight == aside else { return 0 }
       return min(room, rate?.available(now) ?? room)
     }
   }
@@ -91,9 +93,13 @@ public struct LaneScheduler: Sendable {
   }
 
   /// The provider answered. Returns whether that opened the lane's circuit.
-  public mutating func didHear(_ answer: LaneCircuit.Answer, from lane: Int16, _ now: Instant) -> Bool {
+  ///
+  /// - Parameter delivery: what the answer was about; nil where that is not known.
+  public mutating func didHear(
+    _ answer: LaneCircuit.Answer, about delivery: DeliveryKey? = nil, from lane: Int16, _ now: Instant
+  ) -> Bool {
     var hasOpened = false
-    withLane(lane) { hasOpened = $0.circuit.didHear(answer, now) }
+    withLane(lane) { hasOpened = $0.circuit.didHear(answer, about: delivery, now) }
     return hasOpened
   }
 
@@ -130,6 +136,19 @@ public struct LaneScheduler: Sendable {
     withLane(lane) { lane in
       precondition(lane.inFlight > 0, "a delivery left a lane it never entered")
       lane.inFlight -= 1
+    }
+  }
+
+  /// A delivery of the lane waits for a turn: it will not leave before others do.
+  public mutating func didSetAside(_ lane: Int16) {
+    withLane(lane) { $0.aside += 1 }
+  }
+
+  /// A delivery of the lane waits for a turn no longer.
+  public mutating func didComeBack(_ lane: Int16) {
+    withLane(lane) { lane in
+      precondition(lane.aside > 0, "a delivery came back that was not set aside")
+      lane.aside -= 1
     }
   }
 

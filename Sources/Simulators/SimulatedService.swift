@@ -45,6 +45,8 @@ public struct SimulatedAnswer: Sendable, Equatable {
     case answer
     /// Nothing is ever sent on this stream.
     case never
+    /// Nothing is sent on this stream or on any later one of its connection.
+    case deafen
     /// RST_STREAM with INTERNAL_ERROR: the request may have been processed.
     case reset
     /// RST_STREAM with REFUSED_STREAM: the request was certainly not processed.

@@ -20,6 +20,8 @@ final class SimulatorConnection: TLSStreamDelegate {
   private var hasFullStreams: Bool
   private var isGoingAway = false
   private var isFinishing = false
+  /// Takes requests and answers none.
+  private var isDeaf = false
   /// The highest stream that was processed, and the one above which none will be.
   private var highestStream: Int32 = 0
   private var lastStream = Int32.max
@@ -103,6 +105,7 @@ final class SimulatorConnection: TLSStreamDelegate {
   // MARK: - Answers
 
   private func answer(_ id: Int32, _ message: HTTP2Message) {
+    if isDeaf { return }
     guard id <= lastStream else { return core.didDrop(on: number) }
     var request = SimulatedRequest(headers: message.headers, body: message.body)
     request.connection = number
@@ -113,6 +116,7 @@ final class SimulatorConnection: TLSStreamDelegate {
       session.limitStreams(to: core.streamsMax)
     }
     if answer.delivery == .cutOff { return cutOff(id) }
+    if answer.delivery == .deafen { isDeaf = true }
     highestStream = max(highestStream, id)
     guard answer.delay > .zero else { return deliver(answer, to: id) }
     core.loop.schedule(at: core.loop.now + answer.delay) { [weak self] in
@@ -129,7 +133,7 @@ final class SimulatorConnection: TLSStreamDelegate {
     }
     switch answer.delivery {
     case .answer: respond(answer, to: id)
-    case .never: break
+    case .never, .deafen: break
     case .reset: session.reset(id, .internalError)
     case .refuse, .cutOff: session.reset(id, .refusedStream)
     case .close: end()

@@ -41,8 +41,8 @@ public struct SimulatorSuite: Sendable {
     public var tokenUpdateInterval: Int64?
     /// Lifetime of FCM access tokens, seconds.
     public var accessTokenLifetime: Int64 = 3_599
-    /// FCM: refuse messages with a notification block.
-    public var requiresDataOnly = true
+    /// FCM: see `FCMSimulator.Configuration.requiresDataOnly`.
+    public var requiresDataOnly = false
     /// Expo: ask for the material's access token.
     public var requiresExpoAccessToken = false
     /// Expo: seconds until a receipt can be read.

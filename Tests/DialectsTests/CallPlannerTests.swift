@@ -49,14 +49,19 @@ import Testing
     }
   }
 
-  @Test(arguments: ShippedDialects.names) func `no dialect can cancel over APNs, whatever the device`(dialect: String)
-    throws
-  {
+  @Test(arguments: ShippedDialects.names) func `no dialect but telnyx can cancel over APNs, whatever the device`(
+    dialect: String
+  ) throws {
     var fixture = DeliveryFixture()
     fixture.kind = .cancel
     for platform in [UInt8(0), 1, 2] {
       fixture.platform = platform
-      #expect(throws: PlanningFailure.noTemplate) { try fixture.plan(dialect, .apns) }
+      if dialect == "telnyx" {
+        let request = try fixture.plan(dialect, .apns)
+        #expect(request.kind == .cancel && request.manner.apnsType == .voip && !request.manner.isStored)
+      } else {
+        #expect(throws: PlanningFailure.noTemplate) { try fixture.plan(dialect, .apns) }
+      }
     }
   }
 
@@ -74,11 +79,14 @@ import Testing
       fixture.callKind = callKind
       fixture.payload["chatId"] = "room"
       let isCall = kind == .invite || kind == .cancel
+      if dialect == "telnyx", platform != 1, kind == .notification, callKind != "missed_call" { continue }
       #expect(try fixture.plan(dialect, .fcm).collapseID == (isCall ? callID : nil))
       if kind != .cancel { #expect(try fixture.plan(dialect, .apns).collapseID == (isCall ? nil : callID)) }
       guard ["intercom", "twilio"].contains(dialect) else { continue }
-      // Expo's collapse id is Android's collapse key; templates without a system serve both.
-      #expect(try fixture.plan(dialect, .expo).collapseID == (isCall ? callID : nil))
+      // Expo's collapse id is Android's collapse key; templates without a system serve both. On an iPhone what comes again
+      // takes the place of what was shown, and a missed call that of the call.
+      let isIPhone = platform == 1
+      #expect(try fixture.plan(dialect, .expo).collapseID == (isCall || isIPhone ? callID : nil))
     }
   }
 
@@ -86,9 +94,11 @@ import Testing
   {
     var fixture = DeliveryFixture()
     fixture.kind = .missedCall
-    for (reason, isTold) in [("ended", true), ("no answer", true), ("missed", false), (nil, false)] as [(String?, Bool)]
-    {
+    // A hang-up alone says nothing: the phone whose invite had not left gets no cancel.
+    let numbers = [(Int32(20_000), false), (39_999, false), (40_000, true), (40_007, true)]
+    for (reason, (number, isTold)) in ["ended", "missed", nil].flatMap({ reason in numbers.map { (reason, $0) } }) {
       fixture.endReason = reason
+      fixture.number = number
       for platform in [UInt8(0), 1, 2] {
         fixture.platform = platform
         for (dialect, provider) in [("telnyx", ProviderKind.fcm), ("telnyx", .apns), ("intercom", .fcm)] {
@@ -102,11 +112,22 @@ import Testing
         }
       }
     }
-    // One that the backend announces itself had no cancel before it.
+    // One that the backend announces itself had no cancel before it, whatever its number.
     (fixture.kind, fixture.callKind, fixture.endReason, fixture.platform) = (
       .notification, "missed_call", "notification", 2
     )
     #expect(try fixture.plan("telnyx", .fcm).kind == .missedCall)
+  }
+
+  @Test func `a cancel whose phone is told of a missed call, too, says the same, for a provider may swap them`() throws
+  {
+    var fixture = DeliveryFixture()
+    (fixture.kind, fixture.platform, fixture.endReason) = (.cancel, 1, "ended")
+    for (number, text) in [(Int32(10_000), "Call ended"), (29_999, "Call ended"), (30_000, "Missed call")] {
+      fixture.number = number
+      let message = try fixture.plan("intercom", .expo)
+      #expect(String(decoding: message.body, as: UTF8.self).contains(#""body":"\#(text)""#))
+    }
   }
 
   @Test(arguments: MissingText.allCases) func `a payload without a caller cannot be rendered`(from: MissingText) throws

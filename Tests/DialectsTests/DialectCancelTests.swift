@@ -38,12 +38,16 @@ import Testing
   }
 
   @Test(arguments: routes)
-  func `a cancel is data only, and all of it strings over FCM`(dialect: String, provider: ProviderKind) throws {
+  func `a cancel is data only but for iPhones, and all of it strings over FCM`(dialect: String, provider: ProviderKind)
+    throws
+  {
     for platform in [UInt8(0), 1, 2] {
       var fixture = cancel
       fixture.platform = platform
       let body = try fixture.body(dialect, provider)
-      if provider == .expo {
+      if provider == .expo, dialect == "intercom", platform == 1 {
+        #expect(Set(body.keys) == ["title", "body", "interruptionLevel", "data"])
+      } else if provider == .expo {
         #expect(Set(body.keys) == ["_contentAvailable", "data"])
         #expect(body["_contentAvailable"] as? Bool == true)
       } else {
@@ -111,6 +115,22 @@ import Testing
     #expect((data["message"] as? String)?.lowercased() == "missed call!")
     #expect(data["call_id"] as? String == cancel.callID)
     #expect(try parse(data["metadata"])["call_id"] as? String == cancel.callID)
+  }
+
+  @Test(arguments: [
+    ("7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11", "7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11"),
+    ("c-1", "a6f7ef47-ee8d-884a-b905-6a3051ddc302"),
+  ])
+  func `telnyx's SDK 4 ends by VoIP the call that the invite began`(callID: String, sent: String) throws {
+    var fixture = cancel
+    fixture.payload["callId"] = callID
+    let body = try fixture.body("telnyx", .apns)
+    #expect((body["aps"] as? [String: Any])?["alert"] as? String == "Missed call!")
+    #expect((body["metadata"] as? [String: Any])?["call_id"] as? String == sent)
+    fixture.kind = .invite
+    let invite = try fixture.body("telnyx", .apns)
+    #expect(invite["aps"] == nil)
+    #expect((invite["metadata"] as? [String: Any])?["call_id"] as? String == sent)
   }
 
   @Test(arguments: ["incoming_call", "video_call"])

@@ -15,8 +15,10 @@ import Testing
   private static let routes: [(dialect: String, provider: ProviderKind)] =
     ShippedDialects.names.flatMap { [($0, ProviderKind.apns), ($0, .fcm)] } + [("intercom", .expo), ("twilio", .expo)]
 
-  private func fixture(_ kind: String) -> DeliveryFixture {
+  /// - Parameter dialect: Telnyx's chats are for iPhones alone.
+  private func fixture(_ kind: String, for dialect: String = "") -> DeliveryFixture {
     var fixture = DeliveryFixture()
+    if dialect == "telnyx" { fixture.platform = 1 }
     fixture.kind = .notification
     fixture.callKind = kind
     fixture.payload = [
@@ -63,7 +65,7 @@ import Testing
     let counts: [(Any, Int?)] = [(3, 3), ("4", 4), (0, 0), (-1, nil), ("x", nil), (NSNull(), nil), ([1], nil)]
     for dialect in ShippedDialects.names {
       for (count, badge) in counts {
-        var fixture = fixture("message")
+        var fixture = fixture("message", for: dialect)
         fixture.payload["badge"] = count
         let shown = try fixture.body(dialect, .apns)["aps"] as! [String: Any]
         #expect(shown["badge"] as? Int == badge, "\(dialect) \(count)")
@@ -106,7 +108,7 @@ import Testing
   func `nothing but the sender and the chat leaves in a push about a message`(
     route: (dialect: String, provider: ProviderKind), kind: (name: String, text: String)
   ) throws {
-    let request = try fixture(kind.name).plan(route.dialect, route.provider)
+    let request = try fixture(kind.name, for: route.dialect).plan(route.dialect, route.provider)
     let text = String(decoding: request.body, as: UTF8.self)
     #expect(!text.contains("SECRET"))
     #expect(request.kind == .notification)
@@ -125,7 +127,7 @@ import Testing
   func `the other dialects say who it is from, in the user's language`(
     route: (dialect: String, provider: ProviderKind), kind: (name: String, text: String)
   ) throws {
-    var fixture = fixture(kind.name)
+    var fixture = fixture(kind.name, for: route.dialect)
     func seen() throws -> [String?] {
       let body = try fixture.body(route.dialect, route.provider)
       let shown = (body["aps"] as? [String: Any])?["alert"] as? [String: Any] ?? body
@@ -141,11 +143,17 @@ import Testing
     #expect(try seen() == ["bob@example.org", turkish[kind.name], "bob@example.org", "bob@example.org"])
   }
 
-  @Test func `intercom has the text where expo-notifications shows it from, telnyx nothing to make a call of`() throws {
+  @Test func `intercom has the text where expo-notifications shows it from, telnyx nothing for Android`() throws {
     for (kind, text) in Self.chatKinds {
       #expect(try fixture(kind).body("intercom", .fcm)["message"] as? String == text)
-      let telnyx = try fixture(kind).body("telnyx", .fcm)
-      #expect(telnyx["metadata"] == nil && telnyx["call_id"] == nil && telnyx["message"] == nil)
+      var telnyx = fixture(kind)
+      for platform in [UInt8(0), 2] {
+        telnyx.platform = platform
+        #expect(throws: PlanningFailure.noTemplate) { try telnyx.plan("telnyx", .fcm) }
+      }
+      telnyx.platform = 1
+      let body = try telnyx.body("telnyx", .fcm)
+      #expect(body["metadata"] == nil && body["call_id"] == nil && body["message"] == nil)
     }
   }
 

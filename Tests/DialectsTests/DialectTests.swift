@@ -191,6 +191,31 @@ import Testing
     }
   }
 
+  @Test(arguments: ProviderKind.allCases) func `what Twilio's library asks for is a text, whatever the backend has`(
+    provider: ProviderKind
+  ) throws {
+    var fixture = fixture
+    fixture.payload.merge(["twi_message_id": 7, "twi_flag": true, "twi_params": ["a": 1]] as [String: Any]) { $1 }
+    let body = try fixture.body("twilio", provider)
+    let data = body["data"] as? [String: Any] ?? body
+    #expect(data["twi_message_id"] as? String == "7")
+    #expect(data["twi_flag"] as? String == "true")
+    #expect(data["twi_params"] as? String == #"{"a": 1}"# || data["twi_params"] as? String == #"{"a":1}"#)
+  }
+
+  @Test(arguments: ProviderKind.allCases) func `a null of Twilio's is none`(provider: ProviderKind) throws {
+    var fixture = fixture
+    let none = ["twi_bridge_token", "twi_params", "twi_to", "twi_from", "twi_message_type"]
+    for name in none { fixture.payload[name] = NSNull() }
+    let body = try fixture.body("twilio", provider)
+    let data = body["data"] as? [String: Any] ?? body
+    #expect(
+      data.filter { $0.key.hasPrefix("twi_") } as? [String: String] == [
+        "twi_message_type": "twilio.voice.call", "twi_call_sid": fixture.callID, "twi_from": "doorman-1",
+        "twi_to": "user-1",
+      ])
+  }
+
   @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure never leaves roomId or photo out`(provider: ProviderKind)
     throws
   {
@@ -294,14 +319,35 @@ import Testing
     #expect(data["isVideo"] as? String == "true")
   }
 
+  /// The SDK's `PushMetaData.fromJson` throws on anything but texts and, of these two, booleans, which the app sets itself.
+  @Test func `telnyx's own names are in metadata only as its SDK takes them`() throws {
+    var fixture = fixture
+    fixture.payload["metadata"] =
+      ["voice_sdk_id": 5, "isAnswer": "false", "isDecline": true, "x": NSNull()] as [String: Any]
+    let voip = try fixture.body("telnyx", .apns)["metadata"] as! [String: Any]
+    let data = try parse(fixture.body("telnyx", .fcm)["metadata"])
+    for metadata in [voip, data] {
+      #expect(metadata["voice_sdk_id"] as? String == "5")
+      #expect(metadata["isAnswer"] == nil && metadata["isDecline"] == nil)
+    }
+    fixture.payload["metadata"] = ["voice_sdk_id": NSNull()]
+    #expect(try parse(fixture.body("telnyx", .fcm)["metadata"])["voice_sdk_id"] == nil)
+  }
+
+  /// What a UUID is made of `c-1` as.
+  private static let madeOfC1 = "a6f7ef47-ee8d-884a-b905-6a3051ddc302"
+
   @Test(
     arguments: [
-      ("c-1", nil, nil), ("c-1", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E"),
-      ("c-1", "also-none", nil), ("7d4e3a5253cb4a4e9f0c5d8a2f9d1c11", nil, nil),
-      ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c1g", nil, nil), ("7d4e3a52-53cb-4a4e-9f0c_5d8a2f9d1c11", nil, nil),
+      ("c-1", nil, Self.madeOfC1),
+      ("c-1", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E", "0D6F0D16-66EF-4D29-8A8D-1C9B0F4C3A3E"),
+      ("c-1", "also-none", Self.madeOfC1),
+      ("7d4e3a5253cb4a4e9f0c5d8a2f9d1c11", nil, "c2a270e0-fe96-826a-8eea-6da41ef9dd25"),
+      ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c1g", nil, "a8ea01c8-3970-8a62-b59b-b8c26f576f37"),
+      ("7d4e3a52-53cb-4a4e-9f0c_5d8a2f9d1c11", nil, "8be60858-679d-8e4a-abd4-166f120fb011"),
       ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", nil, "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11"),
-    ] as [(String, String?, String?)])
-  func `telnyx's iPhones get a UUID or none, for they end on anything else`(callID: String, own: String?, sent: String?)
+    ] as [(String, String?, String)])
+  func `telnyx's iPhones always get a UUID, the same for the same call`(callID: String, own: String?, sent: String)
     throws
   {
     var fixture = fixture
@@ -309,8 +355,49 @@ import Testing
     fixture.payload["metadata"] = own.map { ["call_id": $0] }
     let metadata = try fixture.body("telnyx", .apns)["metadata"] as! [String: Any]
     #expect(metadata["call_id"] as? String == sent)
-    #expect(sent == nil || UUID(uuidString: sent!) != nil)
+    #expect(UUID(uuidString: sent) != nil)
     #expect(try parse(try fixture.body("telnyx", .fcm)["metadata"])["call_id"] as? String == callID)
+  }
+
+  @Test func `commeazy's iPhones get a UUID over VoIP, and the same for the same call; elsewhere the call's own id`()
+    throws
+  {
+    var fixture = fixture
+    for (callID, uuid) in [
+      ("call-8", "d6320833-5ab8-890c-a17c-c4e34d7ab2fe"), ("call-9", "17b33486-13ce-8472-838c-8523fad5fc26"),
+      ("7D4E3A52-53cb-4a4e-9f0c-5d8a2f9d1c11", "7D4E3A52-53cb-4a4e-9f0c-5d8a2f9d1c11"),
+    ] {
+      fixture.payload["callId"] = callID
+      fixture.kind = .invite
+      let voip = try fixture.body("commeazy", .apns)["callId"] as? String
+      #expect(voip == uuid && UUID(uuidString: uuid) != nil)
+      #expect(try fixture.body("commeazy", .fcm)["callId"] as? String == callID)
+      fixture.kind = .cancel
+      #expect(try fixture.body("commeazy", .fcm)["callId"] as? String == callID)
+      fixture.kind = .missedCall
+      #expect(try fixture.body("commeazy", .apns)["callId"] as? String == callID)
+    }
+  }
+
+  @Test
+  func `intercom's iPhones are shown a call whose id is no UUID, by alerts; over VoIP and on Android it is a call`()
+    throws
+  {
+    var fixture = fixture
+    for (callID, isUUID) in [("call-8", false), ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", true)] {
+      fixture.payload["callId"] = callID
+      for platform in [UInt8(0), 1, 2] {
+        fixture.platform = platform
+        let type = platform == 1 && !isUUID ? "intercom_call_alert" : "intercom_call"
+        let over = [
+          try parse(try fixture.body("intercom", .fcm)["body"]),
+          try fixture.body("intercom", .expo)["data"] as! [String: Any],
+        ]
+        for data in over { #expect(data["type"] as? String == type && data["callId"] as? String == callID) }
+      }
+      let voip = try fixture.body("intercom", .apns)
+      #expect(voip["type"] as? String == "intercom_call" && voip["callId"] as? String == callID)
+    }
   }
 
   @Test(arguments: [

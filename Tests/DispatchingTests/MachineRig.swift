@@ -177,7 +177,7 @@ struct MachineRig {
   /// The claim under way brings these.
   mutating func bring(_ deliveries: [Delivery]) throws {
     let number = try #require(claims().last)
-    hear(.claimed(number: number, .success(Claimed(deliveries: deliveries.map { Self.claimed($0, number) }))))
+    hear(.claimed(number: number, .success(Claimed(deliveries: deliveries.map { $0.claimed(by: number) }))))
   }
 
   /// The provider answers everything that was sent.
@@ -223,14 +223,16 @@ struct MachineRig {
         callKind: Array((kind == .notification ? "message" : "incoming_call").utf8), callID: Array("c\(outboxID)".utf8),
         payload: Array(payload.utf8), isOver: isOver))
   }
+}
 
-  private static func claimed(_ delivery: Delivery, _ number: Int32) -> Delivery {
+extension Delivery {
+  /// The same, as a claim brings it.
+  func claimed(by number: Int32) -> Delivery {
     Delivery(
-      lease: DeliveryLease(outboxID: delivery.lease.outboxID, number: delivery.lease.number, lease: number),
-      place: delivery.place, lane: delivery.lane, attempt: delivery.attempt, kind: delivery.kind,
-      environment: delivery.environment, platform: delivery.platform,
-      createdAtMicroseconds: delivery.createdAtMicroseconds, deadlineAtMicroseconds: delivery.deadlineAtMicroseconds,
-      deadline: delivery.deadline, call: delivery.call, texts: delivery.texts, bytes: delivery.bytes)
+      lease: DeliveryLease(outboxID: lease.outboxID, number: lease.number, lease: number), place: place, lane: lane,
+      attempt: attempt, kind: kind, environment: environment, platform: platform,
+      createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds, deadline: deadline,
+      call: call, texts: texts, bytes: bytes)
   }
 }
 

@@ -225,6 +225,58 @@ struct ClientSystemsTests {
     }
   }
 
+  @Test("Telnyx: an Android phone is shown a missed call once, by the cancel, or if it gets none by the missed call")
+  func telnyxShowsEachMissedCallOnce() async throws {
+    try await GatewayHarness.speaking("telnyx") { gateway in
+      let entry = #"[{"userId": "eva", "fcmToken": "\#(PhoneToken.fcm("eva"))", "platform": "android"}]"#
+      func ring(_ callID: String) async throws {
+        try await gateway.ring(#"{"callId": "\#(callID)", "from": "+13125550100", "fromName": "Front desk"}"#, entry)
+      }
+      let history =
+        "select string_agg(concat_ws(' ', kind, outcome, reason), ', ' order by outbox_id, n) from push.delivery_history"
+      let missed: [PhoneReaction] = [
+        .stops(callID: Self.callID), .shows(title: "Front desk", body: "Missed call", tap: "call back"),
+      ]
+      let android = Phone(.telnyx, .android, .killed, variant: .seed)
+
+      // The lane sends nothing until the caller has hung up.
+      _ = try await gateway.database.value("select changed from push.pause_lane('porteiro', 'fcm', 'test')")
+      try await ring(Self.callID)
+      try await gateway.end(Self.callID)
+      _ = try await gateway.database.value("select changed from push.resume_lane('porteiro', 'fcm')")
+      try await gateway.settled()
+      #expect(try await gateway.database.value(history) == "invite void CallEnded, missed_call delivered")
+      let pushes = await gateway.simulators.fcm.accepted
+      #expect(pushes.count == 1)
+      #expect(android.receives(try #require(pushes.first.flatMap { PhonePush($0) })).reactions == missed)
+
+      try await ring("rung")
+      try await gateway.settled()
+      try await gateway.end("rung")
+      try await gateway.settled()
+      #expect(
+        try await gateway.database.value(history + " where call_id = 'rung'")
+          == "invite delivered, cancel delivered, missed_call void SaidByCancel")
+      #expect(await gateway.simulators.fcm.accepted.count == 3)
+
+      // The lane sends nothing for longer than the cancel lives.
+      try await ring("out of reach")
+      try await gateway.settled()
+      _ = try await gateway.database.value("select changed from push.pause_lane('porteiro', 'fcm', 'test')")
+      try await gateway.end("out of reach")
+      try await gateway.database.execute("update push.delivery set deadline_at = clock_timestamp() where kind = 1")
+      while try await gateway.database.value("select exists (select from push.delivery where kind = 1)") == "true" {
+        try await Task.sleep(for: .milliseconds(5))
+      }
+      _ = try await gateway.database.value("select changed from push.resume_lane('porteiro', 'fcm')")
+      try await gateway.settled()
+      #expect(
+        try await gateway.database.value(history + " where call_id = 'out of reach'")
+          == "invite delivered, missed_call delivered, cancel expired DeadlinePassed")
+      #expect(await gateway.simulators.fcm.accepted.count == 5)
+    }
+  }
+
   // MARK: - 6. CommEazy
 
   @Test("CommEazy: the router tells calls from video calls over VoIP and FCM, and calls off what was called off")
@@ -234,12 +286,14 @@ struct ClientSystemsTests {
         [{"userId": "oma", "voipPushToken": "\(PhoneToken.voip)"},
          {"userId": "opa", "fcmToken": "\(PhoneToken.fcm("opa"))", "platform": "android"}]
         """
+      // Over VoIP, what is no UUID becomes one.
+      let ids = (1...3).map { "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c1\($0)" }
       let caller = #""from": "jan@example.com", "fromName": "Jan""#
-      try await gateway.ring(#"{"callId": "c-1", \#(caller)}"#, phones)
-      try await gateway.ring(#"{"callId": "c-2", \#(caller)}"#, phones, kind: "video_call")
-      try await gateway.ring(#"{"callId": "c-3", \#(caller), "metadata": {"isVideo": true}}"#, phones)
+      try await gateway.ring(#"{"callId": "\#(ids[0])", \#(caller)}"#, phones)
+      try await gateway.ring(#"{"callId": "\#(ids[1])", \#(caller)}"#, phones, kind: "video_call")
+      try await gateway.ring(#"{"callId": "\#(ids[2])", \#(caller), "metadata": {"isVideo": true}}"#, phones)
       try await gateway.settled()
-      let expected = [("c-1", false), ("c-2", true), ("c-3", true)].map {
+      let expected = [(ids[0], false), (ids[1], true), (ids[2], true)].map {
         CommEazyApp.Routed.call(id: $0, jid: "jan@example.com", name: "Jan", isVideo: $1)
       }
       for server in [gateway.simulators.apnsProduction, gateway.simulators.fcm] {
@@ -247,9 +301,9 @@ struct ClientSystemsTests {
         #expect(routed.count == 3)
         #expect(expected.allSatisfy(routed.contains))
       }
-      try await gateway.end("c-2", "declined")
+      try await gateway.end(ids[1], "declined")
       let cancel = try #require(try await gateway.simulators.fcm.waitForAccepted(4).last)
-      #expect(try CommEazyApp.route(cancel.object()) == .cancelled(id: "c-2"))
+      #expect(try CommEazyApp.route(cancel.object()) == .cancelled(id: ids[1]))
       #expect(await gateway.simulators.apnsProduction.accepted.count == 3)
     }
   }

@@ -12,12 +12,13 @@ import Testing
 extension GatewayHarness {
   /// A gateway whose only app speaks this dialect.
   static func speaking(
-    _ dialect: String, simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(),
-    _ body: (GatewayHarness) async throws -> Void
+    _ dialect: String, simulators configuration: SimulatorSuite.Configuration = GatewayHarness.strict,
+    hasVoIPCancel: Bool = false, _ body: (GatewayHarness) async throws -> Void
   ) async throws {
     let dialect = try #require(try ShippedDialects.named(dialect))
     try await with(simulators: configuration) {
       $0.apps[0].dialect = dialect
+      $0.apps[0].hasVoIPCancel = hasVoIPCancel
     } _: {
       try await body($0)
     }

@@ -176,6 +176,17 @@ import Testing
     #expect(loaded.apps.first?.apns?.hedging.percentMax == percent)
   }
 
+  @Test func `Telnyx's phones take a cancel by VoIP only if the app says so`() throws {
+    let apns = "apns: { team_id: T, key_id: K, key_file: key.p8, topic: com.example }"
+    for (setting, isOn) in [("", false), (", voip_cancel: false", false), (", voip_cancel: true", true)] {
+      let loaded = try folder.load("database: postgres://db/x\napps: { a: { dialect: telnyx, \(apns)\(setting) } }\n")
+      #expect(loaded.apps.first?.hasVoIPCancel == isOn)
+    }
+    let template = "templates: { apns: { cancel: { $push: { type: voip }, end: \"${callId}\" } } }"
+    let own = try folder.load("database: postgres://db/x\napps: { a: { \(apns), voip_cancel: true, \(template) } }\n")
+    #expect(own.apps.first?.hasVoIPCancel == true)
+  }
+
   // MARK: Faults
 
   private static func with(_ line: String) -> String { "\(minimal)\n\(line)" }
@@ -187,7 +198,7 @@ import Testing
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, apns, fcm, expo, invalidation"
+      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, apns, fcm, expo, invalidation"
     ),
     (
       app("expo: {}\n    escalate_after_seconds: 60"),
@@ -231,6 +242,22 @@ import Testing
     (
       app("expo: {}\n    missed_calls: some"),
       "gateway.yaml:5: apps.a.missed_calls: there is no some; there are off, newest, all"
+    ),
+    (
+      app("expo: {}\n    voip_cancel: true"),
+      "gateway.yaml:5: apps.a.voip_cancel: the dialect intercom has no cancel over APNs: its phones would ring by one; leave it out, or give the template apns.cancel"
+    ),
+    (
+      app("fcm: { service_account_file: account.json }\n    dialect: telnyx\n    voip_cancel: true"),
+      "gateway.yaml:6: apps.a.voip_cancel: needs apns, which the app has not"
+    ),
+    (
+      app("expo: {}\n    templates: { apns: { cancel: { $push: { type: voip }, end: \"${callId}\" } } }"),
+      "gateway.yaml:3: apps.a: the template apns.cancel is never sent without voip_cancel: true, which says that the app's phones take it"
+    ),
+    (
+      app("expo: {}\n    templates: { apns: { cancel: { $push: { type: background }, end: \"${callId}\" } } }"),
+      "gateway.yaml:5: apps.a.templates.apns.cancel: there is no cancel over APNs: every VoIP push must end in a reported call, so none takes one back; for phones that take a VoIP push for the end of a call say $push: {type: voip}, and voip_cancel: true of the app\ngateway.yaml:5: apps.a.templates.apns.cancel.$push.type: must be voip: only so does an iPhone ring, or stop"
     ),
     (
       app("expo: {}\n    ring_seconds: sixty"),

@@ -28,7 +28,7 @@ struct GatewayHarness {
   ///   - watchesFiles: whether the gateway reads its credentials again when their files change.
   ///   - hedges: whether invites are hedged: where requests are counted, a machine that is busy with other tests would add some.
   static func with(
-    simulators configuration: SimulatorSuite.Configuration = SimulatorSuite.Configuration(),
+    simulators configuration: SimulatorSuite.Configuration = strict,
     watchesFiles: Bool = false, hedges: Bool = false,
     adjust: (inout GatewayConfiguration) -> Void = { _ in },
     _ body: (GatewayHarness) async throws -> Void
@@ -77,6 +77,13 @@ struct GatewayHarness {
       try await harness.stop()
       await simulators.stop()
     }
+  }
+
+  /// Simulators that refuse what Google takes: a call that Android would show. No shipped dialect sends one.
+  static var strict: SimulatorSuite.Configuration {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.requiresDataOnly = true
+    return configuration
   }
 
   /// Shuts the gateway down gracefully; throws what it ended with.

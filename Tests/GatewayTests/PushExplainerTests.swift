@@ -12,7 +12,7 @@ import Testing
     var pushes: [AcceptedPush] = []
     try await GatewayHarness.speaking("intercom") { gateway in
       try await gateway.ring(
-        #"{"callId": "7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11", "from": "d", "fromName": "Ana"}"#,
+        #"{"callId": "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", "from": "d", "fromName": "Ana"}"#,
         """
         [{"userId": "a", "voipPushToken": "\(PhoneToken.voip)"},
          {"userId": "b", "fcmToken": "\(PhoneToken.fcm("b"))", "platform": "android"}]
@@ -23,7 +23,7 @@ import Testing
     let voip = PushExplainer.text(of: pushes[0], on: .porteiro, variant: .today)
     #expect(
       voip.hasPrefix(
-        "apns voip \(pushes[0].id)\n  iPhone: rings: “Ana”  [porteiroapp apps/expo/plugins/withVoipCallKit"))
+        "apns voip \(pushes[0].id)\n  iPhone: rings: “d”  [porteiroapp apps/expo/plugins/withVoipCallKit"))
     #expect(voip.split(separator: "\n").count == 2)
     let fcm = PushExplainer.text(of: pushes[1], on: .porteiro, variant: .today)
     #expect(

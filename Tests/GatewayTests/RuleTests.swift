@@ -191,14 +191,15 @@ struct RuleTests {
     "rule 6: every push of every dialect carries the call id, its place, when it was sent and until when it counts",
     arguments: ShippedDialects.names)
   func stamps(dialect: String) async throws {
+    let id = "3d6f0a52-9a0e-4c55-8a5f-5a7d1f6e2b06"
     try await GatewayHarness.speaking(dialect) { gateway in
       let phones = """
         [{"userId": "a", "voipPushToken": "\(PhoneToken.voip)", "apnsToken": "\(PhoneToken.alert)"},
          {"userId": "b", "fcmToken": "\(PhoneToken.fcm("b"))"}]
         """
-      try await gateway.ring(GatewayHarness.baseCallData("r6"), phones)
+      try await gateway.ring(GatewayHarness.baseCallData(id), phones)
       try await gateway.settled()
-      try await gateway.end("r6")
+      try await gateway.end(id)
       try await gateway.settled()
       let deadline = try await gateway.database.value(
         "select floor(extract(epoch from deadline_at) * 1000)::bigint from push.outbox")
@@ -211,7 +212,7 @@ struct RuleTests {
         var before = -1
         for (index, push) in pushes.enumerated() {
           let object = try push.object()
-          #expect(object["callId"] as? String == "r6")
+          #expect(object["callId"] as? String == id)
           let sequence = try #require((object["seq"] as? String).flatMap(Int.init))
           #expect(sequence > before)
           before = sequence

@@ -111,7 +111,8 @@ extension MemoryOutbox {
     call.answeredBy = userID
     calls[outboxID] = call
     voidUnsent([outboxID], at: now)
-    let made = cancelInvites(call, at: now) + announceMissed(call, at: now)
+    let told = cancelInvites(call, at: now)
+    let made = told.count + announceMissed(call, told: told, at: now)
     // Gateways look up what they hold in memory. Past the deadline they drop it by themselves.
     let isHeld = inviteKeys(of: call).contains { deliveries[$0].map { $0.deadlineAt > now } ?? false }
     if isHeld { notifications.append(.ended(outboxID)) }
@@ -139,8 +140,10 @@ extension MemoryOutbox {
   }
 
   /// One cancel for each device that may ring, never to a VoIP token, none for the user who answered.
-  private mutating func cancelInvites(_ call: MemoryCall, at now: DatabaseTime) -> Int {
-    guard call.state == .answered || call.state == .ended else { return 0 }
+  ///
+  /// - Returns: those devices.
+  private mutating func cancelInvites(_ call: MemoryCall, at now: DatabaseTime) -> Set<MemoryChannel> {
+    guard call.state == .answered || call.state == .ended else { return [] }
     var targets: [(channel: MemoryChannel, userID: String)] = []
     for key in inviteKeys(of: call) {
       if let row = deliveries[key] {
@@ -153,31 +156,34 @@ extension MemoryOutbox {
         targets.append((MemoryChannel(lane: entry.lane, token: entry.token), entry.userID))
       }
     }
-    var seen: Set<MemoryChannel> = []
+    var told: Set<MemoryChannel> = []
     var number = FirstNumber.cancel
     for (channel, userID) in targets
-    where lanes[channel.lane]?.provider != "apns" && userID != call.answeredBy && seen.insert(channel).inserted {
+    where lanes[channel.lane]?.provider != "apns" && userID != call.answeredBy && told.insert(channel).inserted {
       insert(call.id, number, .cancel, channel, userID, until: now + Limits.cancelLife, at: now)
       number += 1
     }
-    return Int(number - FirstNumber.cancel)
+    return told
   }
 
   /// One missed call a user, unless the call was answered, declined or busy.
-  private mutating func announceMissed(_ call: MemoryCall, at now: DatabaseTime) -> Int {
+  ///
+  /// - Parameter told: the devices that get a cancel.
+  private mutating func announceMissed(_ call: MemoryCall, told: Set<MemoryChannel>, at now: DatabaseTime) -> Int {
     switch call.state {
     case .missed: break
     case .ended where call.endReason != "declined" && call.endReason != "busy": break
     default: return 0
     }
     var users: Set<String> = []
-    var number = FirstNumber.missedCall
+    var made: Int32 = 0
     for recipient in call.recipients.sorted(by: { $0.userID < $1.userID }) {
       guard let channel = recipient.missedCall, users.insert(recipient.userID).inserted else { continue }
-      insert(call.id, number, .missedCall, channel, recipient.userID, until: now + Limits.missedCallLife, at: now)
-      number += 1
+      let first = told.contains(channel) ? Delivery.firstAfterCancel : FirstNumber.missedCall
+      insert(call.id, first + made, .missedCall, channel, recipient.userID, until: now + Limits.missedCallLife, at: now)
+      made += 1
     }
-    return Int(number - FirstNumber.missedCall)
+    return Int(made)
   }
 
   // MARK: - The next channel

@@ -26,7 +26,7 @@ import Testing
     #"{"token": "t", "data": \#(data), "android": {"priority": "\#(priority)"}\#(more)}"#
   }
 
-  private static let uuid = "7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11"
+  private static let uuid = "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11"
 
   @Test(arguments: PhoneSystem.allCases, PhoneVariant.allCases)
   func `no VoIP push is ever without a call or a crash, but Telnyx's own end of a call`(
@@ -74,6 +74,17 @@ import Testing
         == [.rings(PhoneRing(callID: "c", caller: "Porteiro")), .shows(title: "Sale", body: "", tap: "app")])
   }
 
+  /// In front, expo-notifications takes `body` for the content's data.
+  @Test(arguments: [(PhoneState.open, "c"), (.background, "forged"), (.killed, "forged")])
+  func `Porteiro's task looks for a call into dataString before body`(state: PhoneState, found: String) {
+    func text(_ id: String) -> String {
+      #"{\"type\":\"intercom_call\",\"callId\":\"\#(id)\",\"from\":\"d\",\"fromName\":\"Ana\"}"#
+    }
+    let data = #"{"dataString": "\#(text("forged"))", "body": "\#(text("c"))"}"#
+    #expect(
+      reactions(.porteiro, .android, state, .fcm, fcm(data)) == [.rings(PhoneRing(callID: found, caller: "Ana"))])
+  }
+
   @Test func `what Expo makes a notification of does not ring, and is blank without a text`() {
     let call = #""data": {"type": "intercom_call", "callId": "c", "from": "d"}, "priority": "high""#
     #expect(
@@ -87,6 +98,63 @@ import Testing
       reactions(
         .porteiro, .android, .killed, .expo, #"{"data": {"type": "intercom_call", "callId": "c", "from": "d"}}"#)
         == [.ignores])
+  }
+
+  @Test
+  func `Porteiro's app in front ends on an alert of a call whose id is no UUID, and shows it if it has another type`() {
+    func expo(_ type: String, _ id: String) -> String {
+      #"{"title": "Ana", "body": "x", "data": {"type": "\#(type)", "callId": "\#(id)", "from": "d", "fromName": "Ana"}}"#
+    }
+    let shows = PhoneReaction.shows(title: "Ana", body: "x", tap: "app")
+    #expect(reactions(.porteiro, .ios, .open, .expo, expo("intercom_call", "call-4")) == [.crashes])
+    #expect(reactions(.porteiro, .ios, .killed, .expo, expo("intercom_call", "call-4")) == [shows])
+    #expect(reactions(.porteiro, .ios, .open, .expo, expo("intercom_call_alert", "call-4")) == [shows])
+    #expect(
+      reactions(.porteiro, .ios, .open, .expo, expo("intercom_call", Self.uuid)) == [
+        .rings(PhoneRing(callID: Self.uuid, caller: "Ana"))
+      ])
+  }
+
+  @Test(arguments: PhoneState.allCases)
+  func `Porteiro's iPhone can answer only a call whose id is a UUID in lowercase letters`(state: PhoneState) {
+    for (id, canBeAnswered) in [(Self.uuid, true), (Self.uuid.uppercased(), false), ("call-4", false)] {
+      #expect(
+        reactions(.porteiro, .ios, state, .voip, #"{"callId": "\#(id)", "callerName": "Ana", "from": "d"}"#) == [
+          // CallKit is given no name.
+          .rings(PhoneRing(callID: id, caller: "d", canBeAnswered: canBeAnswered))
+        ])
+    }
+    let alert =
+      #"{"title": "Ana", "body": "x", "data": {"type": "intercom_call", "callId": "\#(Self.uuid.uppercased())", "from": "d"}}"#
+    #expect(
+      reactions(.porteiro, .ios, .open, .expo, alert) == [
+        .rings(PhoneRing(callID: Self.uuid.uppercased(), caller: "Doorman", canBeAnswered: false))
+      ])
+  }
+
+  @Test(arguments: PhoneVariant.allCases)
+  func `Porteiro's iPhone behind rings by Expo's push if iOS wakes the app, and not after the person has closed it`(
+    variant: PhoneVariant
+  ) {
+    let alert = #""title": "Ana", "body": "x", "#
+    func expo(_ id: String, _ shown: String, type: String = "intercom_call") -> String {
+      let data = #"{"type": "\#(type)", "callId": "\#(id)", "from": "d", "fromName": "Ana"}"#
+      return #"{\#(shown)"_contentAvailable": true, "data": \#(data)}"#
+    }
+    func does(_ state: PhoneState, _ json: String) -> [PhoneReaction] {
+      reactions(.porteiro, .ios, state, variant, .expo, json)
+    }
+    let shows = PhoneReaction.shows(title: "Ana", body: "x", tap: "app")
+    let rings = PhoneReaction.rings(PhoneRing(callID: Self.uuid, caller: "Ana", isOnlyIfWoken: true))
+    #expect(does(.background, expo(Self.uuid, alert)) == [shows, rings])
+    #expect(does(.background, expo(Self.uuid, "")) == [rings])
+    #expect(does(.killed, expo(Self.uuid, alert)) == [shows])
+    #expect(does(.killed, expo(Self.uuid, "")) == [.ignores])
+    #expect(does(.background, expo("call-4", "")) == [.crashes])
+    #expect(does(.background, expo(Self.uuid, "", type: "intercom_call_end")) == [.wakes])
+    // An alert that wakes nobody.
+    let silent = expo(Self.uuid, alert).replacing(#""_contentAvailable": true, "#, with: "")
+    #expect(does(.background, silent) == [shows])
   }
 
   // MARK: Twilio
@@ -104,6 +172,11 @@ import Testing
       reactions(.twilio, .ios, .killed, .voip, call)
         == [.rings(PhoneRing(callID: "CA", caller: "ana", canBeAnswered: false))])
     #expect(reactions(.twilio, .ios, .killed, .voip, #"{"twi_from": 5}"#) == [.crashes])
+    #expect(reactions(.twilio, .ios, .killed, .voip, #"{"twi_from": null}"#) == [.crashes])
+    let null = whole.dropLast() + #", "twi_params": null}"#
+    #expect(
+      reactions(.twilio, .ios, .killed, .voip, String(null))
+        == [.rings(PhoneRing(callID: "CA", caller: "ana", canBeAnswered: false))])
   }
 
   // MARK: Enclosure
@@ -171,6 +244,39 @@ import Testing
     #expect(reactions(.telnyx, .android, .open, .fcm, fcm(#"{"a": "b"}"#)) == [.ignores])
   }
 
+  @Test func `Telnyx's SDK throws on what is neither its texts nor its booleans`() {
+    for (member, isRight) in [
+      (#""isAnswer":"false""#, false), (#""isDecline":1"#, false), (#""voice_sdk_id":5"#, false),
+      (#""isAnswer":false"#, true), (#""isDecline":null"#, true),
+    ] {
+      let metadata = #"{"call_id":"\#(Self.uuid)","caller_name":"Ana",\#(member)}"#
+      let text = metadata.replacing("\"", with: "\\\"")
+      #expect(
+        reactions(.telnyx, .android, .killed, .fcm, fcm(#"{"metadata": "\#(text)"}"#))
+          == [isRight ? .rings(PhoneRing(callID: Self.uuid, caller: "Ana")) : .ignores])
+      #expect(
+        reactions(.telnyx, .ios, .killed, .voip, #"{"metadata": \#(metadata)}"#)
+          == [.rings(PhoneRing(callID: Self.uuid, caller: "Ana", canBeAnswered: isRight))])
+    }
+  }
+
+  @Test func `Telnyx's iPhone in front shows no alert; a chat on Android rings an empty call, or is nothing`() {
+    let alert = #"{"aps": {"alert": {"title": "Ana", "body": "Missed call"}}}"#
+    for variant in PhoneVariant.allCases {
+      #expect(reactions(.telnyx, .ios, .open, variant, .apns, alert) == [.ignores])
+      #expect(
+        reactions(.telnyx, .ios, .killed, variant, .apns, alert) == [
+          .shows(title: "Ana", body: "Missed call", tap: "app")
+        ])
+    }
+    let chat = fcm(#"{"type": "message", "chatId": "7"}"#)
+    #expect(
+      reactions(.telnyx, .android, .killed, .seed, .fcm, chat) == [
+        .rings(PhoneRing(callID: nil, caller: "", canBeAnswered: false))
+      ])
+    #expect(reactions(.telnyx, .android, .killed, .fcm, chat) == [.ignores])
+  }
+
   // MARK: CommEazy
 
   @Test func `CommEazy takes the text false for a yes, and a tap without gcm.message_id opens no chat`() {
@@ -185,6 +291,96 @@ import Testing
       reactions(.commeazy, .ios, .killed, .seed, .apns, #"{\#(alert), "gcm.message_id": "1"}"#)
         == [.shows(title: "Jan", body: "x", tap: "chat 7")])
     #expect(reactions(.commeazy, .android, .killed, .today, .fcm, fcm(missed)) == [.ignores])
+  }
+
+  @Test
+  func `CommEazy's plan ends on a call id that is no UUID, for CallKit takes no other; without one it makes its own`() {
+    #expect(
+      reactions(.commeazy, .ios, .killed, .seed, .voip, #"{"callId": "call-4", "callerName": "Jan"}"#) == [.crashes])
+    #expect(
+      reactions(.commeazy, .ios, .killed, .seed, .voip, #"{"callerName": "Jan"}"#) == [
+        .rings(PhoneRing(callID: nil, caller: "Jan"))
+      ])
+    let own = #"{"callId": "\#(Self.uuid)", "callerName": "Jan"}"#
+    #expect(
+      reactions(.commeazy, .ios, .open, .seed, .voip, own) == [.rings(PhoneRing(callID: Self.uuid, caller: "Jan"))])
+    #expect(
+      reactions(.commeazy, .ios, .killed, .today, .voip, #"{"callId": "call-4"}"#) == [
+        .rings(PhoneRing(callID: nil, caller: "CommEazy", canBeAnswered: false))
+      ])
+  }
+
+  @Test func `CommEazy's plan shows a message twice in front on an iPhone, if the app is handed it at all`() {
+    let alert =
+      #""aps": {"alert": {"title": "Jan", "body": "x"}}, "type": "message", "chatId": "7", "senderName": "Jan""#
+    let banner = PhoneReaction.shows(title: "Jan", body: "x", tap: "chat 7")
+    let routed = PhoneReaction.shows(title: "Jan", body: "newMessage", tap: "chat 7")
+    #expect(
+      reactions(.commeazy, .ios, .open, .seed, .apns, #"{\#(alert), "gcm.message_id": "1"}"#) == [banner, routed])
+    // Today's app has no handler of taps.
+    #expect(
+      reactions(.commeazy, .ios, .open, .today, .apns, #"{\#(alert), "gcm.message_id": "1"}"#)
+        == [.shows(title: "Jan", body: "x", tap: "app")])
+    #expect(
+      reactions(.commeazy, .ios, .open, .seed, .apns, "{\(alert)}") == [.shows(title: "Jan", body: "x", tap: "app")])
+  }
+
+  @Test func `a tap on what Android shows by itself is handed to CommEazy's app`() {
+    let message =
+      fcm(
+        #"{"type": "group_invite", "chatId": "9"}"#
+      ).dropLast()
+      + #", "android": {"priority": "HIGH", "notification": {"title": "Familie", "body": "b"}}}"#
+    #expect(
+      reactions(.commeazy, .android, .killed, .seed, .fcm, String(message)).first
+        == .shows(title: "Familie", body: "b", tap: "chat 9"))
+  }
+
+  // MARK: Pushes that come twice
+
+  private func twice(
+    _ system: PhoneSystem, _ platform: PhonePlatform, _ state: PhoneState, _ first: PhonePush,
+    _ second: PhonePush? = nil,
+    variant: PhoneVariant = .today
+  ) -> [PhoneReaction] {
+    var memory = PhoneMemory()
+    let phone = Phone(system, platform, state, variant: variant)
+    return [first, second ?? first].flatMap { phone.receives($0, remembering: &memory).reactions }
+  }
+
+  @Test func `a call that comes twice rings once where CallKit is given its id, and twice where the app makes one up`()
+  {
+    let call = #"{"callId": "\#(Self.uuid)", "callerName": "Ana", "from": "d", "roomId": "r", "name": "Ana"}"#
+    func rings(_ reactions: [PhoneReaction]) -> Int { reactions.count { if case .rings = $0 { true } else { false } } }
+    #expect(rings(twice(.porteiro, .ios, .killed, push(.voip, call))) == 1)
+    #expect(rings(twice(.porteiro, .ios, .killed, push(.voip, #"{"callId": "call-4", "from": "d"}"#))) == 2)
+    #expect(rings(twice(.commeazy, .ios, .killed, push(.voip, call), variant: .seed)) == 1)
+    #expect(rings(twice(.commeazy, .ios, .killed, push(.voip, call))) == 2)
+    #expect(rings(twice(.enclosure, .ios, .killed, push(.voip, call))) == 2)
+    let data = fcm(#"{"body": "{\"type\":\"intercom_call\",\"callId\":\"c\",\"from\":\"d\"}"}"#)
+    #expect(rings(twice(.porteiro, .android, .killed, push(.fcm, data))) == 1)
+  }
+
+  @Test(arguments: [PhonePush.Channel.apns, .fcm, .expo])
+  func `an iPhone shows an alert in the place of one with the same collapse id, and beside any other`(
+    channel: PhonePush.Channel
+  ) {
+    func alert(_ body: String, _ id: String) -> PhonePush {
+      let aps = #"{"aps": {"alert": {"title": "Ana", "body": "\#(body)"}}}"#
+      return switch channel {
+      case .fcm:
+        push(
+          .fcm, fcm("{}", more: #", "apns": {"headers": {"apns-collapse-id": "\#(id)"}, "payload": \#(aps)}"#))
+      case .expo: push(.expo, #"{"title": "Ana", "body": "\#(body)", "collapseId": "\#(id)"}"#)
+      default: PhonePush(channel, message: aps.utf8, collapseID: id)!
+      }
+    }
+    let call = PhoneReaction.shows(title: "Ana", body: "Incoming call", tap: "app")
+    #expect(
+      twice(.porteiro, .ios, .killed, alert("Incoming call", "c"), alert("Call ended", "c"))
+        == [call, .replaces(title: "Ana", body: "Call ended", tap: "app")])
+    #expect(
+      twice(.porteiro, .ios, .killed, alert("Incoming call", "c"), alert("Incoming call", "d")) == [call, call])
   }
 
   // MARK: Systems

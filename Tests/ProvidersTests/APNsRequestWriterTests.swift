@@ -44,6 +44,12 @@ private func written(_ request: PushRequest) -> [String] {
       ])
   }
 
+  @Test func aCancelIsAVoIPPushWhereItsTemplateSaysSo() {
+    let cancel = request(.cancel, collapseID: "call-1", manner: PushManner(apnsType: .voip, isStored: false))
+    #expect(APNsRequestWriter.objection(to: cancel) == nil)
+    #expect(written(cancel) == written(request(.invite)))
+  }
+
   @Test(arguments: [PushKind.missedCall, .notification])
   func anythingElseIsAnAlertWithExpirationAndCollapseID(kind: PushKind) {
     #expect(
@@ -90,6 +96,8 @@ private func written(_ request: PushRequest) -> [String] {
   @Test func whatMustNotLeaveIsRefusedBeforeItDoes() {
     #expect(APNsRequestWriter.objection(to: request(.invite)) == nil)
     #expect(APNsRequestWriter.objection(to: request(.cancel)) == .cancelNotAllowed)
+    #expect(
+      APNsRequestWriter.objection(to: request(.cancel, manner: PushManner(apnsType: .background))) == .cancelNotAllowed)
     #expect(APNsRequestWriter.objection(to: request(.invite, token: "")) == .malformedDeviceToken)
     #expect(APNsRequestWriter.objection(to: request(.invite, token: "00/../x")) == .malformedDeviceToken)
     #expect(

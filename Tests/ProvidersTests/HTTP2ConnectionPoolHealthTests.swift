@@ -327,9 +327,11 @@ extension MachineDriver {
     #expect(openings <= 300 * 7_300 / 3_000)
   }
 
-  @Test func whatIsClosedRightAfterItsAnswerWasNotIdle() {
-    let (openings, _) = idle(for: .milliseconds(900), goesAway: false, calls: 600, every: .seconds(1))
-    #expect(openings <= 600 / 5 + 12)
+  @Test func loneCallsWaitTwoSecondsAtMostForAPeerThatClosesSoonAfterItsAnswer() {
+    let (openings, waits) = idle(for: .milliseconds(900), goesAway: false, calls: 600, every: .seconds(1))
+    #expect(waits.allSatisfy { $0 <= .seconds(2) }, "\(waits.max()?.milliseconds ?? 0)")
+    // About one second of life, and one to two of waiting.
+    #expect(openings <= 600 / 2 + 12)
   }
 
   @Test func aPeerThatHangsUpAfterAHundredAnswersIsReplacedAtOnce() {

@@ -170,6 +170,29 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(pool.feed(.closed(8)).contains(.open(9)))
   }
 
+  @Test("after connections that were lost with a request on them the next call waits for half a second at most")
+  func connectionsLostWithARequest() {
+    var pool = MachineDriver()
+    #expect(pool.feed(.started) == [.open(0)])
+    var waits: [Int64] = []
+    for id in 0..<20 {
+      _ = pool.feed(.limited(id, streamsMax: 10))
+      _ = pool.submit(0)
+      if id % 2 == 1 { _ = pool.feed(.answered(0, id, .done)) }
+      if id % 2 == 1 { _ = pool.submit(0) }
+      _ = pool.feed(.failed(0, id, isLost: false))
+      let actions = pool.feed(.closed(id))
+      if actions.contains(.open(id + 1)) { continue }
+      guard let instant = actions.compactMap({ if case .wake(let at) = $0 { at } else { nil } }).last else { break }
+      waits.append((instant - pool.now).milliseconds)
+      pool.now = instant
+      #expect(pool.feed(.woken) == [.open(id + 1)])
+    }
+    #expect(waits.count > 15)
+    #expect(waits.max() ?? 0 <= 500)
+    #expect(waits.suffix(5).min() ?? 0 >= 250, "but it does wait")
+  }
+
   @Test func aConnectionThatLivedLongIsReplacedAtOnceEvenIfItNeverAnswered() {
     var pool = MachineDriver()
     pool.connect(streamsMax: 10)

@@ -38,6 +38,23 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 100)])
   }
 
+  @Test("what waits for a turn takes no room from others, but counts for the window")
+  func aside() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 5)
+    scheduler.setCapacity(1, of: 1)
+    scheduler.didClaim(2, of: 1)
+    #expect(scheduler.allowances(at(0)) == [])
+    for _ in 0..<2 { scheduler.didSetAside(1) }
+    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 2)])
+    scheduler.didClaim(2, of: 1)
+    for _ in 0..<2 { scheduler.didSetAside(1) }
+    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 1)])
+    scheduler.didComeBack(1)
+    scheduler.didComeBack(1)
+    #expect(scheduler.allowances(at(0)) == [])
+  }
+
   @Test("all lanes with room are in every claim; whoever had its turn comes last in the next")
   func fairness() {
     var scheduler = LaneScheduler()
@@ -246,6 +263,23 @@ struct LaneCircuitTests {
     for connection in 8..<27 {
       for lost in [connection - 1, connection, connection - 1] {
         #expect(circuit.didHear(.lost(connection: lost), at(0)) == (lost == 26), "the twentieth connection opens it")
+      }
+    }
+  }
+
+  @Test("failures of one delivery alone do not open it, whatever it fails of")
+  func oneDelivery() {
+    var circuit = LaneCircuit()
+    let poisoned = DeliveryKey(outboxID: 1, number: 0)
+    for connection in 0..<50 {
+      #expect(circuit.didHear(.failing, about: poisoned, at(0)) == false)
+      #expect(circuit.didHear(.lost(connection: connection), about: poisoned, at(0)) == false)
+    }
+    // Three others that fail as well are enough.
+    for other in Int64(2)...4 {
+      for failure in 1...5 {
+        let key = DeliveryKey(outboxID: other, number: 0)
+        #expect(circuit.didHear(.failing, about: key, at(0)) == (other == 4 && failure == 5))
       }
     }
   }

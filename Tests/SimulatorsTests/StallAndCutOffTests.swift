@@ -1,5 +1,6 @@
 // The faults of the soak tests: stalls drawn from the token, and GOAWAYs that leave streams unprocessed.
 
+import Foundation
 import Runtime
 import Testing
 
@@ -39,5 +40,20 @@ struct StallAndCutOffTests {
     var fcm = FCMBench(faults: plan)
     #expect(fcm.send().delivery == .cutOff)
     #expect(fcm.journal.accepted.isEmpty)
+  }
+
+  @Test("a deafened connection answers neither that request nor any later one, and other connections do")
+  func deafened() async throws {
+    let bench = try await WireBench {
+      $0.faults = FaultPlan([FaultRule(provider: .apns, fault: Fault(.deafen), count: 1)])
+    }
+    let body = "\(bench.suite.material.directory)/body"
+    try Data(APNsBench.payload.utf8).write(to: URL(fileURLWithPath: body))
+    let twice = ["-v", "-t", "1", "-m", "2", "-d", body] + bench.apnsHeaders.flatMap { ["-H", $0] }
+    let deaf = String(decoding: try run("/usr/bin/nghttp", twice + [bench.apnsURL()]), as: UTF8.self)
+    #expect(deaf.split(separator: "send HEADERS frame").count == 3)
+    #expect(!deaf.contains(":status: "))
+    #expect(try bench.curl(bench.apnsURL(), bench.apnsHeaders, body: APNsBench.payload).status == 200)
+    try await bench.finish()
   }
 }

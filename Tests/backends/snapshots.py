@@ -68,8 +68,8 @@ def snapshot(db):
     db.execute("select state from push.outbox limit 1").fetchall()
 
 
-def end(db, call_id):
-    return db.execute("select push.end_call(%s, 'busy', %s)", (call_id, APP)).fetchone()[0]
+def end(db, call_id, reason="busy"):
+    return db.execute("select push.end_call(%s, %s, %s)", (call_id, reason, APP)).fetchone()[0]
 
 
 def ends(way, level, gateway):
@@ -120,6 +120,19 @@ def ends(way, level, gateway):
         check_ends()
         check(name("invites that were given back since then are void"), past(call("released")), "ana:invite:void bruno:invite:void")
         check(name("who was told is told once"), owed(call("released")), "ana:cancel:ready bruno:cancel:ready")
+        gateway.claim()
+
+        ring(call("missed"))
+        snapshot(db)
+        gateway.claim()
+        gateway.settle(call("missed"))
+        end(db, call("missed"), "ended")
+        db.commit()
+        check(name("who missed a call is told when it is known who gets a cancel"), owed(call("missed")), None)
+        check_ends()
+        check(name("of each phone that was rung since then the missed call follows a cancel"),
+            owner("select string_agg(user_id || ':' || kind || ':' || n, ' ' order by n) from push.deliveries where call_id = %s", call("missed")),
+            "ana:cancel:30000 bruno:cancel:30001 ana:missed_call:40000 bruno:missed_call:40001")
         gateway.claim()
 
         ring(call("fallback"))

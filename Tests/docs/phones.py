@@ -13,8 +13,11 @@ PHONES = {
     "iphone": "iPhone with PushKit and alert token", "iphone-fcm": "iPhone with an FCM token alone",
     "android-fcm": "Android by FCM", "iphone-expo": "iPhone with an Expo token alone", "android-expo": "Android by Expo",
 }
-# These change nothing of what a call does; the pages say so once.
-UNREMARKABLE = {"nulls, numbers and extras", "call id that is no UUID", "bad tokens among good ones"}
+# Where these change nothing of what the other does, they are left out; the pages say so once.
+LIKE = {
+    "nulls, numbers and extras": "call", "bad tokens among good ones": "call", "call id that is no UUID": "call",
+    "call id that is no UUID, its push twice": "call, its push twice",
+}
 VARIANTS = {"seed": "document", "today": "app"}
 LINE = re.compile(r"(?P<situation>.+?) \| (?P<phone>\S+) \(\w+\) \| (?P<states>[^(|]+?)(?: \((?P<variant>\w+)\))? \| (?P<does>.*)")
 
@@ -26,11 +29,11 @@ def table(words):
     does = {}
     for line in (SITUATIONS / f"{system}.txt").read_text().splitlines():
         row = LINE.fullmatch(line)
-        if row["phone"] in phones and row["situation"] not in UNREMARKABLE:
+        if row["phone"] in phones:
             does.setdefault(row["situation"], {}).setdefault(row["phone"], []).append(row)
     lines = ["| |" + "".join(f" {PHONES[phone]} |" for phone in phones), "|---|" + "---|" * len(phones)]
-    for situation, cells in does.items():
-        lines.append(f"| {situation} |" + "".join(f" {cell(cells.get(phone, []))} |" for phone in phones))
+    rows = {what: "".join(f" {cell(cells.get(phone, []))} |" for phone in phones) for what, cells in does.items()}
+    lines += [f"| {what} |{row}" for what, row in rows.items() if what not in LIKE or row != rows[LIKE[what]]]
     return "\n".join(lines)
 
 

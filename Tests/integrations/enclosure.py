@@ -1,5 +1,6 @@
 """The page docs/integrations/java.md, lived through: its classes, compiled, in a backend of Enclosure's shape."""
 
+import json
 import os
 import re
 import shutil
@@ -59,7 +60,7 @@ def over_http(machine, results, backend):
     results.equal("and rings, filed under the caller", set(machine.does(push).values()),
                   {f"rings: “{NADIA}”, filed under nadia"})
     began = time.monotonic()
-    results.equal("an answer is taken", backend.tell("answered", "room 7/a", "omar"), "done")
+    results.equal("an answer is taken", backend.tell("answered", "room 7/a", "omar", None), "done")
     results.equal("at once, over the connection that is there", time.monotonic() - began < 5, True)
     results.equal("it is the call's", machine.sql(
         "select state, answered_by from push.outbox where call_id = 'room 7/a'"), "answered|omar")
@@ -70,13 +71,16 @@ def over_http(machine, results, backend):
         does for phone, does in machine.does(push).items() if phone.startswith("iPhone, background")},
         {"shows “Nadia” / “Incoming video call”; a tap leads to: call"})
     results.equal("who has no number known has an empty one", push["payload"]["phone"], "")
-    results.equal("a decline is taken", backend.tell("declined", "room-8", "lina"), "done")
+    results.equal("a decline is taken", backend.tell("declined", "room-8", "lina", None), "done")
     results.equal("of the last one, it ends the call", machine.sql(
         "select state, end_reason from push.outbox where call_id = 'room-8'"), "ended|declined")
-    backend.tell("message", "m-1", "-", "nadia", "Nadia", PHOTO, *omar)
+    backend.tell("call", "room-11", "voice", "omar", "Omar", None, *omar)
+    results.equal("who calls is not rung", machine.sql("select recipients::text from push.outbox where call_id = 'room-11'"), "[]")
+    backend.tell("message", "m-1", "-", "nadia", "Nadia", PHOTO, *omar[:4], "ios-voice-video")
     push = machine.push(fcm("omar"))
     wanted = {"bodyKey": "chatting", "friendUidKey": "nadia", "name": "Nadia", "user_nameKey": "Nadia", "photo": PHOTO}
-    results.equal("a message goes over FCM", {name: push["payload"].get(name) for name in wanted}, wanted)
+    results.equal("a message goes over FCM, also to who has switched calls off", {
+        name: push["payload"].get(name) for name in wanted}, wanted)
     results.equal("and a tap leads to the chat", {does for phone, does in machine.does(push).items() if "iPhone" in phone},
                   {"shows “Nadia” / “New message”; a tap leads to: chat nadia"})
     machine.settled()
@@ -88,6 +92,21 @@ def over_http(machine, results, backend):
     answer = backend.tell("call", "", "voice", "nadia", "Nadia", None, *omar)
     results.equal("what is wrong is an error that names the field", answer.partition(",")[0].startswith(
         "IllegalArgumentException: push-gateway refuses: 4"), True)
+    for kind, other in (("voice", "video"), ("video", "voice")):
+        reached = len(machine.pushes(VOIP))
+        backend.tell("call", f"off-{kind}", kind, "nadia", "Nadia", None, *omar[:4], f"ios-{kind}")
+        backend.tell("ended", f"off-{kind}", "cancelled")
+        backend.tell("call", f"on-{kind}", kind, "nadia", "Nadia", None, *omar[:4], f"ios-{other}")
+        machine.find(VOIP, roomId=f"on-{kind}")
+        machine.settled()
+        results.equal(f"no push of a {kind} call comes to a phone that has switched these off, but of the other kind", (
+            [push for push in machine.pushes() if f"off-{kind}" in json.dumps(push["payload"])],
+            len(machine.pushes(VOIP)) - reached), ([], 1))
+    phones = [word for name in ("lina", "tablet") for word in ("lina", None, None, fcm(name), "ios")]
+    for name in ("answered", "declined"):
+        backend.tell("call", f"room-{name}", "voice", "nadia", "Nadia", None, *phones)
+        results.equal(f"{name} by one of a user's phones, the other one is told", machine.told(
+            f"room-{name}", fcm("lina"), fcm("tablet"), lambda: backend.tell(name, f"room-{name}", "lina", fcm("lina"))), (1, 2))
     stop(machine.serving)
     results.equal("while the gateway is away, it is an error of another kind", backend.tell(
         "call", "room-9", "voice", "nadia", "Nadia", None, *omar).partition(": ")[0], "IOException")
@@ -108,12 +127,19 @@ def in_a_transaction(machine, results, backend):
     results.equal("only what is committed rings", [p for p in machine.pushes(VOIP) if p["payload"]["roomId"] == "t-1"], [])
     both = '[{"userId": "omar", "voipPushToken": "%s"}, {"userId": "lina", "fcmToken": "%s"}]' % (VOIP, fcm("lina"))
     backend.tell("enqueue", "incoming_call", payload % "t-4", both)
-    results.equal("a decline", backend.tell("decline", "t-4", "omar"), "true")
+    results.equal("a decline", backend.tell("decline", "t-4", "omar", None), "true")
     backend.tell("commit")
     results.equal("is one user's", machine.sql("select state from push.outbox where call_id = 't-4'"), "ringing")
-    results.equal("an answer ends it, once", (backend.tell("answer", "t-2", "omar"), backend.tell("end", "t-2", "ended")),
+    results.equal("an answer ends it, once", (backend.tell("answer", "t-2", "omar", None), backend.tell("end", "t-2", "ended")),
                   ("true", "false"))
     backend.tell("commit")
+    phones = json.dumps([{"userId": "lina", "fcmToken": fcm(name), "platform": "ios"} for name in ("lina", "tablet")])
+    for name in ("answer", "decline"):
+        backend.tell("enqueue", "incoming_call", payload % f"t-{name}", phones)
+        backend.tell("commit")
+        results.equal(f"{name} on one of a user's phones, in a transaction: the other one is told", machine.told(
+            f"t-{name}", fcm("lina"), fcm("tablet"),
+            lambda: (backend.tell(name, f"t-{name}", "lina", fcm("lina")), backend.tell("commit"))), (1, 2))
     answer = backend.tell("enqueue", "incoming_call", '{"callId": "t-3", "from": 7}', recipients)
     results.equal("what is wrong is named", "payload.from: must be a string" in answer, True)
     backend.tell("rollback")

@@ -180,6 +180,17 @@ class Machine:
             return [p for p in self.pushes(token) if all(p["payload"].get(k) == v for k, v in members.items())]
         return await_(f"a push to {token[:12]}… with {members}", found)[0]
 
+    def told(self, call_id, own, other, say):
+        """How many pushes of a call each of a user's two phones gets; `say` says that the phone `own` answered or declined."""
+        def heard(token):
+            return sum(call_id in json.dumps(push["payload"]) for push in self.pushes(token))
+        for token in (own, other):
+            await_(f"{call_id} to {token[:12]}…", lambda token=token: heard(token))
+        self.settled()
+        say()
+        self.settled()
+        return heard(own), heard(other)
+
     def does(self, push):
         """What phones do with it by their apps' own code: by kind of phone and, where that matters, its state."""
         def lines():
@@ -189,9 +200,11 @@ class Machine:
         return {line[1]: line[2] for line in read}
 
     def settled(self):
-        """Waits until nothing is owed."""
+        """Waits until nothing is owed, and the simulators' file, which they write a little later, has what they accepted."""
         await_("the gateway", lambda: self.sql("select not exists (select from push.deliveries)") == "t",
                lambda: ended(self.serving, self.gateway_log))
+        accepted = int(self.sql("select count(*) from push.history where outcome <= 1"))
+        await_("the simulators' file", lambda: len(self.pushes()) >= accepted)
 
     # --- Processes ---
 

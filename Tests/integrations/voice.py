@@ -23,10 +23,11 @@ class Page:
         self.environment = {"PUSH_GATEWAY_URL": f"http://{machine.api}", "PUSH_GATEWAY_KEY": machine.key("enqueue,device")}
         self.machine = machine
 
+    def __call__(self, name, *values):
+        return json.loads(self.machine.run(["node", "-e", CALL, str(self.file), name, json.dumps(values)], self.environment))
+
     def __getattr__(self, name):
-        def call(*values):
-            return json.loads(self.machine.run(["node", "-e", CALL, str(self.file), name, json.dumps(values)], self.environment))
-        return call
+        return lambda *values: self(name, *values)
 
 
 def twilio(results, given, gateway):
@@ -59,6 +60,11 @@ def twilio(results, given, gateway):
             "select state, end_reason from push.outbox where call_id = 'CA9'"), "ended|cancelled")
         results.equal("twilio: each token has its platform", machine.sql(PLATFORMS), "apns ios, fcm android")
         results.equal("twilio: what is refused is an error", "422" in page.ring({**notification, "twi_call_sid": ""})["error"], True)
+        page.register("bob", "android", fcm("tablet"))
+        for sid, name, words in (("CA-answered", "answered", ()), ("CA-declined", "declined", ("declined",))):
+            page.ring({**notification, "twi_call_sid": sid})
+            results.equal(f"twilio: {name} by one of a user's phones, the other one is told", machine.told(
+                sid, fcm("bob"), fcm("tablet"), lambda: page(name, sid, "client:bob", *words, fcm("bob"))), (1, 2))
 
 
 def telnyx(results, given, gateway):
@@ -87,11 +93,9 @@ def telnyx(results, given, gateway):
             does for phone, does in machine.does(push).items() if phone.startswith("Android")},
             {"stops ringing; shows “Ana” / “Missed call”; a tap leads to: call back"})
         page.ring({**call, "id": "7d4e3a52-53cb-4a4e-9f0c-000000000002"}, "bob")
-        machine.find(fcm("bob"), call_id="7d4e3a52-53cb-4a4e-9f0c-000000000002")
-        machine.settled()
-        page.answered("7d4e3a52-53cb-4a4e-9f0c-000000000002", "bob", hexadecimal("bob"))
-        machine.find(fcm("bob"), message="Missed call!", call_id="7d4e3a52-53cb-4a4e-9f0c-000000000002")
-        results.check("telnyx: the user's other phone is told of an answer", None)
+        results.equal("telnyx: answered on the iPhone, the Android phone is told", machine.told(
+            "7d4e3a52-53cb-4a4e-9f0c-000000000002", hexadecimal("bob"), fcm("bob"), lambda: page.answered(
+                "7d4e3a52-53cb-4a4e-9f0c-000000000002", "bob", hexadecimal("bob"))), (1, 2))
         page.ring({**call, "id": "7d4e3a52-53cb-4a4e-9f0c-000000000003"}, "bob")
         page.declined("7d4e3a52-53cb-4a4e-9f0c-000000000003", "bob", "declined")
         results.equal("telnyx: a decline of the only user ends the call", machine.sql(
@@ -99,6 +103,12 @@ def telnyx(results, given, gateway):
         results.equal("telnyx: each token has its platform", machine.sql(PLATFORMS), "apns ios, fcm android")
         results.equal("telnyx: an answer is the call's", machine.sql(
             "select state, answered_by from push.outbox where call_id like '%2'"), "answered|bob")
+        page.register("bob", "android", fcm("tablet"))
+        for number, name, words in ((4, "answered", ()), (5, "declined", ("declined",))):
+            call_id = f"7d4e3a52-53cb-4a4e-9f0c-00000000000{number}"
+            page.ring({**call, "id": call_id}, "bob")
+            results.equal(f"telnyx: {name} by one of a user's phones, the other one is told", machine.told(
+                call_id, fcm("bob"), fcm("tablet"), lambda: page(name, call_id, "bob", *words, fcm("bob"))), (1, 2))
 
 
 def main(given, gateway):

@@ -28,12 +28,17 @@ def load(path):
     return [Rule(*parts[index : index + 3]) for index in range(0, len(parts), 3)]
 
 
-def hastened(text, factor):
-    """The same rules with every range and every “for” divided by the factor; thresholds stay as they are."""
+def hastened(text, factor, ranges, least):
+    """The same rules with every range and every “for” divided by the factor; thresholds stay as they are.
 
-    def shorten(duration):
+    A range is within the given bounds, in seconds: what a gateway does once in a quarter of a minute is not hastened, and has to
+    happen more than once within it; and what has happened has to be forgotten within the test. A “for” has at least so many.
+    """
+
+    def shorten(duration, shortest, longest):
         number, unit = re.fullmatch(r"(\d+)([smh])", duration).groups()
-        return f"{max(2, round(int(number) * {'s': 1, 'm': 60, 'h': 3600}[unit] / factor))}s"
+        seconds = round(int(number) * {"s": 1, "m": 60, "h": 3600}[unit] / factor)
+        return f"{min(max(seconds, shortest), longest)}s"
 
-    text = re.sub(r"\[(\d+[smh])\]", lambda match: f"[{shorten(match.group(1))}]", text)
-    return re.sub(r"(?m)^( +for: )(\d+[smh])$", lambda match: match.group(1) + shorten(match.group(2)), text)
+    text = re.sub(r"\[(\d+[smh])\]", lambda match: f"[{shorten(match.group(1), *ranges)}]", text)
+    return re.sub(r"(?m)^( +for: )(\d+[smh])$", lambda match: match.group(1) + shorten(match.group(2), least, 3600), text)

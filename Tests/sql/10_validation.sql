@@ -26,6 +26,8 @@ select test.refuses('recipients must be an array', 'recipients: must be an array
 select test.refuses('recipients may not be null', 'recipients: must be an array of user ids or objects (call a)', '{"callId": "a", "from": "x"}', null);
 select test.refuses('1001 recipients are too many', 'recipients: must have at most 1000 entries; split the call (call a)', '{"callId": "a", "from": "x"}',
   (select jsonb_agg('u' || g) from generate_series(1, 1001) g));
+select test.refuses('more than two megabytes of recipients are too many', format('recipients: has %s bytes, the limit is 2097152; split the call (call a)', pg_column_size(big)), '{"callId": "a", "from": "x"}', big)
+  from (select jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', repeat('secret', 500000))) as big) b;
 
 -- One bad call in a statement refuses all of it.
 do $$ begin

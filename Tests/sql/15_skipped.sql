@@ -43,6 +43,8 @@ from (values
 select test.equal(format('a VoIP token of %s digits is none', digits), pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', repeat('a', digits)))) ~ '^u recipients.0..voipPushToken TokenMalformed', true)
   from unnest(array[62, 65, 202]) digits;
 select test.equal('nor is an FCM token of 4097 characters', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', repeat('a', 4097)))) ~ '^u recipients.0..fcmToken TokenMalformed', true);
+select test.equal('what has more than 16384 bytes is not looked into, and the others ring', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', repeat('secret', 3000)), '{"userId": "z", "fcmToken": "skipped-token-0123456789-zzz"}'::jsonb)),
+  'z:zzz; u recipients[0] RecipientMalformed must have at most 16384 bytes; is one of its tokens something else?');
 select test.equal(format('%s is left out, and the device rings', member), pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.voip('aaa'), member, value))), format('u:aaa; u recipients[0].%s MemberIgnored %s, as it was now', member, remedy))
 from (values ('platform', '"secret"'::jsonb, 'must be ios or android, or left out'), ('environment', '"secret"', 'must be production or sandbox, or left out'),
   ('locale', '7', 'must be a string of at most 64 characters, or left out'), ('locale', to_jsonb(repeat('secret', 11)), 'must be a string of at most 64 characters, or left out')) bad(member, value, remedy);

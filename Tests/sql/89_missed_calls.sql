@@ -78,3 +78,69 @@ select test.equal('a gateway of an older release does not say, and changes nothi
 select push.register_app('all', 60, p_missed_calls => 'default') \g /dev/null
 select test.equal('one that says nothing of it takes it back', (select missed_calls from push.apps where app = 'all'), null);
 select test.equal('another word is none', pg_temp.error($$select push.register_app('all', 60, p_missed_calls => 'some')$$) ~ '^23514', true);
+
+-- After a cancel to the same phone, and only then, it is numbered from 40000, and the cancel from 30000: some apps are told of the
+-- missed call by the cancel, and what others show of either takes the place of the other.
+select push.register_app('all', 60, p_missed_calls => 'all') \g /dev/null
+select push.register_gateway('cancels', '1') as g, (select id from push.lane where app = 'all' and provider = 'fcm') as fcm \gset
+create function pg_temp.pushes(p_call text) returns text language sql as $$
+  select string_agg(format('%s/%s:%s', kind, n, right(device, 3)), ' ' order by n) from push.deliveries where call_id = p_call $$;
+create function pg_temp.two(p_call text) returns void language sql as $$
+  select from push.enqueue_call(jsonb_build_object('callId', p_call, 'from', 'x'), jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', 'cancel-token-0123456789-' || p_call || '-01'),
+    jsonb_build_object('userId', 'u', 'fcmToken', 'cancel-token-0123456789-' || p_call || '-02')), 'all') $$;
+create function pg_temp.claim(p_gateway int, p_lane int, p_count int) returns bigint language sql as $$
+  select count(*) from push.claim(p_gateway, 1, array[p_lane]::smallint[], array[p_count], array['-infinity']::timestamptz[]) $$;
+delete from push.delivery where state = 0 and kind = 0;
+select pg_temp.two('unsent'), push.end_call('unsent') \g /dev/null
+select test.equal('of an invite that had not left there is no cancel before the missed call', pg_temp.pushes('unsent'), 'missed_call/20000:-01 missed_call/20001:-02');
+select pg_temp.two('half') \g /dev/null
+select pg_temp.claim(:g, :fcm, 1), push.end_call('half') \g /dev/null
+select test.equal('a cancel for one of a user''s phones, of which one says it all', regexp_replace(pg_temp.pushes('half'), 'invite\S+ ', ''), 'missed_call/20001:-02 cancel/30000:-01 missed_call/40000:-01');
+select pg_temp.two('out'), pg_temp.claim(:g, :fcm, 9) \g /dev/null
+update push.outbox set state = 'missed' where call_id = 'out';
+select test.equal('a call that ran out has no cancels', regexp_replace(pg_temp.pushes('out'), 'invite\S+ ', '', 'g'), 'missed_call/20000:-01 missed_call/20001:-02');
+
+-- A cancel that expires has said nothing: the missed call to its phone is sent.
+create function pg_temp.lapse(p_call text) returns void language sql as $$
+  update push.delivery d set deadline_at = clock_timestamp() - interval '1 s' from push.outbox o where o.id = d.outbox_id and o.call_id = p_call and d.kind = 1 $$;
+create function pg_temp.settle(p_call text, p_kind int, p_outcome int, p_reason text) returns bigint language sql as $$
+  select sum(push.settle(d.owner, d.ctid_of, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[p_outcome]::smallint[], array[null]::smallint[], array[p_reason], array[null], array[p_call],
+    array[case when p_outcome = 0 then clock_timestamp() end], array[null]::timestamptz[]))::bigint
+  from (select d.*, array[d.ctid] as ctid_of from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.kind = p_kind and d.state = 1) d $$;
+create function pg_temp.rung(p_call text) returns void language plpgsql as $$
+begin
+  delete from push.delivery;
+  perform pg_temp.two(p_call);
+  perform pg_temp.claim((select max(id) from push.gateways), (select id from push.lane where app = 'all' and provider = 'fcm'), 9);
+  perform pg_temp.settle(p_call, 0, 0, null);
+  perform push.end_call(p_call);
+end $$;
+select pg_temp.rung('owed') \g /dev/null
+select pg_temp.lapse('owed') \g /dev/null
+select push.expire() \g /dev/null
+select test.equal('one that is owed, by housekeeping', pg_temp.pushes('owed'), 'missed_call/20000:-01 missed_call/20001:-02');
+select pg_temp.rung('void') \g /dev/null
+select pg_temp.claim(:g, :fcm, 2) \g /dev/null
+select pg_temp.claim(:g, :fcm, 9) \g /dev/null
+select pg_temp.settle('void', 2, 2, 'SaidByCancel') \g /dev/null
+select test.equal('one that is void is not there', pg_temp.pushes('void'), 'cancel/30000:-01 cancel/30001:-02');
+select test.equal('settled by a gateway', pg_temp.settle('void', 1, 3, 'UNAVAILABLE') || ' ' || pg_temp.pushes('void'), '2 missed_call/20000:-01 missed_call/20001:-02');
+select test.equal('as it was', (select string_agg(distinct format('%s %s %s', d.token, d.user_id, d.deadline_at = h.deadline_at), ', ') from push.delivery d join push.history h on h.outbox_id = d.outbox_id and h.n = d.n + 20000),
+  'cancel-token-0123456789-void-01 u t, cancel-token-0123456789-void-02 u t');
+select pg_temp.rung('said') \g /dev/null
+select pg_temp.claim(:g, :fcm, 2) \g /dev/null
+select pg_temp.claim(:g, :fcm, 9) \g /dev/null
+select pg_temp.settle('said', 2, 0, null) \g /dev/null
+select pg_temp.lapse('said') \g /dev/null
+select test.equal('one that was sent is not sent again', pg_temp.settle('said', 1, 3, null) || coalesce(pg_temp.pushes('said'), ''), '2');
+select pg_temp.rung('told') \g /dev/null
+select pg_temp.claim(:g, :fcm, 2) \g /dev/null
+select pg_temp.claim(:g, :fcm, 9) \g /dev/null
+select pg_temp.settle('told', 2, 2, 'SaidByCancel') \g /dev/null
+select test.equal('of a cancel that was delivered nothing follows', pg_temp.settle('told', 1, 0, null) || coalesce(pg_temp.pushes('told'), ''), '2');
+select pg_temp.rung('many') \g /dev/null
+select pg_temp.claim(:g, :fcm, 2) \g /dev/null
+select pg_temp.claim(:g, :fcm, 9) \g /dev/null
+select push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[case n when 30000 then 0 else 3 end]::smallint[],
+  array[null]::smallint[], array[null], array[null], array['many'], array[null]::timestamptz[], array[null]::timestamptz[]) from push.delivery d where d.kind = 1 \g /dev/null
+select test.equal('each phone by itself, and also if a gateway has the missed call when its cancel expires', pg_temp.settle('many', 2, 2, 'SaidByCancel') || ' ' || pg_temp.pushes('many'), '2 missed_call/20001:-02');

@@ -465,7 +465,7 @@ select push.miss();
 SQL
   # But for push.origin, which has one row.
   equal "the end of a call scans no table" "$(grep 'Seq Scan' "$work/plan" | grep -vc 'on origin ')" 0
-  equal "it looks up the call's deliveries, each time" "$(grep 'using delivery_pkey' "$work/plan" | grep -vc 'never executed')" 3
+  equal "it looks up the call's deliveries, each time" "$(grep 'using delivery_pkey' "$work/plan" | grep -vc 'never executed')" 4
   # The lanes are a handful: they may be walked.
   equal "it walks no index as a whole" "$(grep -A1 -E 'Index (Only )?Scan using' "$work/plan" | grep -v '^--' \
     | awk '/Scan using/ { if (open) whole++; open = !/lane/ } /Index Cond/ { open = 0 } END { print whole + open }')" 0

@@ -11,7 +11,7 @@
 --
 -- A backend may end a call in a transaction that sees the database as it was before (REPEATABLE READ, SERIALIZABLE). It does
 -- not see what was claimed, given back, sent or added since. So it does what it can, notes the call in push.ends_unchecked,
--- and once it has committed push.check_ends does what it could not.
+-- and once it has committed push.check_ends does what it could not, and announces the missed calls.
 
 -- Unsent invites ------------------------------------------------------------------------------------------------------
 
@@ -81,9 +81,10 @@ begin
     group by 2, 3, 4, 5, 6
   )
   insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
+    device, token_hash, reason, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
     case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+    hashtextextended(g.token, 0),
     case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else g.why end,
     g.failures, g.fallback_of
   from gone g;
@@ -99,7 +100,8 @@ comment on function push.void_unsent is
 -- Cancels -------------------------------------------------------------------------------------------------------------
 
 -- "lateral (… offset 0)" pins a lookup by index for each outer row, and leaves hash joins to what is small. History
--- holds masked tokens only: a token is found again among the call's recipients and the user's devices by its mask.
+-- holds masked tokens only: a token is found again among the call's recipients and the user's devices, by its mask and its hash.
+-- A VoIP token gets a cancel only where the app says that its phones take one for the end of a call.
 create or replace function push.cancel_invites(p_outbox_id bigint[], p_again boolean default false) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -113,7 +115,8 @@ begin
   with call as materialized (
     select o.*
     from unnest(p_outbox_id) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.answered_by, o.answered_device, o.declined, o.state = 'ringing' as rings
+      select o.id, o.app, o.recipients, o.answered_by, o.answered_device, o.declined, o.state = 'ringing' as rings,
+        coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel
       from push.outbox o
       where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null)
       offset 0
@@ -126,7 +129,7 @@ begin
     ) d
   ), finished as materialized (
     -- Of those that a gateway settled, the last try counts only if it left; of the others, every try may have.
-    select distinct c.id, c.app, h.lane, h.user_id, h.device, l.provider
+    select distinct c.id, c.app, h.lane, h.user_id, h.device, h.token_hash, l.provider
     from call c cross join lateral (
       select * from push.history h
       where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0
@@ -135,14 +138,15 @@ begin
       offset 0
     ) h
     join push.lane l on l.id = h.lane
-    where l.provider <> 'apns'
+    where l.provider <> 'apns' or c.voip_cancel
   ), inline as materialized (
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      push.recipient_platform(e) as platform,
+      case t.provider when 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
+    cross join lateral (values ('apns', case when c.voip_cancel then push.recipient_token(e, 'voipPushToken') end),
+      ('fcm', push.recipient_token(e, 'fcmToken')),
       ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
     where t.token is not null and push.is_recipient(e)
   ), given as materialized (
@@ -165,7 +169,8 @@ begin
     -- An entry that brought the token is that phone, with all its tokens.
     select p.id, t.token
     from phone p cross join lateral jsonb_array_elements(p.recipients) e
-    cross join lateral (values (push.recipient_token(e, 'fcmToken')), (push.recipient_token(e, 'pushToken'))) t(token)
+    cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'fcmToken')),
+      (push.recipient_token(e, 'pushToken'))) t(token)
     where t.token is not null and p.token in (push.recipient_token(e, 'voipPushToken'), push.recipient_token(e, 'fcmToken'),
       push.recipient_token(e, 'pushToken'))
     union
@@ -191,22 +196,25 @@ begin
     from finished f
     join inline i on i.id = f.id and i.user_id = f.user_id and i.provider = f.provider
       and left(i.token, 4) || '…' || right(i.token, 4) = f.device
+      and coalesce(hashtextextended(i.token, 0) = f.token_hash, true)
     union all
     select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-      case d.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale,
+      case when d.provider = 'apns' or d.platform = 'ios' then 1 when d.platform = 'android' then 2 else 0 end::smallint, d.locale,
       (select g.data from given g where g.id = f.id and g.user_id = f.user_id)
     from finished f cross join lateral (
       select * from push.devices d
       where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
         and d.provider = f.provider and left(d.token, 4) || '…' || right(d.token, 4) = f.device
+        and coalesce(hashtextextended(d.token, 0) = f.token_hash, true) and (d.provider <> 'apns' or d.voip)
       offset 0
     ) d
   ), told as materialized (
     select d.* from call c cross join lateral (
-      select d.outbox_id, d.lane, d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
+      select d.outbox_id, d.lane, d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device,
+        hashtextextended(d.token, 0) as token_hash, d.n
       from push.delivery d where d.outbox_id = c.id and d.kind = 1
       union all
-      select h.outbox_id, h.lane, h.user_id, h.device, h.n from push.history h
+      select h.outbox_id, h.lane, h.user_id, h.device, h.token_hash, h.n from push.history h
       where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 1
       offset 0
     ) d
@@ -215,7 +223,7 @@ begin
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
     user_id, token, locale, data)
   select t.id,
-    coalesce((select max(x.n) from told x where x.outbox_id = t.id), 9999)
+    coalesce((select max(case when x.n >= 30000 then x.n - 20000 else x.n end) from told x where x.outbox_id = t.id), 9999)
       + row_number() over (partition by t.id order by t.lane, t.token),
     1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.lane, t.environment, t.platform,
     t.user_id, t.token, t.locale, t.data
@@ -224,12 +232,16 @@ begin
     from target t
     join call c on c.id = t.id
     join push.lane l on l.id = t.lane
-    -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one.
-    where l.provider <> 'apns' and (not c.rings or c.declined ? t.user_id)
+    -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one, but to apps that report it all the same.
+    -- Nor to one that may be the phone on which the call was declined: it has no call left to report.
+    where (l.provider <> 'apns' or c.voip_cancel
+        and (not coalesce(c.declined ? t.user_id, false) or c.declined -> t.user_id ->> 'device' is not null))
+      and (not c.rings or c.declined ? t.user_id)
       and (c.answered_device is not null or t.user_id is distinct from c.answered_by)
       and not exists (select from own w where w.id = t.id and w.token = t.token)
       and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane and x.user_id = t.user_id
-        and x.device = left(t.token, 4) || '…' || right(t.token, 4))
+        and x.device = left(t.token, 4) || '…' || right(t.token, 4)
+        and coalesce(x.token_hash = hashtextextended(t.token, 0), true))
     order by t.id, t.lane, t.token
   ) t;
   get diagnostics v_cancels = row_count;
@@ -240,7 +252,7 @@ begin
 end
 $$;
 comment on function push.cancel_invites is
-  'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who '
+  'for calls answered or ended: one cancel a device that may ring, to a VoIP token only by push.apps.voip_cancel, none for the user who '
   'answered, or, where it is known, for the phone that did. For calls that ring: the same for users who have declined, and '
   'none for the phone that did. Returns how many. p_again: it was done before, and those who were told are left alone';
 
@@ -269,10 +281,18 @@ declare
   v_now       timestamptz := clock_timestamp();
   v_announced bigint;
 begin
-  with due as materialized (
+  with told as materialized (
+    -- Phones that get a cancel, which for some apps says all that there is to say.
+    select d.outbox_id, d.lane, d.token, array_agg(d.tid) filter (where d.state = 0 and d.n < 20000) as unsent
+    from unnest(p_outbox_id) c(id) cross join lateral (
+      select d.*, d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 1 offset 0
+    ) d
+    group by 1, 2, 3
+  ), due as materialized (
     -- The same token twice in a call is one phone.
-    select distinct on (m.id, m.lane, m.token) m.*, m.until <= v_now as is_late,
-      19999 + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
+    select distinct on (m.id, m.lane, m.token) m.*, m.until <= v_now as is_late, t.unsent as cancels,
+      case when t.token is null then 19999 else 39999 end
+        + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
     from (
       select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
       from (
@@ -342,6 +362,7 @@ begin
       left join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
+    left join told t on t.outbox_id = m.id and t.lane = m.lane and t.token = m.token
     where m.lane is not null
     order by m.id, m.lane, m.token, m.user_id
   ), made as (
@@ -351,11 +372,15 @@ begin
     from due d
     where not d.is_late
     returning outbox_id
+  ), followed as (
+    -- They may come after the missed call, and must then say the same.
+    update push.delivery d set n = d.n + 20000
+    where d.state = 0 and d.ctid = any (array(select unnest(u.cancels) from due u where not u.is_late))
   ), late as (
     insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-      reason)
+      token_hash, reason)
     select d.id, v_now, d.until, d.n, 0, d.lane, 2, 3, d.user_id, d.call_id, left(d.token, 4) || '…' || right(d.token, 4),
-      'DeadlinePassed'
+      hashtextextended(d.token, 0), 'DeadlinePassed'
     from due d
     where d.is_late
   ), tallied_late as (
@@ -378,7 +403,54 @@ $$;
 comment on function push.announce_missed is
   'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined (or, by '
   'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
-  'at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
+  'at the latest. If these are over it expires at once, and only history says so. Those whose phone gets a cancel are numbered from '
+  '40000, and these cancels from 30000: it comes after push.cancel_invites. Returns how many were made';
+
+-- A missed call that its cancel would have said, while the cancel said nothing. One that a gateway has claimed just now is passed
+-- by: push.settle asks once more where it is void.
+create or replace function push.announce_untold(p_cancels push.delivery[]) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  -- A variable, so that older partitions are not looked at.
+  v_since timestamptz := (select min(c.created_at) from unnest(p_cancels) c);
+begin
+  with owed as materialized (
+    select m.tid
+    from unnest(p_cancels) c
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = c.outbox_id and d.n >= 40000 and d.kind = 2 and d.lane = c.lane and d.token = c.token
+        and d.state in (0, 2)
+      offset 0 for update skip locked
+    ) m
+  )
+  update push.delivery d set n = d.n - 20000 where d.ctid = any (array(select o.tid from owed o));
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+    user_id, token, locale, data)
+  select c.outbox_id, m.n - 20000, 2, clock_timestamp(), clock_timestamp(), m.deadline_at, c.lane, c.lane, c.environment,
+    c.platform, m.user_id, c.token, c.locale, c.data
+  from unnest(p_cancels) c
+  cross join lateral (
+    -- What else is asked stands outside: there are indexes by lane and outcome.
+    select * from push.history h where h.outbox_id = c.outbox_id and h.finished_at >= v_since and h.n >= 40000 offset 0
+  ) m
+  where m.kind = 2 and m.lane = c.lane and m.outcome = 2 and m.reason = 'SaidByCancel'
+    and m.token_hash = hashtextextended(c.token, 0) and m.device = left(c.token, 4) || '…' || right(c.token, 4)
+    and m.deadline_at > clock_timestamp()
+  on conflict do nothing;
+  if found then
+    perform push.ring_doorbell();
+    perform push.commit_durably();
+  end if;
+end
+$$;
+comment on function push.announce_untold is
+  'for cancels that expired: the missed call to the same phone, if the call has one, no longer counts as said by the cancel (its number '
+  'is lower by 20000), and is made again where it was void for that (SaidByCancel). p_cancels: as they were in push.delivery, or the '
+  'missed calls that were void';
 
 create or replace function push.miss(p_max int default 1000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -500,7 +572,8 @@ begin
     return null;
   end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
+    -- Who missed the call is told when it is known who gets a cancel.
+    insert into push.ends_unchecked (outbox_id, is_unannounced) select unnest(v_calls), true;
     begin
       perform push.void_unsent(v_calls);
       v_made := push.cancel_invites(v_calls);
@@ -511,10 +584,9 @@ begin
     perform push.tell_void(v_calls[:101]);
   else
     perform push.void_unsent(v_calls);
-    v_made := push.cancel_invites(v_calls);
+    v_made := push.cancel_invites(v_calls) + push.announce_missed(v_calls);
     perform push.tell_held(v_calls);
   end if;
-  v_made := v_made + push.announce_missed(v_calls);
   if v_made > 0 then
     perform push.ring_doorbell();
   end if;
@@ -532,7 +604,9 @@ as $$
 declare
   c_recipients constant int := 2000;
   v_calls bigint[];
+  v_ends  bigint[];
   v_taken bigint;
+  v_made  bigint;
 begin
   with unchecked as materialized (
     select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
@@ -542,15 +616,23 @@ begin
   ), taken as (
     delete from push.ends_unchecked e
     where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
-    returning e.outbox_id
+    returning e.outbox_id, e.is_unannounced
   )
-  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*) into v_calls, v_taken from taken t;
+  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*),
+      array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
+    into v_calls, v_taken, v_ends
+    from taken t;
   if v_taken > 0 then
     -- Of calls that were deleted it drops all that is owed.
     perform push.void_unsent(v_calls);
     perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
       where (select true from push.outbox o where o.id = c.id) is null));
-    if push.cancel_invites(v_calls, true) > 0 then
+    v_made := push.cancel_invites(v_calls, true);
+    -- Calls of the time before a restore are not announced.
+    if v_ends is not null and push.restored_at() is null then
+      v_made := v_made + push.announce_missed(v_ends);
+    end if;
+    if v_made > 0 then
       perform push.ring_doorbell();
     end if;
     perform push.tell_held(v_calls);
@@ -560,7 +642,7 @@ end
 $$;
 comment on function push.check_ends is
   'looks once more at up to p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions which may not have seen all their '
-  'deliveries: invites that are left are void, and devices that may ring are told; returns how many calls';
+  'deliveries: invites that are left are void, devices that may ring are told, and then users who missed the call; returns how many calls';
 
 -- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls

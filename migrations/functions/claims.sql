@@ -11,7 +11,7 @@
 --   push.settle        has deliveries, waits for its turn with a call (push.fall_back); who has the turn waits for nobody
 --   push.requeue       has the call's row, waits for the turn, then for deliveries
 -- Everything else that locks several rows passes by what is locked ("skip locked"), in whatever order it comes, and finds it
--- the next time: push.claim, free_claims, promote, expire, park, release and their void_unsent.
+-- the next time: push.claim, free_claims, promote, expire, park, release, their void_unsent, and announce_untold.
 --
 -- A claim is named by (owner, lease), the gateway and the claim's number. Every transition of a claimed delivery is fenced by
 -- (state, owner, lease), so that a gateway that lost its claim changes nothing. The transition of a delivery that a claim

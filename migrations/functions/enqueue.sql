@@ -46,7 +46,9 @@ begin
   new.app := left(coalesce(new.app, 'default'), 65);
   new.kind := coalesce(new.kind, 'incoming_call');
   new.payload := coalesce(new.payload, 'null');
-  new.recipients := coalesce(new.recipients, 'null');
+  -- As it came, it is not compressed yet.
+  new.recipients := case when pg_column_size(new.recipients) > 2097152
+    then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
     case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
   if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then

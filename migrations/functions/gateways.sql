@@ -72,30 +72,34 @@ comment on function push.register_gateway is
 
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
-  p_providers text[] default null, p_missed_calls text default null
+  p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls)
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls,
+      voip_cancel)
     values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
-      nullif(p_missed_calls, 'default'))
+      nullif(p_missed_calls, 'default'), coalesce(p_voip_cancel, false))
     on conflict (app) do update set ring_seconds = excluded.ring_seconds,
         escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
         -- A gateway of an older release does not say.
         providers = coalesce(excluded.providers, a.providers),
         missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
+        voip_cancel = coalesce(p_voip_cancel, a.voip_cancel),
         updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls)
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once,
           coalesce(excluded.providers, a.providers),
-          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end);
+          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
+          coalesce(p_voip_cancel, a.voip_cancel));
 end
 $$;
 comment on function push.register_app is
   'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; '
   'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; '
   'p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it '
-  'has; null: as before; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before';
+  'has; null: as before; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; '
+  'p_voip_cancel: as push.apps.voip_cancel; null: as before';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 
@@ -163,10 +167,10 @@ begin
   ), noted as (
     -- Without an owner: no gateway settled it, and its last try may have left (push.cancel_invites).
     insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-      device, reason, failures, fallback_of)
+      device, token_hash, reason, failures, fallback_of)
     select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 4, g.user_id,
       (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
-      'GatewayCrashed', g.failures, g.fallback_of
+      hashtextextended(g.token, 0), 'GatewayCrashed', g.failures, g.fallback_of
     from gone g
   ), tallied as (
     insert into push.tally (what, lane, kind, outcome, reason, count)

@@ -61,6 +61,7 @@ as $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
   v_expired bigint;
+  v_cancels push.delivery[];
 begin
   with ready as materialized (
     select late.tid
@@ -100,20 +101,24 @@ begin
     select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
     from gone g
     group by 2, 3, 4, 5, 6
+  ), past as (
+    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+      device, token_hash, reason, failures, fallback_of)
+    select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
+      (select o.call_id from push.outbox o where o.id = g.outbox_id),
+      left(g.token, 4) || '…' || right(g.token, 4), hashtextextended(g.token, 0), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
+    from gone g
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
-    (select o.call_id from push.outbox o where o.id = g.outbox_id),
-    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_expired = row_count;
+  select count(*), array_agg(row(g.*)::push.delivery) filter (where g.kind = 1) into v_expired, v_cancels from gone g;
+  if v_cancels is not null then
+    perform push.announce_untold(v_cancels);
+  end if;
   return v_expired;
 end
 $$;
 comment on function push.expire is
-  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired; '
-  'returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a '
+  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired (of cancels, '
+  'push.announce_untold hears); returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a '
   'transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it '
   'without from time to time';
 

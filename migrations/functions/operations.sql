@@ -386,12 +386,13 @@ begin
     get diagnostics v_woken = row_count;
     with past as materialized (
       -- What came of each device last.
-      select distinct on (h.lane, h.device) h.n, h.lane, h.user_id, h.device, h.outcome, l.provider
+      select distinct on (h.lane, h.device, h.token_hash) h.n, h.lane, h.user_id, h.device, h.token_hash, h.outcome,
+        l.provider
       from push.history h join push.lane l on l.id = h.lane
       where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
-      order by h.lane, h.device, h.n desc
+      order by h.lane, h.device, h.token_hash, h.n desc
     ), token as (
-      -- History knows tokens by their mask only.
+      -- History knows tokens by mask and hash.
       select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
       from past p cross join lateral (
         select k.token,
@@ -412,6 +413,7 @@ begin
           and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
       ) t
       where p.outcome in (3, 4) and not coalesce(v_call.declined ? p.user_id, false) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
+        and coalesce(hashtextextended(t.token, 0) = p.token_hash, true)
         and (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
         and (select true from push.delivery d

@@ -68,10 +68,10 @@ begin
     select 'ended', g.lane, g.kind, 2, 'Restored', g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.attempt = 0
   )
   insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-    reason, failures, fallback_of)
+    token_hash, reason, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, g.user_id,
     (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
-    'Restored', g.failures, g.fallback_of
+    hashtextextended(g.token, 0), 'Restored', g.failures, g.fallback_of
   from gone g;
   get diagnostics v_owed = row_count;
   if v_owed = p_max then

@@ -28,6 +28,9 @@ declare
   v_now     timestamptz := clock_timestamp();
   v_settled bigint;
   v_failed  push.delivery[];
+  v_cancels push.delivery[];
+  v_said    push.delivery[];
+  v_since   timestamptz;
   v_moved   int[];
   v_places  tid[];
 begin
@@ -44,6 +47,28 @@ begin
         offset 0 for no key update
       ) d
       where p_outcome[r.i] in (3, 4));
+    v_cancels := array(
+      select d
+      from generate_series(1, cardinality(p_outbox_id)) r(i)
+      cross join lateral (
+        select * from push.delivery d
+        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
+          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 1
+        offset 0 for no key update
+      ) d
+      where p_outcome[r.i] = 3);
+  end if;
+  if 'SaidByCancel' = any (p_reason) then
+    v_said := array(
+      select d
+      from generate_series(1, cardinality(p_outbox_id)) r(i)
+      cross join lateral (
+        select * from push.delivery d
+        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
+          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 2
+        offset 0 for no key update
+      ) d
+      where p_reason[r.i] = 'SaidByCancel');
   end if;
 
   -- Arrays by subscript, which PL/pgSQL keeps expanded: unnest would write each of the fifteen into a store of its own.
@@ -70,9 +95,10 @@ begin
     ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
   )
   insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
-    outcome, status, user_id, call_id, device, reason, provider_message_id, failures, fallback_of)
+    outcome, status, user_id, call_id, device, token_hash, reason, provider_message_id, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, p_attempts[g.i], p_gateway,
     g.lane, g.kind, p_outcome[g.i], p_status[g.i], g.user_id, p_call_id[g.i], left(g.token, 4) || '…' || right(g.token, 4),
+    hashtextextended(g.token, 0),
     case when p_outcome[g.i] <= 1 then p_reason[g.i]
       else coalesce(p_reason[g.i], g.last_reason,
         case p_outcome[g.i] when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
@@ -86,6 +112,19 @@ begin
 
   if v_failed <> '{}' then
     perform from push.fall_back(v_failed);
+  end if;
+  if v_said <> '{}' then
+    -- Their cancels may have expired meanwhile. A variable, so that older partitions are not looked at.
+    v_since := (select min(m.created_at) from unnest(v_said) m);
+    v_cancels := v_cancels || array(
+      select m from unnest(v_said) m
+      where (select true from (
+          select * from push.history h where h.outbox_id = m.outbox_id and h.finished_at >= v_since offset 0
+        ) h
+        where h.kind = 1 and h.outcome = 3 and h.lane = m.lane and h.token_hash = hashtextextended(m.token, 0) limit 1) is not null);
+  end if;
+  if v_cancels <> '{}' then
+    perform push.announce_untold(v_cancels);
   end if;
   if v_settled < cardinality(p_outbox_id) then
     select array_agg(r.i), array_agg(d.tid) into v_moved, v_places
@@ -117,7 +156,8 @@ comment on function push.settle is
   'retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP '
   'status; p_reason; p_message_id: the provider''s id; p_call_id: payload.callId; p_sent_at, p_answered_at; p_failures: as '
   'for push.park; p_receipt_after_ms: not null for an Expo ticket (p_message_id) whose receipt is due so much later. An '
-  'invite that failed for good while its call rings is followed by one over the user''s next channel';
+  'invite that failed for good while its call rings is followed by one over the user''s next channel, a cancel that expired by the '
+  'missed call (push.announce_untold)';
 
 create or replace function push.settled(p_gateway int, p_outbox_id bigint[], p_n int[]) returns table (outbox_id bigint, n int)
 language plpgsql stable security definer set search_path = push, pg_temp

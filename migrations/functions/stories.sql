@@ -106,10 +106,10 @@ begin
     with fault as materialized (
       select * from push.recipient_faults(v_call.recipients, v_call.kind, v_call.app)
     ), reached as materialized (
-      select d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device
+      select d.user_id, hashtextextended(d.token, 0) as token_hash, left(d.token, 4) || '…' || right(d.token, 4) as device
       from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
       union
-      select h.user_id, h.device
+      select h.user_id, h.token_hash, h.device
       from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
     ), entry as materialized (
       select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
@@ -122,7 +122,7 @@ begin
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
       -- Every token that could have been used, and what is known against it.
-      select m.user_id, left(t.token, 4) || '…' || right(t.token, 4) as device, m.is_off,
+      select m.user_id, t.token, m.is_off,
         (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
         coalesce(t.provider <> all (v_providers), false) as is_unserved
@@ -131,7 +131,7 @@ begin
         ('fcm', push.recipient_token(m.e, 'fcmToken')), ('expo', push.recipient_token(m.e, 'pushToken'))) t(provider, token)
       where jsonb_typeof(m.e) = 'object' and t.token is not null
       union all
-      select m.user_id, left(d.token, 4) || '…' || right(d.token, 4), m.is_off or not d.enabled,
+      select m.user_id, d.token, m.is_off or not d.enabled,
         d.invalidated_at is not null, coalesce(d.provider <> all (v_providers), false)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
       where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
@@ -145,8 +145,11 @@ begin
           when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
           else 'NoDevice' end as reason, min(m.i) as i
       from missing m
-      -- A token that two users share is one delivery, under the name of the first.
-      where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
+      -- A token that two users share is one delivery, under the name of the first. Two tokens may have one mask.
+      where not exists (select from token t
+        join reached r on r.device = left(t.token, 4) || '…' || right(t.token, 4)
+          and coalesce(r.token_hash = hashtextextended(t.token, 0), true)
+        where t.user_id = m.user_id)
       group by m.user_id
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason

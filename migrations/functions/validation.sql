@@ -113,6 +113,8 @@ create or replace function push.call_fault(
       then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
     when not push.is_call(p_kind) and p_ring_seconds not between 1 and 2419200
       then 'ring_seconds: must be 1 to 2419200 seconds, a notification''s time to live; leave it out for four hours'
+    when jsonb_typeof(p_recipients -> 'tooManyBytes') = 'number'
+      then 'recipients: has ' || (p_recipients ->> 'tooManyBytes') || ' bytes, the limit is 2097152; split the call'
     when jsonb_typeof(p_recipients) <> 'array'
       then 'recipients: must be an array of user ids or objects'
     when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
@@ -125,15 +127,17 @@ comment on function push.call_fault is
 
 -- One recipient that cannot be used costs one device: it is passed over, and push.skipped_recipients tells it.
 
-create or replace function push.is_recipient(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
-  select case jsonb_typeof(p_entry)
+-- What is huge is not looked into: each look into a text of megabytes takes its time. (Stable, as pg_column_size is, for the
+-- planner inlines no function that says less of itself.)
+create or replace function push.is_recipient(p_entry jsonb) returns boolean language sql stable parallel safe as $$
+  select case when pg_column_size(p_entry) > 16384 then false else case jsonb_typeof(p_entry)
     when 'string' then length(p_entry #>> '{}') between 1 and 256
     when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
       and length(p_entry ->> 'userId') between 1 and 256, false)
       -- "false" as a text may have meant that nothing is wanted.
       and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
     else false
-  end
+  end end
 $$;
 comment on function push.is_recipient is 'whether an entry of recipients says who is to be reached; its tokens are another matter';
 
@@ -187,7 +191,7 @@ $$;
 comment on function push.dirty_voip_tokens is 'the VoIP tokens of recipients that had to be cleaned, cleaned';
 
 -- A quick no: what push.recipient_faults then says in full.
-create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
+create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
   select coalesce(not push.is_recipient(p_entry)
     or not push.is_apns_token(nullif(p_entry ->> 'voipPushToken', ''))
     or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
@@ -225,11 +229,13 @@ language sql stable as $$
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
   from entry e
-  join (values (1, '', 'must be a user id of 1 to 256 characters'),
+  join (values (0, '', 'must have at most 16384 bytes; is one of its tokens something else?'),
+      (1, '', 'must be a user id of 1 to 256 characters'),
       (2, '', 'must be a user id, or an object with a userId'),
       (3, '.userId', 'must be a string of 1 to 256 characters'),
       (4, '.notificationEnabled', 'must be true or false, or left out')) w(fault, member, remedy)
     on w.fault = case
+      when pg_column_size(e.entry) > 16384 then 0
       when jsonb_typeof(e.entry) = 'string' then 1
       when jsonb_typeof(e.entry) <> 'object' then 2
       when jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256

@@ -29,6 +29,7 @@ extension DispatcherMachine {
       diskWait.add(entry)
       return
     }
+    guard !entry.losses.isSuspect || takeTurn(entry, now) else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(entry.slot)) {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
@@ -37,8 +38,57 @@ extension DispatcherMachine {
       outgoing[entry.lane].append(request)
       if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
       entry.didSend()
+      traffic[entry.lane].inFlight += 1
     case .failure(let failure):
+      returnTurn(entry, isAnswered: false)
       finish(entry, failure.isExpired ? .expired : failure.isNeedless ? .void : .dead, reason: failure.reason, now)
+    }
+  }
+
+  /// Whether a suspect is sent now. If not, it asks again soon. One whose deadline is near goes on, to be found expired.
+  private mutating func takeTurn(_ entry: HeldDelivery, _ now: Instant) -> Bool {
+    guard entry.delivery.deadline > now + SuspectTurns.interval else {
+      comeBack(entry)
+      return true
+    }
+    entry.hasTurn = turns[entry.lane].take(inFlight: traffic[entry.lane].inFlight, now)
+    if entry.hasTurn {
+      comeBack(entry)
+    } else {
+      if !entry.isSetAside { scheduler.didSetAside(entry.delivery.lane) }
+      entry.isSetAside = true
+      entry.wait(until: now + SuspectTurns.interval, isNextCounted: entry.isNextCounted)
+      retries.insert(entry.slot, at: now + SuspectTurns.interval)
+    }
+    return entry.hasTurn
+  }
+
+  /// The delivery no longer waits for a turn, and counts for its lane's room again.
+  mutating func comeBack(_ entry: HeldDelivery) {
+    guard entry.isSetAside else { return }
+    entry.isSetAside = false
+    scheduler.didComeBack(entry.delivery.lane)
+  }
+
+  private mutating func returnTurn(_ entry: HeldDelivery, isAnswered: Bool) {
+    guard entry.hasTurn else { return }
+    entry.hasTurn = false
+    turns[entry.lane].didReturn(isAnswered: isAnswered)
+  }
+
+  /// Counts what a result says of the connection: whether it brought an answer, or was lost.
+  private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
+    traffic[entry.lane].inFlight -= 1
+    let isLost = if case .unknown(PushOutcome.connectionLostReason) = result.outcome { true } else { false }
+    // The first losses of a delivery hold back no suspect: else a lane that loses many would never send those that wait.
+    if isLost, entry.hasTurn { turns[entry.lane].didLose(now) }
+    returnTurn(entry, isAnswered: result.isAnswered)
+    if isLost {
+      entry.losses.note(traffic[entry.lane])
+      traffic[entry.lane].lost += 1
+    } else if result.isAnswered {
+      traffic[entry.lane].answered += 1
+      turns[entry.lane].didAnswer()
     }
   }
 
@@ -106,10 +156,12 @@ extension DispatcherMachine {
     }
     counters.note(inLane: entry.lane) { $0.note(result, of: entry.delivery, isFirst: entry.isUntried) }
     entry.note(result)
+    noteTraffic(result, entry, now)
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
-    apply(outcome, of: entry.delivery.token, on: result.connection, toLane: entry.lane, now)
+    apply(
+      outcome, of: entry.delivery.token, about: entry.key, on: result.connection, toLane: entry.lane, now)
     let disposition = settings.policy.disposition(
-      of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
+      of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles, losses: entry.losses,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
       deadline: entry.delivery.deadline, answeredAt: result.answeredAt, random: random.nextFraction())
     switch disposition {
@@ -173,9 +225,12 @@ extension DispatcherMachine {
 
   /// What an outcome says about the token and the whole lane.
   ///
-  /// - Parameter connection: which carried the request, where that is known.
+  /// - Parameters:
+  ///   - delivery: what it was about, where that is known.
+  ///   - connection: which carried the request, where that is known.
   mutating func apply(
-    _ outcome: PushOutcome, of token: ArraySlice<UInt8>, on connection: Int? = nil, toLane index: Int, _ now: Instant
+    _ outcome: PushOutcome, of token: ArraySlice<UInt8>, about delivery: DeliveryKey? = nil, on connection: Int? = nil,
+    toLane index: Int, _ now: Instant
   ) {
     let id = lanes[index].id
     let answer: LaneCircuit.Answer
@@ -196,7 +251,7 @@ extension DispatcherMachine {
     case .unauthorized: answer = .unauthorized
     case .refused, .expired: return  // the provider never saw it
     }
-    guard scheduler.didHear(answer, from: id, now) else { return }
+    guard scheduler.didHear(answer, about: delivery, from: id, now) else { return }
     counters.note(inLane: index) {
       $0.circuitOpenings[answer == .unauthorized ? .unauthorized : .failures, default: 0] += 1
     }

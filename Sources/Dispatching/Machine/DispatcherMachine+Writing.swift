@@ -22,6 +22,7 @@ extension DispatcherMachine {
   mutating func finish(
     _ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
   ) {
+    comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
     let reason = outcome == .delivered ? remark(on: entry) : reason
     entry.stage = .settling(
@@ -52,6 +53,7 @@ extension DispatcherMachine {
   /// A delivery is tried again later than is worth keeping it.
   mutating func park(_ entry: HeldDelivery, after wait: Nanoseconds, reason: String, _ now: Instant) {
     guard !entry.isLost else { return drop(entry) }
+    comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
     counters.parked += 1
     entry.stage = .parking(
@@ -63,6 +65,7 @@ extension DispatcherMachine {
   /// A delivery goes back as if it had never been claimed.
   mutating func release(_ entry: HeldDelivery, _ now: Instant) {
     guard !entry.isLost else { return drop(entry) }
+    comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
     counters.released += 1
     entry.stage = .releasing
@@ -81,6 +84,7 @@ extension DispatcherMachine {
   /// A delivery whose row is another's: nothing is written of it.
   mutating func drop(_ entry: HeldDelivery) {
     counters.lostLeases += 1
+    comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
     known.remove(entry)
   }

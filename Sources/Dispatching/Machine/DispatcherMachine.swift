@@ -60,6 +60,9 @@ public struct DispatcherMachine {
   var unsure: [Int] = []
   /// Those that wait for the disk.
   var diskWait: DiskWait
+  /// What of each lane's requests was answered, and when suspects have their turn.
+  var traffic: [LaneTraffic]
+  var turns: [SuspectTurns]
   /// Requests of this turn, by lane.
   var outgoing: [[PushRequest]]
   var actions: [DispatcherAction] = []
@@ -87,6 +90,8 @@ public struct DispatcherMachine {
     breakers = lanes.map { InvalidationBreaker(limits: $0.invalidation) }
     random = SplitMix64(seed: seed)
     outgoing = Array(repeating: [], count: lanes.count)
+    traffic = Array(repeating: LaneTraffic(), count: lanes.count)
+    turns = Array(repeating: SuspectTurns(), count: lanes.count)
     for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }
 

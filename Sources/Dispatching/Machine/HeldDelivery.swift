@@ -71,6 +71,12 @@ final class HeldDelivery {
   private(set) var avoidedConnection: Int?
   /// How often the provider said that this token gets too many pushes.
   private(set) var throttles = 0
+  /// How often the connection was lost with it.
+  var losses = ConnectionLosses()
+  /// It is in flight as a suspect that was given a turn.
+  var hasTurn = false
+  /// It waits for a turn, and takes no room of its lane meanwhile.
+  var isSetAside = false
   /// What APNs' one environment said of the token, while the other is asked.
   private(set) var suspicion: PushOutcome?
 

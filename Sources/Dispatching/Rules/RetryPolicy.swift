@@ -52,12 +52,13 @@ public struct RetryPolicy: Sendable {
   /// - Parameters:
   ///   - attempts: attempts made so far, the one just answered included.
   ///   - throttles: how often the provider said that this very token gets too many pushes, this time included.
+  ///   - losses: how often the connection was lost with it, this time included.
   ///   - isRepeatable: whether it is sent again when nobody knows if it arrived.
   ///   - answeredAt: when the outcome was known.
   ///   - random: uniform in 0..<1, for the jitter; drawn only when there is a wait.
   func disposition(
-    of outcome: PushOutcome, attempts: Int, throttles: Int = 0, isRepeatable: Bool = true, deadline: Instant,
-    answeredAt now: Instant,
+    of outcome: PushOutcome, attempts: Int, throttles: Int = 0, losses: ConnectionLosses = ConnectionLosses(),
+    isRepeatable: Bool = true, deadline: Instant, answeredAt now: Instant,
     random: @autoclosure () -> Double
   ) -> Disposition {
     switch outcome {
@@ -77,6 +78,13 @@ public struct RetryPolicy: Sendable {
       return again(after: max(wait, after ?? wait), reason, isCounted: true, deadline, now)
     case .unknown where !isRepeatable:
       return .settle(.dead, reason: Self.fateUnknown)
+    case .unknown(PushOutcome.connectionLostReason) where losses.isAtFault:
+      // Each further try would cost its neighbours another connection: the user's next channel is tried.
+      return .settle(.dead, reason: PushOutcome.connectionLostReason)
+    case .unknown(PushOutcome.connectionLostReason) where losses.isSuspect:
+      // Kept in memory, for the outbox does not know of its losses.
+      let wait = min(max(jittered(attempts, random()), losses.shortestWait), longestInMemory)
+      return again(after: wait, PushOutcome.connectionLostReason, isCounted: true, deadline, now)
     case .unknown(let reason), .unauthorized(let reason):
       return again(after: jittered(attempts, random()), reason, isCounted: true, deadline, now)
     }

@@ -33,6 +33,6 @@ extension PhonePush {
     case .expo: channel = .expo
     case .oauth: return nil
     }
-    self.init(channel, message: push.message)
+    self.init(channel, message: push.message, collapseID: push.detail("apns-collapse-id"))
   }
 }

@@ -35,8 +35,8 @@ struct SimulateCommand: AsyncParsableCommand {
          {"provider": "apns", "goaway_every": 1000}]
 
       Keys of a rule: provider (apns, fcm, oauth, expo), environment, token_prefix, reason, status, body, receipt, \
-      action, timestamp, retry_after (s), delay_ms, share (0 to 1), after, count, goaway_every. Actions: hang, lose, \
-      reset, refuse, close, malformed, html, slow, goaway.
+      action, timestamp, retry_after (s), delay_ms, share (0 to 1), after, count, goaway_every. Actions: hang, \
+      deafen, lose, reset, refuse, close, malformed, html, slow, goaway, cutoff.
       """)
 
   @Option(help: ArgumentHelp("Where keys, certificates and gateway.yaml are, or are made.", valueName: "dir"))

@@ -61,6 +61,10 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey(
       "apps.*.missed_calls",
       "missed calls on the newest of a user's phones, on all, or off; newest, but all for those the backend enqueues"),
+    ConfigurationKey(
+      "apps.*.voip_cancel",
+      "whether all its iPhones take a VoIP push for the end of a call, as Telnyx's SDK 4 does; older ones would ring; false"
+    ),
     ConfigurationKey("apps.*.apns.team_id", "Apple team id"),
     ConfigurationKey("apps.*.apns.key_id", "id of the .p8 key"),
     ConfigurationKey("apps.*.apns.key_file", "the .p8 key (ES256, PEM)"),

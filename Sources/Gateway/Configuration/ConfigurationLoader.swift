@@ -85,6 +85,7 @@ extension GatewayConfiguration {
       isAtLeastOnce: reader.choice(path + ["at_least_once"], [("true", true), ("false", false)], default: false),
       missedCalls: reader.choice(
         path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
+      hasVoIPCancel: reader.choice(path + ["voip_cancel"], [("true", true), ("false", false)], default: false),
       invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], dialect, &reader),
       fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
@@ -99,7 +100,27 @@ extension GatewayConfiguration {
     for provider in app.providers where templatesAreRight && !dialect.speaks(provider) {
       reader.note(path + [provider.rawValue], "the dialect \(dialect.name) has no calls over \(provider.rawValue)")
     }
+    if templatesAreRight { checkVoIPCancel(of: app, path, &reader) }
     return app
+  }
+
+  /// Phones that do not know a VoIP push for the end of a call ring by it, so that both the app and its dialect must say so.
+  private static func checkVoIPCancel(of app: App, _ path: [String], _ reader: inout ConfigurationReader) {
+    let dialect = app.dialect
+    if app.hasVoIPCancel, !dialect.cancelsOverVoIP {
+      reader.note(
+        path + ["voip_cancel"],
+        "the dialect \(dialect.name) has no cancel over APNs: its phones would ring by one; "
+          + "leave it out, or give the template apns.cancel")
+    } else if app.hasVoIPCancel, app.apns == nil, !reader.hasProblems(in: path + ["apns"]) {
+      reader.note(path + ["voip_cancel"], "needs apns, which the app has not")
+    } else if !app.hasVoIPCancel, dialect.cancelsOverVoIP,
+      (try? ShippedDialects.named(dialect.name))?.cancelsOverVoIP == false
+    {
+      reader.note(
+        path,
+        "the template apns.cancel is never sent without voip_cancel: true, which says that the app's phones take it")
+    }
   }
 
   /// The dialect that is chosen, below the app's own templates.

@@ -97,6 +97,8 @@ struct GatewayConfiguration: Sendable, Equatable {
     var isAtLeastOnce: Bool
     /// Nil: one phone of each user hears what gateways announce, every phone what the backend enqueues.
     var missedCalls: MissedCalls?
+    /// Whether all its phones take a VoIP push for the end of a call.
+    var hasVoIPCancel = false
     var invalidation: Invalidation
     var apns: APNs?
     var fcm: FCM?

@@ -11,6 +11,8 @@ extension Migration {
     Migration(version: 5, name: "devices_and_users", sql: migration0005),
     Migration(version: 6, name: "bypass", sql: migration0006),
     Migration(version: 7, name: "missed_calls", sql: migration0007),
+    Migration(version: 8, name: "token_hash", sql: migration0008),
+    Migration(version: 9, name: "missed_after_cancel", sql: migration0009),
   ]
 }
 
@@ -823,6 +825,36 @@ reset client_min_messages;
 
 """###
 
+private let migration0008 = ###"""
+-- Tokens that have one mask are told apart, and VoIP cancels for the apps that take them.
+
+alter table push.history add column token_hash bigint;
+comment on column push.history.token_hash is
+  'hash of the token, which tells tokens of one mask apart while their call rings; null: written by an older release';
+
+alter table push.apps add column voip_cancel boolean not null default false;
+comment on column push.apps.voip_cancel is
+  'whether the phones take a VoIP push for the end of a call: a cancel goes to VoIP tokens, too';
+
+-- Its signature changes. A database that is made anew has none of it yet.
+set local client_min_messages = warning;
+drop function if exists push.register_app(text, int, int, boolean, text[], text);
+reset client_min_messages;
+
+"""###
+
+private let migration0009 = ###"""
+-- A missed call that follows a cancel to the same phone is told apart, and so is that cancel.
+
+comment on column push.delivery.n is
+  'number of the push within its call: invites and notifications from 0, cancels from 10000, missed calls from 20000; where a phone '
+  'gets both, cancels from 30000 and missed calls from 40000';
+
+alter table push.ends_unchecked add column is_unannounced boolean not null default false;
+comment on column push.ends_unchecked.is_unannounced is 'whether the missed calls are still to be announced: it ended';
+
+"""###
+
 private let functionsApiKeys = ###"""
 -- Keys for the HTTP API: made and revoked by ops, looked up by gateways.
 
@@ -1018,7 +1050,7 @@ private let functionsCallRules = ###"""
 --
 -- A backend may end a call in a transaction that sees the database as it was before (REPEATABLE READ, SERIALIZABLE). It does
 -- not see what was claimed, given back, sent or added since. So it does what it can, notes the call in push.ends_unchecked,
--- and once it has committed push.check_ends does what it could not.
+-- and once it has committed push.check_ends does what it could not, and announces the missed calls.
 
 -- Unsent invites ------------------------------------------------------------------------------------------------------
 
@@ -1088,9 +1120,10 @@ begin
     group by 2, 3, 4, 5, 6
   )
   insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
+    device, token_hash, reason, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
     case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
+    hashtextextended(g.token, 0),
     case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else g.why end,
     g.failures, g.fallback_of
   from gone g;
@@ -1106,7 +1139,8 @@ comment on function push.void_unsent is
 -- Cancels -------------------------------------------------------------------------------------------------------------
 
 -- "lateral (… offset 0)" pins a lookup by index for each outer row, and leaves hash joins to what is small. History
--- holds masked tokens only: a token is found again among the call's recipients and the user's devices by its mask.
+-- holds masked tokens only: a token is found again among the call's recipients and the user's devices, by its mask and its hash.
+-- A VoIP token gets a cancel only where the app says that its phones take one for the end of a call.
 create or replace function push.cancel_invites(p_outbox_id bigint[], p_again boolean default false) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -1120,7 +1154,8 @@ begin
   with call as materialized (
     select o.*
     from unnest(p_outbox_id) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.answered_by, o.answered_device, o.declined, o.state = 'ringing' as rings
+      select o.id, o.app, o.recipients, o.answered_by, o.answered_device, o.declined, o.state = 'ringing' as rings,
+        coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel
       from push.outbox o
       where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null)
       offset 0
@@ -1133,7 +1168,7 @@ begin
     ) d
   ), finished as materialized (
     -- Of those that a gateway settled, the last try counts only if it left; of the others, every try may have.
-    select distinct c.id, c.app, h.lane, h.user_id, h.device, l.provider
+    select distinct c.id, c.app, h.lane, h.user_id, h.device, h.token_hash, l.provider
     from call c cross join lateral (
       select * from push.history h
       where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0
@@ -1142,14 +1177,15 @@ begin
       offset 0
     ) h
     join push.lane l on l.id = h.lane
-    where l.provider <> 'apns'
+    where l.provider <> 'apns' or c.voip_cancel
   ), inline as materialized (
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      push.recipient_platform(e) as platform,
+      case t.provider when 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    cross join lateral (values ('fcm', push.recipient_token(e, 'fcmToken')),
+    cross join lateral (values ('apns', case when c.voip_cancel then push.recipient_token(e, 'voipPushToken') end),
+      ('fcm', push.recipient_token(e, 'fcmToken')),
       ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
     where t.token is not null and push.is_recipient(e)
   ), given as materialized (
@@ -1172,7 +1208,8 @@ begin
     -- An entry that brought the token is that phone, with all its tokens.
     select p.id, t.token
     from phone p cross join lateral jsonb_array_elements(p.recipients) e
-    cross join lateral (values (push.recipient_token(e, 'fcmToken')), (push.recipient_token(e, 'pushToken'))) t(token)
+    cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'fcmToken')),
+      (push.recipient_token(e, 'pushToken'))) t(token)
     where t.token is not null and p.token in (push.recipient_token(e, 'voipPushToken'), push.recipient_token(e, 'fcmToken'),
       push.recipient_token(e, 'pushToken'))
     union
@@ -1198,22 +1235,25 @@ begin
     from finished f
     join inline i on i.id = f.id and i.user_id = f.user_id and i.provider = f.provider
       and left(i.token, 4) || '…' || right(i.token, 4) = f.device
+      and coalesce(hashtextextended(i.token, 0) = f.token_hash, true)
     union all
     select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-      case d.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale,
+      case when d.provider = 'apns' or d.platform = 'ios' then 1 when d.platform = 'android' then 2 else 0 end::smallint, d.locale,
       (select g.data from given g where g.id = f.id and g.user_id = f.user_id)
     from finished f cross join lateral (
       select * from push.devices d
       where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
         and d.provider = f.provider and left(d.token, 4) || '…' || right(d.token, 4) = f.device
+        and coalesce(hashtextextended(d.token, 0) = f.token_hash, true) and (d.provider <> 'apns' or d.voip)
       offset 0
     ) d
   ), told as materialized (
     select d.* from call c cross join lateral (
-      select d.outbox_id, d.lane, d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device, d.n
+      select d.outbox_id, d.lane, d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device,
+        hashtextextended(d.token, 0) as token_hash, d.n
       from push.delivery d where d.outbox_id = c.id and d.kind = 1
       union all
-      select h.outbox_id, h.lane, h.user_id, h.device, h.n from push.history h
+      select h.outbox_id, h.lane, h.user_id, h.device, h.token_hash, h.n from push.history h
       where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 1
       offset 0
     ) d
@@ -1222,7 +1262,7 @@ begin
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
     user_id, token, locale, data)
   select t.id,
-    coalesce((select max(x.n) from told x where x.outbox_id = t.id), 9999)
+    coalesce((select max(case when x.n >= 30000 then x.n - 20000 else x.n end) from told x where x.outbox_id = t.id), 9999)
       + row_number() over (partition by t.id order by t.lane, t.token),
     1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.lane, t.environment, t.platform,
     t.user_id, t.token, t.locale, t.data
@@ -1231,12 +1271,16 @@ begin
     from target t
     join call c on c.id = t.id
     join push.lane l on l.id = t.lane
-    -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one.
-    where l.provider <> 'apns' and (not c.rings or c.declined ? t.user_id)
+    -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one, but to apps that report it all the same.
+    -- Nor to one that may be the phone on which the call was declined: it has no call left to report.
+    where (l.provider <> 'apns' or c.voip_cancel
+        and (not coalesce(c.declined ? t.user_id, false) or c.declined -> t.user_id ->> 'device' is not null))
+      and (not c.rings or c.declined ? t.user_id)
       and (c.answered_device is not null or t.user_id is distinct from c.answered_by)
       and not exists (select from own w where w.id = t.id and w.token = t.token)
       and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane and x.user_id = t.user_id
-        and x.device = left(t.token, 4) || '…' || right(t.token, 4))
+        and x.device = left(t.token, 4) || '…' || right(t.token, 4)
+        and coalesce(x.token_hash = hashtextextended(t.token, 0), true))
     order by t.id, t.lane, t.token
   ) t;
   get diagnostics v_cancels = row_count;
@@ -1247,7 +1291,7 @@ begin
 end
 $$;
 comment on function push.cancel_invites is
-  'for calls answered or ended: one cancel a device that may ring, never to a VoIP token, none for the user who '
+  'for calls answered or ended: one cancel a device that may ring, to a VoIP token only by push.apps.voip_cancel, none for the user who '
   'answered, or, where it is known, for the phone that did. For calls that ring: the same for users who have declined, and '
   'none for the phone that did. Returns how many. p_again: it was done before, and those who were told are left alone';
 
@@ -1276,10 +1320,18 @@ declare
   v_now       timestamptz := clock_timestamp();
   v_announced bigint;
 begin
-  with due as materialized (
+  with told as materialized (
+    -- Phones that get a cancel, which for some apps says all that there is to say.
+    select d.outbox_id, d.lane, d.token, array_agg(d.tid) filter (where d.state = 0 and d.n < 20000) as unsent
+    from unnest(p_outbox_id) c(id) cross join lateral (
+      select d.*, d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 1 offset 0
+    ) d
+    group by 1, 2, 3
+  ), due as materialized (
     -- The same token twice in a call is one phone.
-    select distinct on (m.id, m.lane, m.token) m.*, m.until <= v_now as is_late,
-      19999 + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
+    select distinct on (m.id, m.lane, m.token) m.*, m.until <= v_now as is_late, t.unsent as cancels,
+      case when t.token is null then 19999 else 39999 end
+        + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
     from (
       select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
       from (
@@ -1349,6 +1401,7 @@ begin
       left join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
+    left join told t on t.outbox_id = m.id and t.lane = m.lane and t.token = m.token
     where m.lane is not null
     order by m.id, m.lane, m.token, m.user_id
   ), made as (
@@ -1358,11 +1411,15 @@ begin
     from due d
     where not d.is_late
     returning outbox_id
+  ), followed as (
+    -- They may come after the missed call, and must then say the same.
+    update push.delivery d set n = d.n + 20000
+    where d.state = 0 and d.ctid = any (array(select unnest(u.cancels) from due u where not u.is_late))
   ), late as (
     insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-      reason)
+      token_hash, reason)
     select d.id, v_now, d.until, d.n, 0, d.lane, 2, 3, d.user_id, d.call_id, left(d.token, 4) || '…' || right(d.token, 4),
-      'DeadlinePassed'
+      hashtextextended(d.token, 0), 'DeadlinePassed'
     from due d
     where d.is_late
   ), tallied_late as (
@@ -1385,7 +1442,54 @@ $$;
 comment on function push.announce_missed is
   'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined (or, by '
   'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
-  'at the latest. If these are over it expires at once, and only history says so. Returns how many were made';
+  'at the latest. If these are over it expires at once, and only history says so. Those whose phone gets a cancel are numbered from '
+  '40000, and these cancels from 30000: it comes after push.cancel_invites. Returns how many were made';
+
+-- A missed call that its cancel would have said, while the cancel said nothing. One that a gateway has claimed just now is passed
+-- by: push.settle asks once more where it is void.
+create or replace function push.announce_untold(p_cancels push.delivery[]) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  -- A variable, so that older partitions are not looked at.
+  v_since timestamptz := (select min(c.created_at) from unnest(p_cancels) c);
+begin
+  with owed as materialized (
+    select m.tid
+    from unnest(p_cancels) c
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = c.outbox_id and d.n >= 40000 and d.kind = 2 and d.lane = c.lane and d.token = c.token
+        and d.state in (0, 2)
+      offset 0 for update skip locked
+    ) m
+  )
+  update push.delivery d set n = d.n - 20000 where d.ctid = any (array(select o.tid from owed o));
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+    user_id, token, locale, data)
+  select c.outbox_id, m.n - 20000, 2, clock_timestamp(), clock_timestamp(), m.deadline_at, c.lane, c.lane, c.environment,
+    c.platform, m.user_id, c.token, c.locale, c.data
+  from unnest(p_cancels) c
+  cross join lateral (
+    -- What else is asked stands outside: there are indexes by lane and outcome.
+    select * from push.history h where h.outbox_id = c.outbox_id and h.finished_at >= v_since and h.n >= 40000 offset 0
+  ) m
+  where m.kind = 2 and m.lane = c.lane and m.outcome = 2 and m.reason = 'SaidByCancel'
+    and m.token_hash = hashtextextended(c.token, 0) and m.device = left(c.token, 4) || '…' || right(c.token, 4)
+    and m.deadline_at > clock_timestamp()
+  on conflict do nothing;
+  if found then
+    perform push.ring_doorbell();
+    perform push.commit_durably();
+  end if;
+end
+$$;
+comment on function push.announce_untold is
+  'for cancels that expired: the missed call to the same phone, if the call has one, no longer counts as said by the cancel (its number '
+  'is lower by 20000), and is made again where it was void for that (SaidByCancel). p_cancels: as they were in push.delivery, or the '
+  'missed calls that were void';
 
 create or replace function push.miss(p_max int default 1000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -1507,7 +1611,8 @@ begin
     return null;
   end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
+    -- Who missed the call is told when it is known who gets a cancel.
+    insert into push.ends_unchecked (outbox_id, is_unannounced) select unnest(v_calls), true;
     begin
       perform push.void_unsent(v_calls);
       v_made := push.cancel_invites(v_calls);
@@ -1518,10 +1623,9 @@ begin
     perform push.tell_void(v_calls[:101]);
   else
     perform push.void_unsent(v_calls);
-    v_made := push.cancel_invites(v_calls);
+    v_made := push.cancel_invites(v_calls) + push.announce_missed(v_calls);
     perform push.tell_held(v_calls);
   end if;
-  v_made := v_made + push.announce_missed(v_calls);
   if v_made > 0 then
     perform push.ring_doorbell();
   end if;
@@ -1539,7 +1643,9 @@ as $$
 declare
   c_recipients constant int := 2000;
   v_calls bigint[];
+  v_ends  bigint[];
   v_taken bigint;
+  v_made  bigint;
 begin
   with unchecked as materialized (
     select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
@@ -1549,15 +1655,23 @@ begin
   ), taken as (
     delete from push.ends_unchecked e
     where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
-    returning e.outbox_id
+    returning e.outbox_id, e.is_unannounced
   )
-  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*) into v_calls, v_taken from taken t;
+  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*),
+      array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
+    into v_calls, v_taken, v_ends
+    from taken t;
   if v_taken > 0 then
     -- Of calls that were deleted it drops all that is owed.
     perform push.void_unsent(v_calls);
     perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
       where (select true from push.outbox o where o.id = c.id) is null));
-    if push.cancel_invites(v_calls, true) > 0 then
+    v_made := push.cancel_invites(v_calls, true);
+    -- Calls of the time before a restore are not announced.
+    if v_ends is not null and push.restored_at() is null then
+      v_made := v_made + push.announce_missed(v_ends);
+    end if;
+    if v_made > 0 then
       perform push.ring_doorbell();
     end if;
     perform push.tell_held(v_calls);
@@ -1567,7 +1681,7 @@ end
 $$;
 comment on function push.check_ends is
   'looks once more at up to p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions which may not have seen all their '
-  'deliveries: invites that are left are void, and devices that may ring are told; returns how many calls';
+  'deliveries: invites that are left are void, devices that may ring are told, and then users who missed the call; returns how many calls';
 
 -- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
@@ -1747,7 +1861,7 @@ private let functionsClaims = ###"""
 --   push.settle        has deliveries, waits for its turn with a call (push.fall_back); who has the turn waits for nobody
 --   push.requeue       has the call's row, waits for the turn, then for deliveries
 -- Everything else that locks several rows passes by what is locked ("skip locked"), in whatever order it comes, and finds it
--- the next time: push.claim, free_claims, promote, expire, park, release and their void_unsent.
+-- the next time: push.claim, free_claims, promote, expire, park, release, their void_unsent, and announce_untold.
 --
 -- A claim is named by (owner, lease), the gateway and the claim's number. Every transition of a claimed delivery is fenced by
 -- (state, owner, lease), so that a gateway that lost its claim changes nothing. The transition of a delivery that a claim
@@ -2381,7 +2495,9 @@ begin
   new.app := left(coalesce(new.app, 'default'), 65);
   new.kind := coalesce(new.kind, 'incoming_call');
   new.payload := coalesce(new.payload, 'null');
-  new.recipients := coalesce(new.recipients, 'null');
+  -- As it came, it is not compressed yet.
+  new.recipients := case when pg_column_size(new.recipients) > 2097152
+    then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
     case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
   if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
@@ -2778,30 +2894,34 @@ comment on function push.register_gateway is
 
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
-  p_providers text[] default null, p_missed_calls text default null
+  p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls)
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls,
+      voip_cancel)
     values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
-      nullif(p_missed_calls, 'default'))
+      nullif(p_missed_calls, 'default'), coalesce(p_voip_cancel, false))
     on conflict (app) do update set ring_seconds = excluded.ring_seconds,
         escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
         -- A gateway of an older release does not say.
         providers = coalesce(excluded.providers, a.providers),
         missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
+        voip_cancel = coalesce(p_voip_cancel, a.voip_cancel),
         updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls)
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once,
           coalesce(excluded.providers, a.providers),
-          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end);
+          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
+          coalesce(p_voip_cancel, a.voip_cancel));
 end
 $$;
 comment on function push.register_app is
   'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; '
   'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; '
   'p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it '
-  'has; null: as before; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before';
+  'has; null: as before; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; '
+  'p_voip_cancel: as push.apps.voip_cancel; null: as before';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 
@@ -2869,10 +2989,10 @@ begin
   ), noted as (
     -- Without an owner: no gateway settled it, and its last try may have left (push.cancel_invites).
     insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-      device, reason, failures, fallback_of)
+      device, token_hash, reason, failures, fallback_of)
     select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 4, g.user_id,
       (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
-      'GatewayCrashed', g.failures, g.fallback_of
+      hashtextextended(g.token, 0), 'GatewayCrashed', g.failures, g.fallback_of
     from gone g
   ), tallied as (
     insert into push.tally (what, lane, kind, outcome, reason, count)
@@ -3077,6 +3197,7 @@ as $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
   v_expired bigint;
+  v_cancels push.delivery[];
 begin
   with ready as materialized (
     select late.tid
@@ -3116,20 +3237,24 @@ begin
     select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
     from gone g
     group by 2, 3, 4, 5, 6
+  ), past as (
+    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
+      device, token_hash, reason, failures, fallback_of)
+    select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
+      (select o.call_id from push.outbox o where o.id = g.outbox_id),
+      left(g.token, 4) || '…' || right(g.token, 4), hashtextextended(g.token, 0), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
+    from gone g
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
-    (select o.call_id from push.outbox o where o.id = g.outbox_id),
-    left(g.token, 4) || '…' || right(g.token, 4), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_expired = row_count;
+  select count(*), array_agg(row(g.*)::push.delivery) filter (where g.kind = 1) into v_expired, v_cancels from gone g;
+  if v_cancels is not null then
+    perform push.announce_untold(v_cancels);
+  end if;
   return v_expired;
 end
 $$;
 comment on function push.expire is
-  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired; '
-  'returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a '
+  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired (of cancels, '
+  'push.announce_untold hears); returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a '
   'transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it '
   'without from time to time';
 
@@ -3939,12 +4064,13 @@ begin
     get diagnostics v_woken = row_count;
     with past as materialized (
       -- What came of each device last.
-      select distinct on (h.lane, h.device) h.n, h.lane, h.user_id, h.device, h.outcome, l.provider
+      select distinct on (h.lane, h.device, h.token_hash) h.n, h.lane, h.user_id, h.device, h.token_hash, h.outcome,
+        l.provider
       from push.history h join push.lane l on l.id = h.lane
       where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
-      order by h.lane, h.device, h.n desc
+      order by h.lane, h.device, h.token_hash, h.n desc
     ), token as (
-      -- History knows tokens by their mask only.
+      -- History knows tokens by mask and hash.
       select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
       from past p cross join lateral (
         select k.token,
@@ -3965,6 +4091,7 @@ begin
           and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
       ) t
       where p.outcome in (3, 4) and not coalesce(v_call.declined ? p.user_id, false) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
+        and coalesce(hashtextextended(t.token, 0) = p.token_hash, true)
         and (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
         and (select true from push.delivery d
@@ -4296,10 +4423,10 @@ begin
     select 'ended', g.lane, g.kind, 2, 'Restored', g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.attempt = 0
   )
   insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-    reason, failures, fallback_of)
+    token_hash, reason, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, g.user_id,
     (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
-    'Restored', g.failures, g.fallback_of
+    hashtextextended(g.token, 0), 'Restored', g.failures, g.fallback_of
   from gone g;
   get diagnostics v_owed = row_count;
   if v_owed = p_max then
@@ -4640,7 +4767,7 @@ begin
     ) d
   ), past as materialized (
     select h.* from call c cross join lateral (
-      select h.outbox_id, h.n, h.lane, h.user_id, h.device, h.outcome from push.history h
+      select h.outbox_id, h.n, h.lane, h.user_id, h.device, h.token_hash, h.outcome from push.history h
       where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.n < 10000
       offset 0
     ) h
@@ -4708,6 +4835,7 @@ begin
             where x.user_id = f.user_id and x.app = f.app and x.enabled and x.invalidated_at is null
               and x.provider = 'fcm' and case coalesce(x.platform, 'android') when 'ios' then 1 else 2 end = f.platform
               and left(x.token, 4) || '…' || right(x.token, 4) = h.device
+              and coalesce(hashtextextended(x.token, 0) = h.token_hash, true)
             limit 1) is not null))
   ), best as (
     select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
@@ -4719,7 +4847,9 @@ begin
     where c.size_faults[v.rank] is null
       and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
-        and h.device = left(v.token, 4) || '…' || right(v.token, 4))
+        -- Its mask may be that of another's token: Expo's tokens all begin alike.
+        and h.device = left(v.token, 4) || '…' || right(v.token, 4)
+        and coalesce(h.token_hash = hashtextextended(v.token, 0), h.user_id = v.user_id))
   ), chosen as (
     select b.*, c.deadline_at, c.declined_now is not null as rings,
       u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
@@ -4860,6 +4990,7 @@ begin
           select case x.platform when 'ios' then 1 else 2 end from push.devices x
           where x.user_id = h.user_id and x.app = o.app and x.enabled and x.invalidated_at is null
             and x.provider = 'fcm' and left(x.token, 4) || '…' || right(x.token, 4) = h.device
+            and coalesce(hashtextextended(x.token, 0) = h.token_hash, true)
           limit 1), 2) end::smallint
       from push.history h cross join lateral (select l.provider from push.lane l where l.id = h.lane offset 0) l
       where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0 and h.outcome <= 1
@@ -4999,6 +5130,9 @@ declare
   v_now     timestamptz := clock_timestamp();
   v_settled bigint;
   v_failed  push.delivery[];
+  v_cancels push.delivery[];
+  v_said    push.delivery[];
+  v_since   timestamptz;
   v_moved   int[];
   v_places  tid[];
 begin
@@ -5015,6 +5149,28 @@ begin
         offset 0 for no key update
       ) d
       where p_outcome[r.i] in (3, 4));
+    v_cancels := array(
+      select d
+      from generate_series(1, cardinality(p_outbox_id)) r(i)
+      cross join lateral (
+        select * from push.delivery d
+        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
+          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 1
+        offset 0 for no key update
+      ) d
+      where p_outcome[r.i] = 3);
+  end if;
+  if 'SaidByCancel' = any (p_reason) then
+    v_said := array(
+      select d
+      from generate_series(1, cardinality(p_outbox_id)) r(i)
+      cross join lateral (
+        select * from push.delivery d
+        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
+          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 2
+        offset 0 for no key update
+      ) d
+      where p_reason[r.i] = 'SaidByCancel');
   end if;
 
   -- Arrays by subscript, which PL/pgSQL keeps expanded: unnest would write each of the fifteen into a store of its own.
@@ -5041,9 +5197,10 @@ begin
     ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
   )
   insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
-    outcome, status, user_id, call_id, device, reason, provider_message_id, failures, fallback_of)
+    outcome, status, user_id, call_id, device, token_hash, reason, provider_message_id, failures, fallback_of)
   select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, p_attempts[g.i], p_gateway,
     g.lane, g.kind, p_outcome[g.i], p_status[g.i], g.user_id, p_call_id[g.i], left(g.token, 4) || '…' || right(g.token, 4),
+    hashtextextended(g.token, 0),
     case when p_outcome[g.i] <= 1 then p_reason[g.i]
       else coalesce(p_reason[g.i], g.last_reason,
         case p_outcome[g.i] when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
@@ -5057,6 +5214,19 @@ begin
 
   if v_failed <> '{}' then
     perform from push.fall_back(v_failed);
+  end if;
+  if v_said <> '{}' then
+    -- Their cancels may have expired meanwhile. A variable, so that older partitions are not looked at.
+    v_since := (select min(m.created_at) from unnest(v_said) m);
+    v_cancels := v_cancels || array(
+      select m from unnest(v_said) m
+      where (select true from (
+          select * from push.history h where h.outbox_id = m.outbox_id and h.finished_at >= v_since offset 0
+        ) h
+        where h.kind = 1 and h.outcome = 3 and h.lane = m.lane and h.token_hash = hashtextextended(m.token, 0) limit 1) is not null);
+  end if;
+  if v_cancels <> '{}' then
+    perform push.announce_untold(v_cancels);
   end if;
   if v_settled < cardinality(p_outbox_id) then
     select array_agg(r.i), array_agg(d.tid) into v_moved, v_places
@@ -5088,7 +5258,8 @@ comment on function push.settle is
   'retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP '
   'status; p_reason; p_message_id: the provider''s id; p_call_id: payload.callId; p_sent_at, p_answered_at; p_failures: as '
   'for push.park; p_receipt_after_ms: not null for an Expo ticket (p_message_id) whose receipt is due so much later. An '
-  'invite that failed for good while its call rings is followed by one over the user''s next channel';
+  'invite that failed for good while its call rings is followed by one over the user''s next channel, a cancel that expired by the '
+  'missed call (push.announce_untold)';
 
 create or replace function push.settled(p_gateway int, p_outbox_id bigint[], p_n int[]) returns table (outbox_id bigint, n int)
 language plpgsql stable security definer set search_path = push, pg_temp
@@ -5283,10 +5454,10 @@ begin
     with fault as materialized (
       select * from push.recipient_faults(v_call.recipients, v_call.kind, v_call.app)
     ), reached as materialized (
-      select d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device
+      select d.user_id, hashtextextended(d.token, 0) as token_hash, left(d.token, 4) || '…' || right(d.token, 4) as device
       from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
       union
-      select h.user_id, h.device
+      select h.user_id, h.token_hash, h.device
       from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
     ), entry as materialized (
       select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
@@ -5299,7 +5470,7 @@ begin
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
       -- Every token that could have been used, and what is known against it.
-      select m.user_id, left(t.token, 4) || '…' || right(t.token, 4) as device, m.is_off,
+      select m.user_id, t.token, m.is_off,
         (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
         coalesce(t.provider <> all (v_providers), false) as is_unserved
@@ -5308,7 +5479,7 @@ begin
         ('fcm', push.recipient_token(m.e, 'fcmToken')), ('expo', push.recipient_token(m.e, 'pushToken'))) t(provider, token)
       where jsonb_typeof(m.e) = 'object' and t.token is not null
       union all
-      select m.user_id, left(d.token, 4) || '…' || right(d.token, 4), m.is_off or not d.enabled,
+      select m.user_id, d.token, m.is_off or not d.enabled,
         d.invalidated_at is not null, coalesce(d.provider <> all (v_providers), false)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
       where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
@@ -5322,8 +5493,11 @@ begin
           when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
           else 'NoDevice' end as reason, min(m.i) as i
       from missing m
-      -- A token that two users share is one delivery, under the name of the first.
-      where not exists (select from token t join reached r on r.device = t.device where t.user_id = m.user_id)
+      -- A token that two users share is one delivery, under the name of the first. Two tokens may have one mask.
+      where not exists (select from token t
+        join reached r on r.device = left(t.token, 4) || '…' || right(t.token, 4)
+          and coalesce(r.token_hash = hashtextextended(t.token, 0), true)
+        where t.user_id = m.user_id)
       group by m.user_id
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
@@ -6002,6 +6176,8 @@ create or replace function push.call_fault(
       then 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window'
     when not push.is_call(p_kind) and p_ring_seconds not between 1 and 2419200
       then 'ring_seconds: must be 1 to 2419200 seconds, a notification''s time to live; leave it out for four hours'
+    when jsonb_typeof(p_recipients -> 'tooManyBytes') = 'number'
+      then 'recipients: has ' || (p_recipients ->> 'tooManyBytes') || ' bytes, the limit is 2097152; split the call'
     when jsonb_typeof(p_recipients) <> 'array'
       then 'recipients: must be an array of user ids or objects'
     when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
@@ -6014,15 +6190,17 @@ comment on function push.call_fault is
 
 -- One recipient that cannot be used costs one device: it is passed over, and push.skipped_recipients tells it.
 
-create or replace function push.is_recipient(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
-  select case jsonb_typeof(p_entry)
+-- What is huge is not looked into: each look into a text of megabytes takes its time. (Stable, as pg_column_size is, for the
+-- planner inlines no function that says less of itself.)
+create or replace function push.is_recipient(p_entry jsonb) returns boolean language sql stable parallel safe as $$
+  select case when pg_column_size(p_entry) > 16384 then false else case jsonb_typeof(p_entry)
     when 'string' then length(p_entry #>> '{}') between 1 and 256
     when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
       and length(p_entry ->> 'userId') between 1 and 256, false)
       -- "false" as a text may have meant that nothing is wanted.
       and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
     else false
-  end
+  end end
 $$;
 comment on function push.is_recipient is 'whether an entry of recipients says who is to be reached; its tokens are another matter';
 
@@ -6076,7 +6254,7 @@ $$;
 comment on function push.dirty_voip_tokens is 'the VoIP tokens of recipients that had to be cleaned, cleaned';
 
 -- A quick no: what push.recipient_faults then says in full.
-create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
+create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
   select coalesce(not push.is_recipient(p_entry)
     or not push.is_apns_token(nullif(p_entry ->> 'voipPushToken', ''))
     or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
@@ -6114,11 +6292,13 @@ language sql stable as $$
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
   from entry e
-  join (values (1, '', 'must be a user id of 1 to 256 characters'),
+  join (values (0, '', 'must have at most 16384 bytes; is one of its tokens something else?'),
+      (1, '', 'must be a user id of 1 to 256 characters'),
       (2, '', 'must be a user id, or an object with a userId'),
       (3, '.userId', 'must be a string of 1 to 256 characters'),
       (4, '.notificationEnabled', 'must be true or false, or left out')) w(fault, member, remedy)
     on w.fault = case
+      when pg_column_size(e.entry) > 16384 then 0
       when jsonb_typeof(e.entry) = 'string' then 1
       when jsonb_typeof(e.entry) <> 'object' then 2
       when jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256

@@ -128,7 +128,7 @@ final class GatewayService: Service {
         try await outbox.register(
           app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds,
           atLeastOnce: app.isAtLeastOnce, providers: app.providers.map(\.rawValue),
-          missedCalls: app.missedCalls?.rawValue ?? "default")
+          missedCalls: app.missedCalls?.rawValue ?? "default", voipCancel: app.hasVoIPCancel)
         var ids: [Int16] = []
         for (kind, _) in providers { ids.append(try await outbox.register(lane: kind.rawValue, app: app.name)) }
         return ids

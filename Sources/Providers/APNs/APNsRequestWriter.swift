@@ -11,7 +11,7 @@ final class APNsRequestWriter: Sendable {
     /// 5120 bytes for VoIP, 4096 otherwise.
     case payloadTooLarge = "PayloadTooLarge"
     /// Every VoIP push must end in a reported call, so none may be sent to take one back (Apple, "Responding to VoIP
-    /// Notifications from PushKit").
+    /// Notifications from PushKit"), unless its template says that the phones take it.
     case cancelNotAllowed = "CancelNotAllowed"
   }
 
@@ -49,7 +49,7 @@ final class APNsRequestWriter: Sendable {
 
   /// What speaks against sending the request; nil for nothing.
   static func objection(to request: PushRequest) -> Objection? {
-    if request.kind == .cancel { return .cancelNotAllowed }
+    if request.kind == .cancel, request.manner.apnsType != .voip { return .cancelNotAllowed }
     guard (1...tokenBytesMax).contains(request.token.count), request.token.allSatisfy(isHexadecimal) else {
       return .malformedDeviceToken
     }
@@ -61,7 +61,7 @@ final class APNsRequestWriter: Sendable {
   ///
   /// - Parameter bearer: "bearer " and the JWT.
   func write(_ request: PushRequest, bearer: [UInt8], into head: inout HTTP2RequestHead) {
-    let isVoIP = request.kind == .invite
+    let isVoIP = request.kind == .invite || request.kind == .cancel
     head.begin(with: isVoIP ? voip : shared(for: request.manner))
     head.add(.path, count: Self.pathPrefix.count + request.token.count) { value in
       value.append(copying: Self.pathPrefix)

@@ -21,6 +21,8 @@ public struct ExpoConfiguration: Sendable {
   public var lateAnswerTimeout = Nanoseconds.seconds(5)
   /// Bytes of an answer, decompressed, that are read at most: a thousand receipts that all tell of an error at length.
   public var answerBytesMax = 4 << 20
+  /// The waits between tries to connect: short, for nothing else finds out that Expo is back.
+  public var backoff = ReconnectBackoff(max: .seconds(2))
   /// How libcurl treats connections; certificates, counts, sizes and the time-out are those of this configuration.
   public var connections = CurlConfiguration()
 

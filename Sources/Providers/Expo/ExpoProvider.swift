@@ -24,6 +24,8 @@ public actor ExpoProvider: PushProvider {
   private var queue: ExpoSendQueue
   private var flights: [ObjectIdentifier: ExpoFlight] = [:]
   private var queueTimer: EventLoop.Timer?
+  private var gate: ConnectGate
+  private var reportedCapacity = 0
   private var results: [PushResult] = []
   private var isTurnEndAwaited = false
   private var isShuttingDown = false
@@ -44,6 +46,7 @@ public actor ExpoProvider: PushProvider {
     self.clock = clock
     accessToken = configuration.accessToken
     queue = ExpoSendQueue(messagesMax: configuration.messagesMax, requestsMax: configuration.requestsMax)
+    gate = ConnectGate(backoff: configuration.backoff, seed: .random(in: .min ... .max))
   }
 
   // MARK: - PushProvider
@@ -57,7 +60,7 @@ public actor ExpoProvider: PushProvider {
     connections.responseSizeMax = configuration.answerBytesMax
     client = CurlClient(loop: loop, configuration: connections)
     self.report = report
-    report(.capacity(configuration.requestsMax * configuration.messagesMax))
+    reportCapacity(loop.now)
   }
 
   public func send(_ batch: [PushRequest]) {
@@ -72,7 +75,7 @@ public actor ExpoProvider: PushProvider {
   public func shutDown(by deadline: Instant) async {
     guard let client, !isShuttingDown else { return }
     isShuttingDown = true
-    report?(.capacity(0))
+    reportCapacity(loop.now)
     finish(queue.removeAll(), with: .refused(reason: "ShuttingDown"))
     if !flights.isEmpty {
       let timer = loop.schedule(at: deadline) { self.giveUp() }
@@ -142,9 +145,23 @@ public actor ExpoProvider: PushProvider {
     if permit?.allows(now) == false {
       finish(queue.removeAll(), with: .refused(reason: SendPermit.lapsedReason))
     }
-    while let client, let batch = queue.next() { makeRequest(batch, on: client, now: now) }
+    while let client, gate.admits(beside: flights.count, now), let batch = queue.next() {
+      makeRequest(batch, on: client, now: now)
+    }
+    reportCapacity(now)
     queueTimer?.cancel()
-    queueTimer = queue.earliestDeadline.map { deadline in loop.schedule(at: deadline) { self.makeRequests() } }
+    let next = min(queue.earliestDeadline ?? .distantFuture, gate.opensAt > now ? gate.opensAt : .distantFuture)
+    queueTimer = next == .distantFuture ? nil : loop.schedule(at: next) { self.makeRequests() }
+  }
+
+  /// None while no request may be made; while no connection could be made, a single message that tries.
+  private func reportCapacity(_ now: Instant) {
+    var capacity = configuration.requestsMax * configuration.messagesMax
+    if gate.failures > 0 { capacity = gate.opensAt <= now ? 1 : 0 }
+    if isShuttingDown { capacity = 0 }
+    guard capacity != reportedCapacity else { return }
+    reportedCapacity = capacity
+    report?(.capacity(capacity))
   }
 
   private func makeRequest(_ batch: [PushRequest], on client: CurlClient, now: Instant) {
@@ -183,6 +200,7 @@ public actor ExpoProvider: PushProvider {
     let sentAt: Instant?
     switch result {
     case .success(let response):
+      gate.didConnect()
       unanswered.didAnswer(now, isWaiting: !flights.isEmpty)
       tellClockSkew(of: response)
       answer = ExpoAnswer(response, count: flight.batch.count, wallMilliseconds: clock.wallMilliseconds())
@@ -190,6 +208,11 @@ public actor ExpoProvider: PushProvider {
     case .failure(let failure):
       answer = .all(ExpoReasonTable.outcome(of: failure))
       sentAt = failure.sentAt
+      if sentAt != nil {
+        gate.didConnect()
+      } else if failure.isWithoutConnection {
+        gate.didFail(begunAt: flight.startedAt)
+      }
     }
     switch answer {
     case .tickets(let outcomes):

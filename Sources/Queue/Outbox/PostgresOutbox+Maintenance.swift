@@ -36,9 +36,10 @@ extension PostgresOutbox {
   ///   - atLeastOnce: what people see is repeated where its fate is unknown, rather than left out.
   ///   - providers: which of `apns`, `fcm` and `expo` the app has; tokens of others are passed over. Nil: as it was.
   ///   - missedCalls: as `push.apps.missed_calls` has it (`off`, `newest`, `all`), or `default`. Nil: as it was.
+  ///   - voipCancel: whether a cancel goes to VoIP tokens, too. Nil: as it was.
   public func register(
     app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false,
-    providers: [String]? = nil, missedCalls: String? = nil
+    providers: [String]? = nil, missedCalls: String? = nil, voipCancel: Bool? = nil
   ) async throws(OutboxError) {
     var parameters = PostgresParameters()
     parameters.append(app)
@@ -47,6 +48,7 @@ extension PostgresOutbox {
     parameters.append(atLeastOnce)
     parameters.append(providers.map { "{\($0.joined(separator: ","))}" })
     parameters.append(missedCalls)
+    parameters.append(voipCancel.map { $0 ? "true" : "false" })
     _ = try await perform(OutboxStatements.registerApp, parameters)
   }
 

@@ -248,11 +248,13 @@ public struct APNsSimulator: SimulatedService {
     return push
   }
 
-  /// Whether a payload says that it is a cancel or a missed call.
+  /// Whether a payload says that it is a cancel or a missed call, and not in the words by which Telnyx's SDK 4 knows one.
   private static func isNoInvite(_ body: [UInt8]) -> Bool {
     // Nearly every payload holds neither word, and looking for words is much faster than reading JSON.
     guard body.holds("call_cancelled") || body.holds("missed_call") else { return false }
     let json = JSONScanner(trusting: body)
+    let alert = json.member("aps").flatMap { json.member("alert", of: $0) }
+    if alert.flatMap(json.contents)?.equals("Missed call!") == true { return false }
     return json.member("action").flatMap(json.contents)?.equals("call_cancelled") == true
       || json.member("type").flatMap(json.contents)?.equals("missed_call") == true
   }

@@ -19,8 +19,7 @@ struct FCMMessageVerifier {
   /// Four weeks: the longest time to live, seconds.
   static let timeToLiveMax: Int64 = 2_419_200
 
-  /// Refuses a notification block, but in what says by its type that it is to be seen: a call's push must be data only, or
-  /// Android shows it by itself.
+  /// Refuses a notification block, but in what says by its type that it is to be seen: else Android shows a call by itself.
   let requiresDataOnly: Bool
 
   func verify(_ body: [UInt8]) throws(FCMError) -> FCMMessage {

@@ -9,10 +9,11 @@ public struct FCMSimulator: SimulatedService {
   public struct Configuration: Sendable {
     public var project: String
     public var oauth: OAuthSimulator.Configuration
-    /// Refuse messages with a notification block: for calls Android must not show anything by itself.
+    /// Refuse calls with a notification block. Google takes them, and a template that says `headless: false` wants them; what
+    /// no template may have by mistake is found when it is compiled.
     public var requiresDataOnly: Bool
 
-    public init(project: String, oauth: OAuthSimulator.Configuration, requiresDataOnly: Bool = true) {
+    public init(project: String, oauth: OAuthSimulator.Configuration, requiresDataOnly: Bool = false) {
       self.project = project
       self.oauth = oauth
       self.requiresDataOnly = requiresDataOnly

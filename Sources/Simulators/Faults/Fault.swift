@@ -13,6 +13,8 @@ public struct Fault: Sendable, Equatable {
     case receipt(String)
     /// Neither accepted nor ever answered.
     case hang
+    /// Not accepted; from this request on the connection answers none, but PINGs.
+    case deafen
     /// Accepted and logged, but the answer never comes.
     case lose
     /// RST_STREAM (INTERNAL_ERROR), not accepted.
@@ -62,6 +64,7 @@ public struct Fault: Sendable, Equatable {
   static func named(_ name: String) -> Fault? {
     switch name {
     case "hang": Fault(.hang)
+    case "deafen": Fault(.deafen)
     case "lose": Fault(.lose)
     case "reset": Fault(.reset)
     case "refuse": Fault(.refuse)
@@ -75,7 +78,7 @@ public struct Fault: Sendable, Equatable {
     }
   }
 
-  /// The names `named` knows, with what they do.
+  /// The names `named` knows, with what they do. APNs' tokens know them by their places: a new one comes last.
   static let names: [(name: String, meaning: String)] = [
     ("hang", "not accepted, never answered"),
     ("lose", "accepted, never answered"),
@@ -87,6 +90,7 @@ public struct Fault: Sendable, Equatable {
     ("slow", "accepted, answered after one second"),
     ("goaway", "accepted, with a GOAWAY just before the answer"),
     ("cutoff", "not accepted, with a GOAWAY that names an earlier stream as the last one"),
+    ("deafen", "not accepted; its connection answers no request any more, but PINGs"),
   ]
 }
 
@@ -99,6 +103,9 @@ extension Fault {
     case .hang:
       answer = SimulatedAnswer(status: 0)
       answer.delivery = .never
+    case .deafen:
+      answer = SimulatedAnswer(status: 0)
+      answer.delivery = .deafen
     case .reset:
       answer = SimulatedAnswer(status: 0)
       answer.delivery = .reset
@@ -136,6 +143,7 @@ extension Fault {
     case .answer(_, let reason, _): reason
     case .receipt(let reason): reason
     case .hang: "hang"
+    case .deafen: "deafen"
     case .reset: "reset"
     case .refuse: "refuse"
     case .close: "close"

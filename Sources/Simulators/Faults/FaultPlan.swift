@@ -41,8 +41,8 @@ public struct FaultPlanError: Error, Equatable, CustomStringConvertible, Sendabl
 ///
 /// The file is a JSON array; each rule is an object with `provider` (apns, fcm, oauth, expo) and any of
 /// `environment` (production, sandbox: apns only), `token_prefix`, `reason` (the provider's own code), `status`,
-/// `body`, `receipt` (an Expo receipt's error), `action` (hang, lose, reset, refuse, close, malformed, html, slow,
-/// goaway, cutoff), `timestamp` (ms since 1970, for APNs 410), `retry_after` (s), `delay_ms`, `share` (0 to 1), `count`,
+/// `body`, `receipt` (an Expo receipt's error), `action` (hang, deafen, lose, reset, refuse, close, malformed, html,
+/// slow, goaway, cutoff), `timestamp` (ms since 1970, for APNs 410), `retry_after` (s), `delay_ms`, `share` (0 to 1), `count`,
 /// `after`, `goaway_every` (a GOAWAY with every n-th matching request).
 public struct FaultPlan: Sendable, Equatable {
   public var rules: [FaultRule]

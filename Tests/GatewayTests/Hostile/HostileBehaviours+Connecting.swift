@@ -59,7 +59,6 @@ extension HostileBehaviour {
     }
     .with {
       $0.ringSeconds = 5
-      $0.connectionsMax = 24  // libcurl makes one for each try: of the invite, and of the cancel after it
     },
     HostileBehaviour(
       "closes after the TLS handshake, for ever", "silent; expired; connects with growing pauses",

@@ -4,6 +4,7 @@ import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
+import java.util.ArrayList;
 import java.util.List;
 
 /** A backend that does what it is told, a line each: words between tabs, "-" for null. It answers each line with one. */
@@ -26,19 +27,19 @@ final class Backend {
     }
     try {
       switch (w[0]) {
-        case "call" -> push.call(w[1], w[2].equals("video"), w[3], w[4], w[5], receiver(w));
-        case "message" -> push.message(w[1], w[3], w[4], w[5], receiver(w));
-        case "answered" -> push.answered(w[1], w[2]);
-        case "declined" -> push.declined(w[1], w[2]);
+        case "call" -> push.call(w[1], w[2].equals("video"), w[3], w[4], w[5], receivers(w));
+        case "message" -> push.message(w[1], w[3], w[4], w[5], receivers(w));
+        case "answered" -> push.answered(w[1], w[2], w[3]);
+        case "declined" -> push.declined(w[1], w[2], w[3]);
         case "ended" -> push.ended(w[1], w[2]);
         case "enqueue" -> {
           return PushOutbox.enqueue(connection, "enclosure", w[1], w[2], w[3], 45).toString();
         }
         case "answer" -> {
-          return String.valueOf(PushOutbox.answer(connection, "enclosure", w[1], w[2]));
+          return String.valueOf(PushOutbox.answer(connection, "enclosure", w[1], w[2], w[3]));
         }
         case "decline" -> {
-          return String.valueOf(PushOutbox.decline(connection, "enclosure", w[1], w[2]));
+          return String.valueOf(PushOutbox.decline(connection, "enclosure", w[1], w[2], w[3]));
         }
         case "end" -> {
           return String.valueOf(PushOutbox.end(connection, "enclosure", w[1], w[2]));
@@ -53,7 +54,14 @@ final class Backend {
     }
   }
 
-  private static List<PushClient.Receiver> receiver(String[] w) {
-    return List.of(new PushClient.Receiver(w[6], w[7], w[8], w[9], w[10].equals("ios")));
+  /** From the seventh word on, five for each. The last one is the platform, and which calls are switched off. */
+  private static List<PushClient.Receiver> receivers(String[] w) {
+    List<PushClient.Receiver> receivers = new ArrayList<>();
+    for (int i = 6; i < w.length; i += 5) {
+      String phone = w[i + 4];
+      receivers.add(new PushClient.Receiver(w[i], w[i + 1], w[i + 2], w[i + 3], phone.startsWith("ios"),
+          !phone.contains("-voice"), !phone.contains("-video")));
+    }
+    return receivers;
   }
 }

@@ -58,9 +58,9 @@ app.post('/api/calls/:callId/end', async (req, res) => {
 
 // The page's route with a transaction: its queries are the backend's own.
 globalThis.createCall = async (client, body) => {
-  await client.query('insert into calls (id, doorman) values ($1, $2)', [body.callId, body.doormanId]);
-  return { id: body.callId, apartmentId: 101, doormanId: body.doormanId, doormanName: null, apartment: 101,
-    building: null, channel: `call-${body.callId}` };
+  await client.query('insert into calls (id, doorman) values ($1, $2)', [body.id, body.doormanId]);
+  return { id: body.id, apartmentId: 101, doormanId: body.doormanId, doormanName: null, apartment: 101,
+    building: null, channel: `call-${body.id}` };
 };
 globalThis.findResidents = async (client) => {
   const { rows } = await client.query('select id, push_token, voip_push_token, platform, notification_enabled from profiles');

@@ -1,0 +1,50 @@
+// Whose fault lost connections are: the network's, or that of one push. Pure.
+//
+// A provider may close the connection each time it is sent one certain push. Every try of that push then costs its lane a
+// connection, and whatever else was in flight on it another try. The push is told apart by its neighbours: they are answered
+// between its losses. If they are not, or if more of them are lost than answered, the network or the provider is at fault, and
+// every delivery is tried until its deadline.
+
+internal import Runtime
+
+/// The requests of one lane since the start, by how they ended.
+struct LaneTraffic {
+  var answered = 0
+  /// Ended because their connection was lost.
+  var lost = 0
+  var inFlight = 0
+}
+
+/// How often the connection was lost while one delivery was in flight on it.
+struct ConnectionLosses {
+  /// A delivery is dead after this many losses that speak against it.
+  static let most = 5
+  /// A delivery waits for its turn (`SuspectTurns`) after this many losses, whether they speak against it or not.
+  static let suspectAfter = 2
+
+  private(set) var count = 0
+  /// Losses that speak against the delivery: the first one, and each one before which the lane's other requests were answered.
+  private var countAgainst = 0
+  /// The lane's traffic at the last loss.
+  private var before = LaneTraffic()
+
+  /// - Parameter traffic: the lane's, without this loss.
+  mutating func note(_ traffic: LaneTraffic) {
+    let (answered, lost) = (traffic.answered - before.answered, traffic.lost - before.lost)
+    if count == 0 || answered > 0 && answered >= lost { countAgainst += 1 }
+    count += 1
+    before = traffic
+    before.lost += 1
+  }
+
+  /// The provider closes the connection because of this push.
+  var isAtFault: Bool { countAgainst >= Self.most }
+  /// It may do so.
+  var isSuspect: Bool { count >= Self.suspectAfter }
+
+  /// The shortest wait before a suspect is tried again. It grows with the losses, so that of several suspects that were lost
+  /// together the innocent ones are tried first.
+  var shortestWait: Nanoseconds {
+    isSuspect ? min(.seconds(2), .seconds(1) + .milliseconds(250) * Int64(count - Self.suspectAfter)) : .zero
+  }
+}

@@ -1,0 +1,32 @@
+// How many suspects leave at a time.
+
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite struct SuspectTurnsTests {
+  /// How many leave together, who are all answered or all lost.
+  private func round(_ turns: inout SuspectTurns, _ now: Instant, isAnswered: Bool = true) -> Int {
+    var count = 0
+    while turns.take(inFlight: count, now) { count += 1 }
+    for _ in 0..<count {
+      if isAnswered { turns.didAnswer() } else { turns.didLose(now) }
+      turns.didReturn(isAnswered: isAnswered)
+    }
+    return count
+  }
+
+  @Test func `twice as many after each round, and after a loss one by one from half of how many were lost`() {
+    var turns = SuspectTurns()
+    var now = Instant(nanoseconds: 1_000_000_000)
+    #expect((0..<3).map { _ in round(&turns, now) } == [1, 2, 4])
+    #expect(round(&turns, now, isAnswered: false) == 8)
+    #expect(round(&turns, now + .milliseconds(999)) == 0)
+    now = now + SuspectTurns.pause
+    #expect((0..<5).map { _ in round(&turns, now) } == [1, 2, 4, 5, 6])
+    #expect(round(&turns, now, isAnswered: false) == 7)
+    now = now + SuspectTurns.pause
+    #expect((0..<4).map { _ in round(&turns, now) } == [1, 2, 3, 4])
+  }
+}
