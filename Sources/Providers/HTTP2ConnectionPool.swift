@@ -117,6 +117,11 @@ public final class HTTP2ConnectionPool {
     handle(.hedged(hedge, of: request, deadline: deadline), now: now)
   }
 
+  /// Says that the hedge of a request which is in flight here was answered before it.
+  public func noteOvertaken(_ request: Int) {
+    handle(.overtaken(request))
+  }
+
   /// Refuses those of these requests that wait for a connection.
   public func withdraw(_ requests: Set<Int>) {
     handle(.withdrawn(requests))

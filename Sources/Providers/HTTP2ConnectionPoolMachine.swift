@@ -8,10 +8,11 @@
 // A hedge never takes the connection of the request it hedges. It goes to the one that was heard of last; if none was lately,
 // another is opened for it, also beyond the configured count.
 //
-// A connection whose health is in doubt, or which loses requests, takes nothing new while there is or may be another. If no sound one is left,
-// another is opened at once, also beyond the configured count: requests that the doubtful one loses find it ready. One
-// that answers PINGs but no requests is given up when there is a sound one to take its requests: once, and again only
-// after an answer or `abandonInterval`, for if nothing answers it is the provider that is slow, not a connection.
+// A connection is in doubt if its health is, if it loses requests, and if it has left one unanswered whose hedge has been
+// answered. It takes nothing new while there is or may be another. If no sound one is left, another is opened at once, also beyond
+// the configured count: requests that the doubtful one loses find it ready. One that answers PINGs but no requests is given up
+// when there is a sound one to take its requests: once, and again only after an answer or `abandonInterval`, for if nothing
+// answers it is the provider that is slow, not a connection.
 
 internal import Runtime
 
@@ -27,6 +28,8 @@ struct HTTP2ConnectionPoolMachine {
     case submitted(RequestID, deadline: Instant, avoiding: ConnectionID?)
     /// A request is to be sent besides another one, which is in flight, over another connection.
     case hedged(RequestID, of: RequestID, deadline: Instant)
+    /// The hedge of a request has been answered; the request has not.
+    case overtaken(RequestID)
     /// Those of these requests that wait are not to be sent any more.
     case withdrawn(Set<RequestID>)
     /// A connection became ready, or the server changed its limit.
@@ -115,8 +118,10 @@ struct HTTP2ConnectionPoolMachine {
   /// How many connections there are beside those.
   var openCount: Int { roster.connections.count - connectingCount }
 
-  /// Whether a connection lets requests end without an answer.
-  func losesRequests(_ id: ConnectionID) -> Bool { roster.index(of: id).map { roster[$0].losesRequests } ?? false }
+  /// Whether a connection lets requests end without an answer, or later than their hedges.
+  func losesRequests(_ id: ConnectionID) -> Bool {
+    roster.index(of: id).map { roster[$0].losesRequests || roster[$0].isOvertaken } ?? false
+  }
 
   /// The deadline of a request that is in the pool.
   func deadline(of request: RequestID) -> Instant { requests[request].deadline }
@@ -127,6 +132,9 @@ struct HTTP2ConnectionPoolMachine {
     case .started: isStarted = true
     case .submitted(let request, let deadline, let avoided): submit(request, deadline, avoided, now, &actions)
     case .hedged(let hedge, let request, let deadline): self.hedge(request, by: hedge, deadline, now, &actions)
+    case .overtaken(let request):
+      lastDoubtAt = now
+      if let id = requests[request].connection { roster.update(id) { $0.isOvertaken = true } }
     case .withdrawn(let requests): withdraw(requests, &actions)
     case .limited(let id, let streamsMax):
       roster.update(id) {

@@ -39,9 +39,11 @@ struct HTTP2ConnectionPoolRoster {
     private(set) var losesRequests = false
     /// Its last request, or several, ended without an answer.
     private(set) var hasFailed = false
+    /// The hedge of one of its requests was answered before it, and it has answered nothing since.
+    var isOvertaken = false
     var pausedUntil: Instant?
 
-    var isSound: Bool { health == .sound && !losesRequests }
+    var isSound: Bool { health == .sound && !losesRequests && !isOvertaken }
     var isUsable: Bool { state == .ready && isSound && streamsMax > 0 }
 
     mutating func didAnswer(_ now: Instant) {
@@ -49,7 +51,7 @@ struct HTTP2ConnectionPoolRoster {
       answers += 1
       heardAt = now
       busyUntil = now
-      (lossesInARow, losesRequests, hasFailed) = (0, false, false)
+      (lossesInARow, losesRequests, hasFailed, isOvertaken) = (0, false, false, false)
     }
 
     /// - Parameter isLost: the request ended without an answer while the connection goes on.

@@ -354,6 +354,9 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       other.other = nil
       settledCount += 1
       other.channel.withdraw([slot])  // where it still waits, it need not leave any more
+      if flight.hedges != nil {
+        other.channel.pool(format.endpoint(of: other.request)).noteOvertaken(slot)
+      }
     }
     finish(
       flight.request.tag, outcome, status: status, sentAt: flight.hedges ?? exchange.sentAt, at: exchange.endedAt,

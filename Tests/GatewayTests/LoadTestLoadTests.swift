@@ -16,7 +16,7 @@ import Testing
     seed: UInt64 = 1
   ) throws -> LoadShape {
     LoadShape(
-      run: run, app: "porteiro", kind: kind, ringSeconds: 60, devices: devices, mix: try LoadMix(mix),
+      run: run, apps: ["porteiro"], kind: kind, ringSeconds: 60, devices: devices, mix: try LoadMix(mix),
       faults: try faults.map { try LoadFaults($0) } ?? .none, seed: seed)
   }
 

@@ -12,7 +12,7 @@ import Testing
   /// Fifty calls, one every 100 ms, each request 1 ms after the one before took; the last call's deliveries are lost.
   private static func report(app: String = "porteiro", faults: String = "") throws -> LoadReport {
     var shape = try LoadTestLoadTests.shape()
-    shape.app = app
+    shape.apps = [app]
     var ledger = LoadLedger(hasLog: true)
     for number in 0..<50 { ledger.enter(shape.call(number), scheduledAt: start + Int64(number) * 100_000) }
     for number in 0..<50 {

@@ -48,6 +48,8 @@ public final class HTTP2TestServer: @unchecked Sendable {
     public var loop: EventLoop { stream.loop }
     /// Keeps an exchange in the server's `held`.
     public func hold(_ exchange: Exchange) { server?.held.append(exchange) }
+    /// What the server holds of this connection.
+    public var held: [Exchange] { server?.held.filter { $0.connection === self } ?? [] }
     /// The counts of the connection's server.
     public func note(_ name: String, _ count: Int = 1) { server?.notes[name, default: 0] += count }
 

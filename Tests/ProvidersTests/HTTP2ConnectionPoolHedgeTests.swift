@@ -89,6 +89,32 @@ import Testing
     #expect(withoutWakes(pool.submit(1)) == [.dispatch(1, 0)])
   }
 
+  /// Two connections with room; request 0 is on the first, and its hedge 7 was answered by the second.
+  private func overtaken() -> MachineDriver {
+    var pool = stalled()
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    _ = pool.feed(.limited(1, streamsMax: 10))
+    _ = pool.feed(.overtaken(0))
+    _ = pool.feed(.answered(7, 1, .done))
+    return pool
+  }
+
+  @Test func aConnectionThatWasOvertakenTakesNothingNewWhileThereIsAnother() {
+    var pool = overtaken()
+    #expect((1...9).map { withoutWakes(pool.submit($0)).first } == (1...9).map { .dispatch($0, 1) })
+  }
+
+  @Test func oneThatWasOvertakenAndAnswersAfterAllIsAsGoodAsAnyOther() {
+    var pool = overtaken()
+    _ = pool.feed(.answered(0, 0, .done))
+    #expect((1...2).map { withoutWakes(pool.submit($0)).first } == [.dispatch(1, 0), .dispatch(2, 1)])
+  }
+
+  @Test func oneThatWasOvertakenAndNeverAnswersIsReplaced() {
+    var pool = overtaken()
+    #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))).contains(.drain(0)))
+  }
+
   @Test func hedgesThatComeTogetherWaitForTheProbeOfTheNewConnection() {
     var pool = stalled { $0.probes = true }
     _ = pool.submit(1)

@@ -93,6 +93,25 @@ import Testing
     }
   }
 
+  @Test("calls that come together after a hedge was first are not given to the connection that it overtook")
+  func overtaken() async throws {
+    try await Self.fcm { bench, server in
+      #expect(await bench.push(1).isHedged)
+      await server.perform { server in
+        // Those that come together are all in flight before the first is answered.
+        server.handler = { exchange in
+          exchange.connection.hold(exchange)
+          exchange.connection.note("together")
+          guard exchange.connection.noted("together") == 8 else { return }
+          for exchange in exchange.connection.held { exchange.accept() }
+        }
+      }
+      await bench.provider.send(bench.requests(2..<10))
+      let results = await bench.reports.results(10).filter { $0.key > 1 }.values
+      #expect(results.allSatisfy { $0.outcome.isAccepted && !$0.isHedged && $0.connection == 1 }, "\(results)")
+    }
+  }
+
   private static let unregistered = """
     {"error":{"code":404,"message":"Requested entity was not found.","status":"NOT_FOUND","details":[
     {"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"UNREGISTERED"}]}}

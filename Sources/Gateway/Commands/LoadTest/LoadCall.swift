@@ -6,7 +6,8 @@ internal import Runtime
 struct LoadShape: Sendable {
   /// Hexadecimal digits that no other run has: in every call id, user id and token.
   var run: String
-  var app: String
+  /// Those the calls are for, in turn; at least one.
+  var apps: [String]
   var kind: LoadKind
   /// A notification's time to live, where it does not ring.
   var ringSeconds: Int
@@ -59,6 +60,8 @@ struct LoadCall: Sendable {
   }
 
   var id: String { "\(shape.prefix)\(number)" }
+
+  var app: String { shape.apps[number % shape.apps.count] }
 
   /// The number of the first device's delivery; the others follow.
   var firstDelivery: Int { number * shape.devices }

@@ -51,7 +51,7 @@ struct LoadDatabase: Sendable {
     var parameters = PostgresParameters()
     parameters.append(text: call.payload)
     parameters.append(text: call.recipients)
-    parameters.append(shape.app)
+    parameters.append(call.app)
     parameters.append(Int32(shape.ringSeconds))
     parameters.append(shape.kind.rawValue)
     return try await backends[call.number % backends.count].query(Self.enqueue, parameters).int64(0, 0)
@@ -88,12 +88,11 @@ struct LoadDatabase: Sendable {
 
   /// Lines of COPY's text format. Nothing of a call needs escaping there.
   private func lines(_ calls: Range<Int>) -> [UInt8] {
-    let start = Array("\(shape.app)\t\(shape.kind.rawValue)\t".utf8)
     let end = Array("\t\(shape.ringSeconds)\n".utf8)
     var lines: [UInt8] = []
     for number in calls {
       let call = shape.call(number)
-      lines += start
+      lines += Array("\(call.app)\t\(shape.kind.rawValue)\t".utf8)
       lines += call.payload
       lines.append(UInt8(ascii: "\t"))
       lines += call.recipients
@@ -107,7 +106,7 @@ struct LoadDatabase: Sendable {
     var ids: [Int64] = []
     for start in stride(from: 0, to: count, by: Self.batch) {
       var parameters = PostgresParameters()
-      parameters.append(shape.app)
+      parameters.append(shape.apps.map { $0 as String? })
       parameters.append((start..<min(start + Self.batch, count)).map { "\(shape.prefix)\($0)" as String? })
       let rows = try await observer.query(Self.find, parameters)
       for row in 0..<rows.rowCount { ids.append(rows.int64(row, 0)) }
@@ -179,7 +178,7 @@ struct LoadDatabase: Sendable {
       for statement in Self.deletions { _ = try await observer.query(statement, Self.parameters(batch)) }
     }
     var parameters = PostgresParameters()
-    parameters.append(shape.app)
+    parameters.append(shape.apps.map { $0 as String? })
     parameters.append(shape.prefix)
     _ = try await observer.query(Self.deleteInvalidations, parameters)
   }
@@ -210,7 +209,7 @@ struct LoadDatabase: Sendable {
     name: "loadtest_enqueue", sql: "select outbox_id from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, $5)")
 
   private static let find = PostgresStatement(
-    name: "loadtest_find", sql: "select id from push.outbox where app = $1 and call_id = any($2) order by id")
+    name: "loadtest_find", sql: "select id from push.outbox where app = any($1) and call_id = any($2) order by id")
 
   /// Cancels and missed calls that follow a call's end are no deliveries of the load.
   private static let history = PostgresStatement(
@@ -247,5 +246,5 @@ struct LoadDatabase: Sendable {
 
   private static let deleteInvalidations = PostgresStatement(
     name: "loadtest_delete_5",
-    sql: "delete from push.token_invalidations where app = $1 and starts_with(user_id, $2)")
+    sql: "delete from push.token_invalidations where app = any($1) and starts_with(user_id, $2)")
 }

@@ -51,9 +51,10 @@ struct LoadReport: Sendable {
       case .bulk(let calls): "\(calls) calls by COPY"
       case .open(let schedule): "\(Self.number(schedule.rate)) calls/s for \(Self.number(schedule.duration.seconds)) s"
       }
+    let apps = shape.apps.count == 1 ? "app \(shape.apps[0])" : "\(shape.apps.count) apps"
     return "\(arrivals), \(shape.devices) device\(shape.devices == 1 ? "" : "s") a call, \(mix)"
       + (faults.isEmpty ? "" : ", faults \(faults)")
-      + ", \(shape.kind.rawValue), \(shape.ringSeconds) s, app \(shape.app), seed \(shape.seed)"
+      + ", \(shape.kind.rawValue), \(shape.ringSeconds) s, \(apps), seed \(shape.seed)"
   }
 
   /// Things to know before the numbers are believed.
@@ -105,7 +106,7 @@ struct LoadReport: Sendable {
     var writer = JSONWriter(reservingCapacity: 16_384)
     writer.beginObject()
     write("run", shape.run, to: &writer)
-    write("app", shape.app, to: &writer)
+    write("app", shape.apps.joined(separator: ","), to: &writer)
     write("kind", shape.kind.rawValue, to: &writer)
     switch arrivals {
     case .bulk(let calls): write("calls", calls, to: &writer)

@@ -73,7 +73,7 @@ struct LoadTestCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("The kind of the calls, as push.outbox calls it.", valueName: "kind"))
   var kind = LoadKind.incomingCall
 
-  @Option(help: "The app the calls are for.")
+  @Option(help: ArgumentHelp("The app the calls are for, or several by commas: they take turns.", valueName: "app"))
   var app = "porteiro"
 
   @Option(help: ArgumentHelp("Ring window, 1 to 600; of notifications the time to live.", valueName: "seconds"))
@@ -126,8 +126,8 @@ struct LoadTestCommand: AsyncParsableCommand {
     guard 1...600 ~= ringSeconds else { throw ValidationError("--ring-seconds must be from 1 to 600") }
     guard 1...64 ~= connections else { throw ValidationError("--connections must be from 1 to 64") }
     guard 0...86_400 ~= wait ?? 0 else { throw ValidationError("--wait must be from 0 to 86400") }
-    guard !app.isEmpty, app.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "\\") }) else {
-      throw ValidationError("--app must be the name of an app")
+    guard apps.allSatisfy(Self.isName) else {
+      throw ValidationError("--app must be the name of an app, or several by commas")
     }
     _ = try shape(seed: 0)
   }
@@ -156,6 +156,12 @@ struct LoadTestCommand: AsyncParsableCommand {
 
   // MARK: - Beginning
 
+  private static func isName(_ app: String) -> Bool {
+    !app.isEmpty && app.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "\\") }
+  }
+
+  private var apps: [String] { app.split(separator: ",", omittingEmptySubsequences: false).map(String.init) }
+
   private func shape(seed: UInt64) throws(ValidationError) -> LoadShape {
     var option = "--mix"
     do throws(LoadOptionError) {
@@ -163,7 +169,7 @@ struct LoadTestCommand: AsyncParsableCommand {
       option = "--faults"
       let faults = try self.faults.map { text throws(LoadOptionError) in try LoadFaults(text) } ?? .none
       return LoadShape(
-        run: Self.runName(), app: app, kind: kind, ringSeconds: ringSeconds, devices: devices, mix: mix, faults: faults,
+        run: Self.runName(), apps: apps, kind: kind, ringSeconds: ringSeconds, devices: devices, mix: mix, faults: faults,
         seed: seed)
     } catch {
       throw ValidationError("\(option): \(error)")
