@@ -87,7 +87,7 @@ extension ShippedDialects {
 
   /// As the app's own: the group above, in the plan's channel.
   private static let invitationOnAndroid = #"""
-    {"title": "${payload.groupName|fromName|from}", "body": "${groupInvitationText}", "channel_id": "groups"}
+    {"title": "${payload.groupName|fromName|from}", "body": "${groupInvitationText}", "channel_id": "groups", \#(DialectFragments.tag)}
     """#
 
   private static let groupThread = "${chatId|payload.groupId}"

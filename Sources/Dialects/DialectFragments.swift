@@ -73,11 +73,13 @@ enum DialectFragments {
   /// The FCM templates of messages and invitations.
   /// - Parameters:
   ///   - platform: `.ios` or `.android` for one of them alone.
-  ///   - extra: a member whose value is the text that is shown, beside `body`.
+  ///   - extra: members beside these, given the placeholder of the text that is shown.
   ///   - isShownByAndroid: where the app itself would show nothing.
-  static func chatData(for platform: String = "", extra: String? = nil, isShownByAndroid: Bool = false) -> String {
+  static func chatData(
+    for platform: String = "", extra: ((_ text: String) -> String)? = nil, isShownByAndroid: Bool = false
+  ) -> String {
     chatSections(for: platform) { kind, text in
-      var extra = extra.map { #""\#($0)": "${\#(text)}", "# } ?? ""
+      var extra = extra.map { $0(text) + ", " } ?? ""
       if isShownByAndroid { extra += shownByAndroid(title: chatTitle, text: text) + ", " }
       return "{\(extra)\(data(title: chatTitle, text: text, type: kind)), \(chat(from: "fromId")), \(stamps)}"
     }
@@ -133,9 +135,12 @@ enum DialectFragments {
     return #""$push": {"apns": {"payload": {"aps": \#(aps)}}\#(android)}"#
   }
 
+  /// By this Android shows a notification in the place of the same one that came before.
+  static let tag = #""tag": "${callId}""#
+
   /// The `$push` of an FCM template that Android shows by itself while the app is not in front.
   static func shownByAndroid(title: String, text: String) -> String {
-    #""$push": {"android": {"notification": {"title": "\#(title)", "body": "${\#(text)}"}}}"#
+    #""$push": {"android": {"notification": {"title": "\#(title)", "body": "${\#(text)}", \#(tag)}}}"#
   }
 
   private static func list(_ members: [(String, String?)]) -> String {

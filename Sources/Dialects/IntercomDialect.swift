@@ -6,7 +6,7 @@
 // Its schema takes texts or nothing for callerName and channel as for ours, hence these are made texts. An Android phone gets
 // data only, because a visible notification would keep the task from running; an iPhone with nothing but an Expo or FCM token
 // can only be shown an alert. (Over Expo the app also rings, if iOS wakes it.) The FCM data of what is shown has its text as
-// `message` as well: that is where expo-notifications looks for what to show.
+// `message` as well, and a `tag`: that is where expo-notifications looks for what to show, and in whose place.
 //
 // In front or woken, the app makes a call of an alert by CallKeep, and an iPhone's app ends when the call's id is no UUID. The
 // app answers with that id, so it cannot be replaced: such a call has another type there, and is shown.
@@ -59,11 +59,12 @@ extension ShippedDialects {
         "missed_call": {
           \#(DialectFragments.missedCallData(title: "${fromName|'Porteiro'}")),
           "message": "${missedCallText}",
+          \#(DialectFragments.tag),
           "fromId": "${from}",
           \#(missedCaller),
           \#(DialectFragments.push(aps: DialectFragments.missedCallAlert(title: "${fromName|'Porteiro'}")))
         },
-        \#(DialectFragments.chatData(extra: "message"))
+        \#(DialectFragments.chatData { #""message": "${\#($0)}", \#(DialectFragments.tag)"# })
       },
       "expo": {
         "invite": {"_contentAvailable": true, "data": \#(canonical)},

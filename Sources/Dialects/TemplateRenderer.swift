@@ -255,7 +255,7 @@ struct TemplateRenderer {
     let value: JSONScanner.Value? =
       switch name {
       case .from: fields.from
-      case .fromName: fields.fromName
+      case .fromName: fields.fromName.flatMap { isBlank($0) ? nil : $0 }
       case .apartmentNumber: fields.apartmentNumber
       case .buildingName: fields.buildingName
       case .channelName: fields.channelName
@@ -267,6 +267,11 @@ struct TemplateRenderer {
       default: nil
       }
     return value?.kind == .null ? nil : value
+  }
+
+  /// A name of blanks is none.
+  private func isBlank(_ value: JSONScanner.Value) -> Bool {
+    payload.contents(value)?.allSatisfy { $0 == UInt8(ascii: " ") } ?? false
   }
 
   /// The payload's member with this name, which is none of baseCallData's; of several the last.

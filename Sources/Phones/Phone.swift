@@ -72,12 +72,14 @@ public struct PhonePush: Sendable {
 }
 
 extension PhonePush {
-  /// By what a system knows the notification whose place this one takes; nil for none.
-  func place(on platform: PhonePlatform) -> String? {
-    switch platform {
+  /// By what a phone knows the notification whose place this one takes; nil for none.
+  func place(on phone: Phone) -> String? {
+    switch phone.platform {
     case .ios: collapseID
-    case .android:
-      (message["android"]?["notification"] ?? message["notification"])?["tag"]?.text
+    // expo-notifications shows FCM data (FirebaseMessagingDelegate.kt, getNotificationIdentifier); else an app in front shows its own.
+    case .android where phone.system == .porteiro: message["data"]?["tag"]?.text
+    case .android where phone.state == .open: nil
+    case .android: (message["android"]?["notification"] ?? message["notification"])?["tag"]?.text
     }
   }
 }

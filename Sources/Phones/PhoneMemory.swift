@@ -28,7 +28,7 @@ public struct PhoneMemory: Sendable {
       case .shows(let title, let body, let tap) where isFirst:
         // What the app shows beside it has neither.
         isFirst = false
-        guard let id = push.place(on: phone.platform), !shown.insert(id).inserted else { return reaction }
+        guard let id = push.place(on: phone), !shown.insert(id).inserted else { return reaction }
         return .replaces(title: title, body: body, tap: tap)
       default: return reaction
       }

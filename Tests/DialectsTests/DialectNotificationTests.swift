@@ -57,6 +57,15 @@ import Testing
     #expect(alert["subtitle"] as? String == (kind == "group_invite" ? "Familie" : nil))
   }
 
+  @Test(arguments: [
+    ("twilio", "message"), ("twilio", "group_invite"), ("twilio", "missed_call"), ("commeazy", "group_invite"),
+  ])
+  func `what Android shows by itself has the message's id as its tag`(dialect: String, kind: String) throws {
+    let android =
+      try JSONSerialization.jsonObject(with: Data(fixture(kind).plan(dialect, .fcm).fcm.android)) as? [String: Any]
+    #expect((android?["notification"] as? [String: Any])?["tag"] as? String == "m-1")
+  }
+
   private func aps(_ request: PushRequest) throws -> [String: Any] {
     try (parse(Data(request.fcm.apns))["payload"] as! [String: Any])["aps"] as! [String: Any]
   }

@@ -97,6 +97,13 @@ import Testing
     }
   }
 
+  @Test(arguments: ProviderKind.allCases) func `a name of blanks is none`(provider: ProviderKind) throws {
+    var fixture = fixture
+    fixture.payload["fromName"] = "  "
+    let body = try fixture.body("intercom", provider)
+    #expect((body["data"] as? [String: Any] ?? body)["fromName"] as? String == "Porteiro")
+  }
+
   @Test func `keys of the payload that FCM reserves travel in body alone`() throws {
     var fixture = fixture
     for key in ["message_type", "google.x", "gcm.y", "googleish"] { fixture.payload[key] = "v" }

@@ -439,9 +439,11 @@ struct PhoneSituationsTests {
         row.platform == .ios && !canRing(system, row) && !isBlindInFront(system, row) && row.user != "some-expo"
       #expect(shown.count == (isSeen ? 1 : 0), place)
     } else if isSeen(system, row) {
-      // On Android each is another notification, as it is over Expo, where a collapse id for both systems would be one on Android;
-      // and what CommEazy's router shows on an iPhone.
-      let isReplaced = row.platform == .ios && row.user != "some-expo"
+      // Each is another notification over Expo, where a collapse id for both systems would be one on Android; and where CommEazy's or
+      // Telnyx's app shows it.
+      let isReplaced =
+        row.platform == .ios
+        ? row.user != "some-expo" : row.user.hasSuffix("-fcm") && [.porteiro, .twilio].contains(system)
       #expect(shown.count == (isReplaced ? (isShownTwice(system, row) ? 3 : 1) : 2), place)
     }
   }

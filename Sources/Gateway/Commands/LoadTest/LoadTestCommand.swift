@@ -169,8 +169,8 @@ struct LoadTestCommand: AsyncParsableCommand {
       option = "--faults"
       let faults = try self.faults.map { text throws(LoadOptionError) in try LoadFaults(text) } ?? .none
       return LoadShape(
-        run: Self.runName(), apps: apps, kind: kind, ringSeconds: ringSeconds, devices: devices, mix: mix, faults: faults,
-        seed: seed)
+        run: Self.runName(), apps: apps, kind: kind, ringSeconds: ringSeconds, devices: devices, mix: mix,
+        faults: faults, seed: seed)
     } catch {
       throw ValidationError("\(option): \(error)")
     }
