@@ -897,11 +897,20 @@ begin
   return query
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
-      case when g.since is null then 'waits for a replica'
+      case when m.names is not null then format('no row in push.job: %s', m.names)
+        when g.since is null then 'waits for a replica'
         when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
-      case when j.late is null then 'ok' else 'bad' end,
-      'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+      case when m.names is null and j.late is null then 'ok' else 'bad' end,
+      case when m.names is null
+        then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+        else 'Nobody does what has no row. Put it back, as migrations/0001_schema.sql does: insert into push.job (name, every).' end
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
+    cross join (
+      select string_agg(n.name, ', ') as names
+      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'ensure_partitions',
+        'drop_partitions']) n(name)
+      where not exists (select from push.job j where j.name = n.name)
+    ) m
     left join lateral (
       select j.name, now() - greatest(j.due_at, g.since) as late
       from push.job j
@@ -3250,7 +3259,7 @@ $$;
 
 COMMENT ON FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) IS 'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
 
-CREATE FUNCTION push.oldest_ringing() RETURNS interval
+CREATE FUNCTION push.oldest_ringing(p_app text DEFAULT NULL::text) RETURNS interval
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -3271,11 +3280,13 @@ begin
       order by d.deadline_at
       limit 100
     ) head
-    where not l.paused and s.circuit is distinct from 'open' and head.kind = 0);
+    where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
+      -- What nobody serves says nothing of those who serve the rest.
+      and (s.lane is not null or not exists (select from push.gateways g where g.alive)));
 end
 $$;
 
-COMMENT ON FUNCTION push.oldest_ringing() IS 'how long the oldest of the invites that are next to leave has been ready, lanes that are paused or whose circuit is open aside; null: none is. Reads 100 rows a lane, however many are owed';
+COMMENT ON FUNCTION push.oldest_ringing(p_app text) IS 'how long the oldest of the invites that are next to leave has been ready. Lanes that are paused, whose circuit is open, or that none of the living replicas serves do not count. p_app: of this app alone, null: of all. Null: none is. Reads 100 rows a lane, however many are owed';
 
 CREATE FUNCTION push.open_life() RETURNS void
     LANGUAGE plpgsql

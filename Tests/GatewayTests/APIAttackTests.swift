@@ -189,6 +189,8 @@ struct APIAttackTests {
       #expect(busy.status == 503)
       #expect(busy.problem == "busy")
       #expect(busy.headers["retry-after"] == "2")
+      let other = try await api.createKey(app: "other")
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call, key: other).status == 202)
       #expect(try await api.send("GET", "/v1/calls/old").status == 200)
       #expect(try await api.send("POST", "/v1/calls/old/end").status == 200)
       let taken = try await api.eventually {
@@ -197,6 +199,20 @@ struct APIAttackTests {
         $0.status == 202
       }
       #expect(taken.status == 202)
+    }
+  }
+
+  @Test func `a call with a token of a provider that nobody serves closes the API for nobody`() async throws {
+    try await APIHarness.with(adjust: { $0.busyAfterSeconds = 60 }) { api in
+      try await api.database.execute(
+        """
+        select push.report_lanes(g, array[push.register_lane('porteiro', 'apns')]::smallint[], '{1}', '{1}', '{0}', '{closed}', '{0}', '{0}')
+        from push.register_gateway('serving', '1') g;
+        select push.enqueue_call('{"callId": "old", "from": "a"}',
+          '[{"userId": "u", "fcmToken": "fcm-token-of-us-phone"}]', 'porteiro', 600);
+        update push.delivery set created_at = now() - interval '61 s';
+        """)
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call).status == 202)
     }
   }
 

@@ -102,10 +102,10 @@ struct APIRulesTests {
   }
 
   @Test func `connections beyond the limit are told so, and beyond that dropped`() {
-    let connections = APIConnections(max: 2)
-    let admissions = (0..<APIConnections.refusedMax + 3).map { _ in connections.admit() }
+    let connections = HTTPConnectionCount(max: 2)
+    let admissions = (0..<HTTPConnectionCount.refusedMax + 3).map { _ in connections.admit() }
     #expect(admissions.filter { $0 == .served }.count == 2)
-    #expect(admissions.filter { $0 == .refused }.count == APIConnections.refusedMax)
+    #expect(admissions.filter { $0 == .refused }.count == HTTPConnectionCount.refusedMax)
     #expect(admissions.last == .dropped)
     for admission in admissions { connections.leave(admission) }
     #expect(connections.admit() == .served)

@@ -58,4 +58,29 @@ import Testing
       #expect(try await get("/livez", port).status == "000")
     }
   }
+
+  @Test func `connections that say nothing are counted, and one too many is told so`() async throws {
+    let (ports, continuation) = AsyncStream.makeStream(of: Int.self)
+    let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    let server = OpsServer(
+      listener: .init(host: "127.0.0.1", port: 0), connectionsMax: 2, logger: logger, routes: [HealthRoutes { .ready }],
+      onListening: { continuation.yield($0) })
+    let group = ServiceGroup(services: [server], logger: logger)
+    try await withThrowingTaskGroup(of: Void.self) { tasks in
+      tasks.addTask { try await group.run() }
+      let port = try #require(await ports.first { _ in true })
+      let request = Array("GET /livez HTTP/1.1\r\nHost: ops\r\n\r\n".utf8)
+      let silent = try TestSocket(port: port)
+      let second = try TestSocket(port: port)
+      #expect(APIAnswer(await second.ask(request)).status == 200)
+      let third = try TestSocket(port: port)
+      #expect(APIAnswer(await third.exchange(request)).status == 503)
+      third.close()
+      silent.close()
+      second.close()
+      while try await get("/livez", port).status != "200" { try await Task.sleep(for: .milliseconds(20)) }
+      await group.triggerGracefulShutdown()
+      try await tasks.waitForAll()
+    }
+  }
 }

@@ -72,13 +72,17 @@ select test.equal('those of a half-open one are', pg_temp.stuck() ~ '0:ready', t
 select test.call('o', 1, 'oldest') as o, push.register_lane('oldest', 'fcm') as oldest \gset
 delete from push.delivery where outbox_id <> :o;
 update push.delivery set created_at = now() - interval '7 s' where outbox_id = :o;
+select test.equal('a lane that no living replica serves does not count', push.oldest_ringing(), null);
+select push.report_lanes(:g1, array[:oldest]::smallint[], array[1], array[1], array[0], array['closed'], array[0], array[0]);
+select test.equal('an app has its own', push.oldest_ringing('oldest') between '7 s' and '20 s', true);
+select test.equal('and no other''s', push.oldest_ringing('stuck'), null);
 select test.equal('the age of the oldest ready invite', push.oldest_ringing() between '7 s' and '20 s', true);
 select from push.pause_lane('oldest', 'fcm');
 select test.equal('a paused lane does not count', push.oldest_ringing(), null);
 select from push.resume_lane('oldest', 'fcm');
 select push.report_lanes(:g1, array[:oldest]::smallint[], array[1], array[1], array[0], array['open'], array[0], array[0]);
 select test.equal('nor does an open one', push.oldest_ringing(), null);
-delete from push.lane_status;
+select push.report_lanes(:g1, array[:oldest]::smallint[], array[1], array[1], array[0], array['closed'], array[0], array[0]);
 update push.delivery set kind = 2 where outbox_id = :o;
 select test.equal('nor anything but invites', push.oldest_ringing(), null);
 
@@ -133,6 +137,10 @@ update push.gateways set started_at = now() - interval '5 minutes' where alive;
 select test.equal('a job that nobody does is bad', (select state || ' ' || value from push.health where item = 'housekeeping'), 'bad promote overdue for 00:01:00');
 update push.job set due_at = now() - interval '1 minute' where name = 'ensure_partitions';
 update push.job set due_at = now() where name = 'promote';
+savepoint jobs;
+delete from push.job where name in ('miss', 'prune');
+select test.equal('a job that has no row is bad', (select state || ' ' || value from push.health where item = 'housekeeping'), 'bad no row in push.job: miss, prune');
+rollback to jobs;
 select test.equal('one that comes every hour may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 savepoint lanes;

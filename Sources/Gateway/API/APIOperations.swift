@@ -43,7 +43,7 @@ struct APIOperations: Sendable {
     let kind = try body.optionalText("kind", max: 64)
     parameters.append(kind)
     parameters.append(trace?.text)
-    try await backlog.check()
+    try await backlog.check(app)
     // A notification may come without an id; run twice, it would be two.
     let isRepeatable = body.has(["callId", "messageId"], in: "payload")
     let result = try await database.query(APIStatements.enqueueCall, parameters, isRepeatable: isRepeatable)

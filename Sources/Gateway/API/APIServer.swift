@@ -66,9 +66,9 @@ struct APIServer: Service {
       operations: APIOperations(
         database: database, backlog: APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)),
       bodyMaxBytes: settings.bodyMaxBytes, logger: logger)
-    let limits = APIConnectionGuard.Limits(
+    let limits = HTTPConnectionGuard.Limits(
       bodyMaxBytes: settings.bodyMaxBytes, request: .seconds(Int64(settings.requestTimeoutSeconds)))
-    let connections = APIConnections(max: settings.connectionsMax)
+    let connections = HTTPConnectionCount(max: settings.connectionsMax)
     // Its own lines would name every connection that breaks.
     var serverLogger = logger
     serverLogger.logLevel = max(logger.logLevel, .warning)
@@ -76,7 +76,7 @@ struct APIServer: Service {
       responder: responder,
       server: .http1(
         configuration: HTTP1Channel.Configuration(
-          additionalChannelHandlers: [APIConnectionGuard(limits: limits, connections: connections)],
+          additionalChannelHandlers: [HTTPConnectionGuard(limits: limits, connections: connections)],
           httpDecoderConfiguration: HTTP1Channel.Configuration.DecoderConfiguration(
             maxHeaderFieldSize: Self.fieldMaxBytes, maxHeaderListSize: Self.headMaxBytes,
             maxHeaderFieldCount: Self.fieldsMax))),

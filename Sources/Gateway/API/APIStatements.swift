@@ -49,5 +49,5 @@ enum APIStatements {
   /// Milliseconds; 0 where nothing waits.
   static let oldestRinging = PostgresStatement(
     name: "api_oldest_ringing",
-    sql: "select coalesce((extract(epoch from push.oldest_ringing()) * 1000)::bigint, 0)")
+    sql: "select coalesce((extract(epoch from push.oldest_ringing($1)) * 1000)::bigint, 0)")
 }

@@ -10,7 +10,7 @@ struct CheckConfigCommand: AsyncParsableCommand {
     abstract: "Check the configuration and every key it names.",
     discussion: """
       Reads the configuration as serve would, loads every key and certificate, and signs a token with each key. It connects to \
-      nothing. Says what is wrong with which key or file, all at once, and exits with 1 if anything is. Secrets are never printed.
+      nothing. Warns of what goes over the network in clear text. Says what is wrong with which key or file, all at once, and exits with 1 if anything is. Secrets are never printed.
 
       \(ConfigurationOptions.reference)
       """)
@@ -27,6 +27,11 @@ struct CheckConfigCommand: AsyncParsableCommand {
         failures += 1
         StandardOutput.write("FAILED  \(check.subject): \(failure)")
       }
+    }
+    for remark in SecurityRemarks.all(of: configuration) { StandardOutput.write("warning \(remark)") }
+    if let limit = DescriptorLimit.hard, let fault = DescriptorLimit.fault(of: configuration, under: limit) {
+      failures += 1
+      StandardOutput.write("FAILED  connections: \(fault)")
     }
     guard failures == 0 else { throw CommandFailure("\(failures) of the checks failed") }
     StandardOutput.write("the configuration is good")

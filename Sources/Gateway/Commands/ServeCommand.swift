@@ -3,6 +3,7 @@
 import ArgumentParser
 import Foundation
 import Logging
+import Runtime
 import ServiceLifecycle
 import UnixSignals
 
@@ -40,6 +41,7 @@ struct ServeCommand: AsyncParsableCommand {
   var logFormat: LogFormat?
 
   func run() async throws {
+    ProcessMemory.makePrivate()
     let source = configuration.source
     let configuration = try source.load()
     let threshold = LogThreshold(configuration.logLevel)
@@ -48,6 +50,9 @@ struct ServeCommand: AsyncParsableCommand {
     defer { logs.output.close() }
     LoggingSystem.bootstrap { _ in GatewayLogHandler(logs) }
     let logger = Logger(label: "push-gateway")
+    if let limit = DescriptorLimit.raise(), let fault = DescriptorLimit.fault(of: configuration, under: limit) {
+      logger.warning("Connections may run out of descriptors", metadata: ["reason": "\(fault)"])
+    }
     let heartbeat = Heartbeat()
     let gateway = GatewayService(
       configuration: configuration, source: source, logger: logger, threshold: threshold, heartbeat: heartbeat)
@@ -60,7 +65,9 @@ struct ServeCommand: AsyncParsableCommand {
         silentLoops: { await heartbeat.silentLoops() }),
       MetricsRoutes(metrics: gateway.metrics, readiness: { await gateway.readiness() }), dashboard,
     ]
-    let ops = OpsServer(listener: configuration.http, logger: logger, routes: routes.compactMap { $0 })
+    let ops = OpsServer(
+      listener: configuration.http, connectionsMax: configuration.httpConnectionsMax, logger: logger,
+      routes: routes.compactMap { $0 })
     let api = configuration.api.map {
       APIServer(settings: $0, databaseURL: configuration.databaseURL, logger: logger, heartbeat: heartbeat)
     }

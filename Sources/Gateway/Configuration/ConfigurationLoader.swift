@@ -16,6 +16,7 @@ extension GatewayConfiguration {
     let configuration = GatewayConfiguration(
       databaseURL: databaseURL(&reader, environment),
       http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
+      httpConnectionsMax: reader.integer(["http", "connections_max"], in: 1...100_000, default: 128),
       api: api(["api"], &reader), dashboard: dashboard(["dashboard"], &reader),
       caFile: reader.file(["tls", "ca_file"]),
       logLevel: reader.choice(

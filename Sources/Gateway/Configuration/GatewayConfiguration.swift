@@ -134,6 +134,8 @@ struct GatewayConfiguration: Sendable, Equatable {
   /// May hold a password: never to be logged.
   var databaseURL: String
   var http: Listener
+  /// Connections to `http` at a time.
+  var httpConnectionsMax: Int
   /// Nil: it is off.
   var api: API?
   /// Nil: it is off.

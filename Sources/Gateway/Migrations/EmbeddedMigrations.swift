@@ -13,6 +13,7 @@ extension Migration {
     Migration(version: 7, name: "missed_calls", sql: migration0007),
     Migration(version: 8, name: "token_hash", sql: migration0008),
     Migration(version: 9, name: "missed_after_cancel", sql: migration0009),
+    Migration(version: 10, name: "neighbours", sql: migration0010),
   ]
 }
 
@@ -852,6 +853,13 @@ comment on column push.delivery.n is
 
 alter table push.ends_unchecked add column is_unannounced boolean not null default false;
 comment on column push.ends_unchecked.is_unannounced is 'whether the missed calls are still to be announced: it ended';
+
+"""###
+
+private let migration0010 = ###"""
+-- One app's calls are judged by that app's own lanes.
+
+drop function if exists push.oldest_ringing();  -- it has a parameter now (functions/operations.sql)
 
 """###
 
@@ -3681,7 +3689,7 @@ private let functionsOperations = ###"""
 
 -- What is owed, what is late, what failed -----------------------------------------------------------------------------
 
-create or replace function push.oldest_ringing() returns interval
+create or replace function push.oldest_ringing(p_app text default null) returns interval
 language plpgsql stable security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -3698,12 +3706,15 @@ begin
       order by d.deadline_at
       limit 100
     ) head
-    where not l.paused and s.circuit is distinct from 'open' and head.kind = 0);
+    where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
+      -- What nobody serves says nothing of those who serve the rest.
+      and (s.lane is not null or not exists (select from push.gateways g where g.alive)));
 end
 $$;
 comment on function push.oldest_ringing is
-  'how long the oldest of the invites that are next to leave has been ready, lanes that are paused or whose circuit is '
-  'open aside; null: none is. Reads 100 rows a lane, however many are owed';
+  'how long the oldest of the invites that are next to leave has been ready. Lanes that are paused, whose circuit is open, or that '
+  'none of the living replicas serves do not count. p_app: of this app alone, null: of all. Null: none is. Reads 100 rows a lane, '
+  'however many are owed';
 
 create or replace view push.summary as
 select l.app, l.provider,
@@ -3941,11 +3952,20 @@ begin
   return query
     -- Due since then, but not before a gateway was there to do it.
     select 'housekeeping',
-      case when g.since is null then 'waits for a replica'
+      case when m.names is not null then format('no row in push.job: %s', m.names)
+        when g.since is null then 'waits for a replica'
         when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
-      case when j.late is null then 'ok' else 'bad' end,
-      'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+      case when m.names is null and j.late is null then 'ok' else 'bad' end,
+      case when m.names is null
+        then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+        else 'Nobody does what has no row. Put it back, as migrations/0001_schema.sql does: insert into push.job (name, every).' end
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
+    cross join (
+      select string_agg(n.name, ', ') as names
+      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'ensure_partitions',
+        'drop_partitions']) n(name)
+      where not exists (select from push.job j where j.name = n.name)
+    ) m
     left join lateral (
       select j.name, now() - greatest(j.due_at, g.since) as late
       from push.job j

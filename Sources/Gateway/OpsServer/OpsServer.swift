@@ -1,25 +1,34 @@
 // The HTTP server for whoever runs the gateway. What it answers, its parts say: health, metrics, dashboard.
 
 import Hummingbird
+import HummingbirdCore
 import Logging
 import ServiceLifecycle
 
 /// Serves the routes of its parts on `http.listen`, on threads of its own, away from the hot path.
 struct OpsServer: Service {
+  /// Nothing that is sent to it is longer.
+  private static let limits = HTTPConnectionGuard.Limits(bodyMaxBytes: 65_536, request: .seconds(10))
+
   private let application: Application<RouterResponder<BasicRequestContext>>
 
   /// - Parameters:
   ///   - listener: port 0 takes a free one.
+  ///   - connectionsMax: at a time; those beyond are refused.
   ///   - routes: the parts; no two may claim the same path.
   ///   - onListening: told the port once requests are answered.
   init(
-    listener: GatewayConfiguration.Listener, logger: Logger, routes: [any OpsRoutes],
+    listener: GatewayConfiguration.Listener, connectionsMax: Int = 128, logger: Logger, routes: [any OpsRoutes],
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     let router = OpsRouter()
     for part in routes { part.add(to: router) }
+    let connections = HTTPConnectionCount(max: connectionsMax)
     application = Application(
       router: router,
+      server: .http1(
+        configuration: HTTP1Channel.Configuration(
+          additionalChannelHandlers: [HTTPConnectionGuard(limits: Self.limits, connections: connections)])),
       configuration: ApplicationConfiguration(
         address: .hostname(listener.host, port: Int(listener.port)), serverName: nil),
       onServerRunning: { channel in await onListening(channel.localAddress?.port ?? Int(listener.port)) },

@@ -79,3 +79,6 @@ static inline int shim_inflateInit2(z_stream *stream, int windowBits) { return i
 
 // The name of the calling thread, as debuggers and top show it; cut to what the system takes.
 void shim_set_thread_name(const char *name);
+
+// No core dump is written of this process, and no other process of its user may read its memory. 0: done.
+int shim_prctl_not_dumpable(void);

@@ -4,8 +4,8 @@ import Testing
 
 @testable import Gateway
 
-struct APIConnectionStateTests {
-  private func state() -> APIConnectionState { APIConnectionState(bodyMaxBytes: 100) }
+struct HTTPConnectionStateTests {
+  private func state() -> HTTPConnectionState { HTTPConnectionState(bodyMaxBytes: 100) }
 
   @Test func `a request has one time limit from its first byte to its last, and none while it is worked on`() {
     var state = state()

@@ -1,9 +1,9 @@
-// How many connections the API has, so that nobody can take the descriptors that the pushes need.
+// How many connections a listener has, so that nobody can take the descriptors that the pushes need.
 
 internal import Synchronization
 
 /// Counts connections.
-final class APIConnections: Sendable {
+final class HTTPConnectionCount: Sendable {
   enum Admission: Equatable {
     case served
     /// One too many: told so, and closed.
@@ -18,7 +18,7 @@ final class APIConnections: Sendable {
   }
 
   /// Connections that may be on their way out at a time.
-  static let refusedMax = 128
+  static let refusedMax = 64
 
   private let servedMax: Int
   private let counts = Mutex(Counts())

@@ -1,4 +1,4 @@
-// One connection to the API as a state machine: how long it may take, how much it may send, and when it is told so.
+// One connection of a client to the gateway as a state machine: how long it may take, how much it may send, and when it is told so.
 //
 // A request has one time limit, from its first byte to its last. What breaks a limit is answered once, in its turn behind
 // the answers that are still owed, and then the connection lingers: our side says no more, what the client still sends is
@@ -6,7 +6,7 @@
 // read. Pure: the handler around it reads clocks and writes.
 
 /// What a connection is doing.
-struct APIConnectionState {
+struct HTTPConnectionState {
   /// Which time limit runs.
   enum Timer: Equatable {
     /// None: the gateway is working.

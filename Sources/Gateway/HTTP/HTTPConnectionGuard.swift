@@ -1,4 +1,4 @@
-// Watches one connection to the API in its channel: limits of time and size, and refusals before any request is read.
+// Watches one connection of a client in its channel: limits of time and size, and refusals before any request is read.
 
 internal import HTTPTypes
 internal import HummingbirdCore
@@ -7,7 +7,7 @@ internal import NIOHTTP1
 internal import NIOHTTPTypes
 
 /// Stands between the HTTP codec and the server.
-final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
+final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   typealias InboundIn = HTTPRequestPart
   typealias InboundOut = HTTPRequestPart
   typealias OutboundIn = HTTPResponsePart
@@ -35,20 +35,20 @@ final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   private static let upgrade = HTTPField.Name("Upgrade")!
 
   private let limits: Limits
-  private let connections: APIConnections
-  private var state: APIConnectionState
-  private var admission: APIConnections.Admission?
-  private var timer = APIConnectionState.Timer.none
+  private let connections: HTTPConnectionCount
+  private var state: HTTPConnectionState
+  private var admission: HTTPConnectionCount.Admission?
+  private var timer = HTTPConnectionState.Timer.none
   private var scheduled: Scheduled<Void>?
   /// A new connection that says nothing has the time of a request, a used one that of `idle`.
   private var isUsed = false
   /// The request under way offers another protocol: the decoder reads nothing behind it, so the connection ends with its answer.
   private var isLast = false
 
-  init(limits: Limits, connections: APIConnections) {
+  init(limits: Limits, connections: HTTPConnectionCount) {
     self.limits = limits
     self.connections = connections
-    state = APIConnectionState(bodyMaxBytes: limits.bodyMaxBytes)
+    state = HTTPConnectionState(bodyMaxBytes: limits.bodyMaxBytes)
   }
 
   // MARK: - The connection
@@ -99,7 +99,7 @@ final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    let action: APIConnectionState.Action
+    let action: HTTPConnectionState.Action
     switch unwrapInboundIn(data) {
     case .head(let head):
       isUsed = true
@@ -150,7 +150,7 @@ final class APIConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     context.write(wrapOutboundOut(.head(head)), promise: promise)
   }
 
-  private func perform(_ action: APIConnectionState.Action, _ context: ChannelHandlerContext) {
+  private func perform(_ action: HTTPConnectionState.Action, _ context: ChannelHandlerContext) {
     switch action {
     case .none: break
     case .refuse(let problem):

@@ -1,0 +1,62 @@
+// How many files and sockets the process may have open, and whether the configured connections fit: a gateway without a descriptor
+// cannot connect to a provider, and no phone rings.
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// The process' limit of open descriptors (getrlimit(2), RLIMIT_NOFILE).
+enum DescriptorLimit {
+  /// Event loops, Postgres, standard streams, files that are read again, and some to spare.
+  private static let ownNeed = 96
+
+  /// Raises the soft limit to the hard one. Returns the limit in force; nil if it is not known.
+  static func raise() -> Int? {
+    guard var limit = read() else { return nil }
+    if limit.rlim_cur < limit.rlim_max {
+      limit.rlim_cur = limit.rlim_max
+      _ = unsafe setrlimit(resource, &limit)
+    }
+    return read().map { Int(clamping: $0.rlim_cur) }
+  }
+
+  /// What the limit would be after `raise`; nil if it is not known.
+  static var hard: Int? { read().map { Int(clamping: $0.rlim_max) } }
+
+  /// What is wrong with a configuration under this limit, and the remedy; nil: nothing.
+  static func fault(of configuration: GatewayConfiguration, under limit: Int) -> String? {
+    let need = need(of: configuration)
+    guard need > limit else { return nil }
+    let caps =
+      configuration.api == nil ? "http.connections_max" : "api.connections_max and http.connections_max"
+    return
+      "so many connections need \(need) open files, and the limit is \(limit): raise it (ulimit -n, LimitNOFILE=), or lower "
+      + "\(caps) by \(need - limit) in all"
+  }
+
+  /// Descriptors that everything configured may take at a time.
+  static func need(of configuration: GatewayConfiguration) -> Int {
+    var need = ownNeed + configuration.httpConnectionsMax + HTTPConnectionCount.refusedMax
+    if let api = configuration.api { need += api.connectionsMax + HTTPConnectionCount.refusedMax }
+    for app in configuration.apps {
+      // Two of each connection while it is replaced or its key changes; APNs has two endpoints.
+      if let apns = app.apns { need += apns.connections * 4 }
+      if let fcm = app.fcm { need += fcm.connections * 2 + 1 }
+      if let expo = app.expo { need += expo.connections + 1 }
+    }
+    return need
+  }
+
+  private static func read() -> rlimit? {
+    var limit = rlimit()
+    return unsafe getrlimit(resource, &limit) == 0 ? limit : nil
+  }
+
+  #if canImport(Glibc)
+  private static var resource: __rlimit_resource_t { __rlimit_resource_t(RLIMIT_NOFILE.rawValue) }
+  #else
+  private static var resource: Int32 { RLIMIT_NOFILE }
+  #endif
+}

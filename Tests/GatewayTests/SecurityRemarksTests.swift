@@ -1,0 +1,53 @@
+// What check-config warns of, and what it says of descriptors.
+
+import Testing
+
+@testable import Gateway
+
+@Suite struct SecurityRemarksTests {
+  private let folder: ConfigurationFolder
+
+  init() throws { folder = try ConfigurationFolder() }
+
+  private func configuration(_ environment: [String: String]) throws -> GatewayConfiguration {
+    try folder.load(
+      "database: postgres:///push\napi: { enabled: true }\napps: { porteiro: { expo: } }\n", environment)
+  }
+
+  @Test func `what stays on this machine needs no remark`() throws {
+    #expect(SecurityRemarks.all(of: try configuration([:])) == [])
+  }
+
+  @Test(arguments: [
+    ("PUSH_GATEWAY_HTTP_LISTEN", "0.0.0.0:8080", "http.listen"),
+    ("PUSH_GATEWAY_API_LISTEN", "10.0.0.1:8081", "api.listen"),
+    ("DATABASE_URL", "postgres://u@db.example/push", "database"),
+    ("DATABASE_URL", "postgres://u@db.example/push?sslmode=prefer", "database"),
+  ])
+  func `what crosses the network in clear text is named`(key: String, value: String, named: String) throws {
+    let remarks = SecurityRemarks.all(of: try configuration([key: value]))
+    #expect(remarks.count == 1 && remarks[0].hasPrefix("\(named): "), "\(remarks)")
+  }
+
+  @Test func `a database that is reached with TLS alone is fine`() throws {
+    let url = "postgres://u@db.example/push?sslmode=verify-full"
+    #expect(SecurityRemarks.all(of: try configuration(["DATABASE_URL": url])) == [])
+  }
+
+  @Test func `connections that do not fit into the limit of open files are named, with what to do`() throws {
+    let configuration = try configuration([
+      "PUSH_GATEWAY_API_CONNECTIONS_MAX": "2000",
+    ])
+    let need = DescriptorLimit.need(of: configuration)
+    #expect(need > 2_000 + 128)
+    #expect(DescriptorLimit.fault(of: configuration, under: need) == nil)
+    let fault = try #require(DescriptorLimit.fault(of: configuration, under: need - 5))
+    #expect(
+      fault.contains("the limit is \(need - 5)") && fault.contains("api.connections_max")
+        && fault.contains("by 5 in all"))
+  }
+
+  @Test func `what is configured when nothing is said fits into 1,024 open files`() throws {
+    #expect(DescriptorLimit.fault(of: try configuration([:]), under: 1_024) == nil)
+  }
+}
