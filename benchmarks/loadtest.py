@@ -17,6 +17,8 @@ class Latency:
     p99: float
     p999: float
     p99_by_provider: dict[str, float]
+    failed: int
+    """Deliveries that no provider accepted in time: they have no latency."""
 
 
 def load_test(
@@ -53,4 +55,4 @@ def read(told: dict) -> Latency:
     overall = stages.pop("all")
     return Latency(
         overall["p50"] / 1_000, overall["p99"] / 1_000, overall["p99.9"] / 1_000,
-        {provider: of["p99"] / 1_000 for provider, of in stages.items()})
+        {provider: of["p99"] / 1_000 for provider, of in stages.items()}, told["verdict"]["failed"])
