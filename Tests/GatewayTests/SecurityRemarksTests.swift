@@ -36,7 +36,7 @@ import Testing
 
   @Test func `connections that do not fit into the limit of open files are named, with what to do`() throws {
     let configuration = try configuration([
-      "PUSH_GATEWAY_API_CONNECTIONS_MAX": "2000",
+      "PUSH_GATEWAY_API_CONNECTIONS_MAX": "2000"
     ])
     let need = DescriptorLimit.need(of: configuration)
     #expect(need > 2_000 + 128)
