@@ -42,7 +42,9 @@ public enum PostgresHosts {
   /// `sslmode`, as the URL or the environment (PGSSLMODE) gives it; nil for neither, where libpq takes what the server offers.
   ///
   /// - Throws: `connectionFailed` when the URL cannot be read.
-  public static func tlsMode(of url: String) throws(PostgresError) -> String? { try values(of: ["sslmode"], in: url)[0] }
+  public static func tlsMode(of url: String) throws(PostgresError) -> String? {
+    try values(of: ["sslmode"], in: url)[0]
+  }
 
   /// The places a URL leads to. None where a service file says more, nothing is said at all, or the lists do not match, about which
   /// libpq complains best.
