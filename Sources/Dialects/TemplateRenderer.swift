@@ -271,7 +271,7 @@ struct TemplateRenderer {
 
   /// A name of blanks is none.
   private func isBlank(_ value: JSONScanner.Value) -> Bool {
-    payload.contents(value)?.allSatisfy { $0 == UInt8(ascii: " ") } ?? false
+    value.kind == .string && delivery.call.bytes[value.contents].allSatisfy { $0 == UInt8(ascii: " ") }
   }
 
   /// The payload's member with this name, which is none of baseCallData's; of several the last.
