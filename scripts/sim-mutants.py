@@ -2,6 +2,7 @@
 """Breaks one rule after the other, and shows which seed of the simulation finds it out.
 
     scripts/sim-mutants.py [--seeds 2000] [NAME ...]     all mutants, or those named
+    scripts/sim-mutants.py --check                       whether all of them fit the sources; builds nothing
 
 Tests/Simulation/mutants/NAME.mutant holds a rule and what breaks it: `rule:` and a sentence, `seed:` and the seed that killed it
 last, then for each place `file:`, and between `--- old`, `--- new` and `--- end` the exact text, which must be there exactly once,
@@ -124,6 +125,7 @@ def killing_seed(simulator, mutant, first, count):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     every = [Mutant(path) for path in sorted(MUTANTS.glob("*.mutant"))]
@@ -132,8 +134,11 @@ def main():
         sys.exit(f"there is no mutant {', '.join(sorted(unknown))}")
     mutants = [mutant for mutant in every if not options.names or mutant.name in options.names]
 
+    changed = mutated(every)
+    if options.check:
+        return
     began = time.monotonic()
-    copy_sources(mutated(every))
+    copy_sources(changed)
     simulator = build()
     print(f"{'built with all mutants':<28}  ({time.monotonic() - began:.0f} s)", flush=True)
     began = time.monotonic()

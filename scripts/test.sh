@@ -43,6 +43,7 @@ unset DATABASE_URL PUSH_GATEWAY_CONFIG
 part=${1:-}
 scripts/embed-migrations.sh --check
 scripts/embed-dashboard.sh --check
+scripts/sim-mutants.py --check
 case $part in
   "" | --sql)
     Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
