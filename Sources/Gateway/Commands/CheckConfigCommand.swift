@@ -10,7 +10,8 @@ struct CheckConfigCommand: AsyncParsableCommand {
     abstract: "Check the configuration and every key it names.",
     discussion: """
       Reads the configuration as serve would, loads every key and certificate, and signs a token with each key. It connects to \
-      nothing. Warns of what goes over the network in clear text. Says what is wrong with which key or file, all at once, and exits with 1 if anything is. Secrets are never printed.
+      nothing. Warns of what goes over the network in clear text. Says what is wrong with which key or file, all at once, and exits \
+      with 1 if anything is. Secrets are never printed.
 
       \(ConfigurationOptions.reference)
       """)
