@@ -422,7 +422,7 @@ $$;
 
 COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for up to p_max invites of at least 2 s that are on a stuck lane (push.stuck_lanes), or have failed and wait for their next try: an invite over the user''s next channel, once, while the first one goes on waiting, unless a phone of the user has said that it rings; returns how many it looked at, each for the only time';
 
-CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text) RETURNS jsonb
+CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text, after_n integer DEFAULT NULL::integer, devices integer DEFAULT NULL::integer) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -431,10 +431,25 @@ declare
   v_call  push.outbox;
   v_id    bigint := push.find_call(call_id, app);
   v_since timestamptz;
+  v_last  int;
 begin
   select o.* into v_call from push.outbox o where o.id = v_id;
   -- A variable, so that older partitions are not looked at.
   v_since := v_call.created_at;
+  -- The last of this page, if another one follows.
+  if devices is not null then
+    select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
+    from (
+      select found.n, row_number() over (order by found.n) as place
+      from (
+        (select d.n from push.delivery d where d.outbox_id = v_id and d.n > coalesce(after_n, -1) order by d.n limit devices + 1)
+        union all
+        (select h.n from push.history h where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
+          order by h.n limit devices + 1)
+      ) found
+      order by found.n limit devices + 1
+    ) page;
+  end if;
   return jsonb_build_object(
     'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
     'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
@@ -443,7 +458,7 @@ begin
       select jsonb_agg(jsonb_build_object('userId', s.user_id, 'reason', s.said ->> 'reason',
         'at', push.iso_time((s.said ->> 'at')::timestamptz)) order by s.said ->> 'at', s.user_id)
       from jsonb_each(v_call.declined) s(user_id, said)), '[]'),
-    'traceId', substr(v_call.traceparent, 4, 32),
+    'traceId', substr(v_call.traceparent, 4, 32), 'next', v_last,
     'devices', coalesce((
       select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
           'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
@@ -452,17 +467,20 @@ begin
       from (
         select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
           null::timestamptz as answered_at, d.device
-        from push.deliveries d where d.outbox_id = v_id
+        from push.deliveries d
+        where d.outbox_id = v_id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
         union all
         select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
           h.answered_at, h.device
-        from push.delivery_history h where h.outbox_id = v_id and h.finished_at >= v_since
+        from push.delivery_history h
+        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
+          and (v_last is null or h.n <= v_last)
       ) d
       left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
 end
 $$;
 
-COMMENT ON FUNCTION push.call(call_id text, app text) IS 'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of this id';
+COMMENT ON FUNCTION push.call(call_id text, app text, after_n integer, devices integer) IS 'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of this id; devices: at most so many of them, null: all; after_n: only those behind this one. next: the after_n of the next page, null: this is the last';
 
 CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1765,8 +1783,6 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
-declare
-  v_unserved text[];
 begin
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
@@ -1790,28 +1806,70 @@ begin
     deliveries := deliveries + (select count(*) from push.history h
       where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
   end if;
-  -- As a rule nobody is skipped, and that is quickly seen.
-  skipped := 0;
-  v_unserved := (
-    select array_agg(m.member)
-    from (values ('apns', 'voipPushToken'), ('apns', 'apnsToken'), ('fcm', 'fcmToken'), ('expo', 'pushToken')) m(provider, member)
-    join push.apps a on a.app = coalesce(enqueue_call.app, 'default') and m.provider <> all (a.providers));
-  if duplicate or exists (
-    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
-      from jsonb_array_elements(enqueue_call.recipients) e
-    except
-    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
-  ) or exists (
-    select from jsonb_array_elements(enqueue_call.recipients) e
-    where push.has_recipient_fault(e) or jsonb_typeof(e) = 'object' and e ?| v_unserved
-  ) then
-    skipped := (select count(*) from push.skipped_recipients(outbox_id));
-  end if;
+  skipped := case when duplicate or push.skips_anybody(outbox_id, enqueue_call.recipients,
+      (select a.providers from push.apps a where a.app = coalesce(enqueue_call.app, 'default')))
+    then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
 $$;
 
 COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed already, then nothing was done; skipped: how many users have no device, and how many entries of recipients or members of them could not be used (push.skipped_recipients says which, why, and what to do); call_id: payload.callId, or the one made for a notification without';
+
+CREATE FUNCTION push.enqueue_calls(calls jsonb) RETURNS TABLE(n integer, outbox_id bigint, deliveries integer, skipped integer, call_id text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    SET lock_timeout TO '20ms'
+    AS $$
+#variable_conflict use_column
+declare
+  v_made jsonb;
+begin
+  begin
+    with asked as materialized (
+      select a.*, coalesce(push.given_call_id(a.kind, a.payload),
+        case when push.is_message(a.kind) then gen_random_uuid()::text end) as call_id, octet_length(a.payload::text) as bytes
+      from (
+        select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
+          c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
+          c.call ->> 'traceparent' as traceparent
+        from jsonb_array_elements(calls) with ordinality c(call, ordinal)
+        offset 0
+      ) a
+    ), good as materialized (
+      select distinct on (a.app, a.call_id) a.* from asked a
+      where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+        -- As push.fan_out: below 880 bytes no provider's limit can be reached.
+        and case when a.bytes <= 880 then true when a.bytes > 16384 then false
+          else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
+      order by a.app, a.call_id, a.n
+    ), made as (
+      -- In the order of their keys, so that two statements with the same calls do not wait for each other crosswise.
+      insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
+        select g.app, g.kind, g.call_id, g.payload, g.recipients, g.ring_seconds, g.traceparent from good g
+        order by g.app, g.call_id
+        returning id, app, call_id
+    )
+    select jsonb_agg(jsonb_build_object('n', g.n, 'id', m.id)) into v_made
+      from made m join good g on g.app = m.app and g.call_id = m.call_id;
+  exception when others then
+    -- What is wrong with one call, or a lock that one waits for, must not be the others' fault.
+    return query select null::int, null::bigint, null::int, null::int, null::text;
+    return;
+  end;
+  return query
+    select m.n, o.id,
+      (select count(*)::int from push.delivery d where d.outbox_id = o.id and d.kind in (0, 3) and d.fallback_of is null),
+      case when push.skips_anybody(o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app))
+        then (select count(*)::int from push.skipped_recipients(o.id)) else 0 end,
+      o.call_id
+    from jsonb_to_recordset(v_made) m(n int, id bigint)
+    cross join lateral (select * from push.outbox o where o.id = m.id offset 0) o;
+end
+$$;
+
+COMMENT ON FUNCTION push.enqueue_calls(calls jsonb) IS 'enqueues many calls, or notifications, in one transaction. calls: an array of objects with the arguments of push.enqueue_call: app, kind, payload, recipients, ringSeconds, traceparent. Returns what push.enqueue_call does, by n, the place in calls from 0. A call that is wrong, exists already or comes twice has no row, and nothing was done for it: push.enqueue_call tells why. One row with null for n: nothing at all was done, because one of the calls could not be; try them in halves';
 
 CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2699,7 +2757,7 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.take_tally, push.settled, push.observe to %I', c_calls, v_role);
+          'push.take_tally, push.settled, push.observe, push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
@@ -4677,6 +4735,25 @@ $_$;
 
 COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'whom, and what, a call passed over, as far as is known now. Users for whom no delivery was made: TokenInvalid, NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. And what of recipients could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: as recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 
+CREATE FUNCTION push.skips_anybody(p_outbox_id bigint, p_recipients jsonb, p_providers text[]) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+  return exists (
+    select from jsonb_array_elements(p_recipients) e
+    where push.has_recipient_fault(e)
+      or not exists (
+        select from push.delivery d where d.outbox_id = p_outbox_id
+          and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
+      or p_providers is not null and jsonb_typeof(e) = 'object' and (
+        'apns' <> all (p_providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (p_providers) and e ? 'fcmToken'
+        or 'expo' <> all (p_providers) and e ? 'pushToken')
+  );
+end
+$$;
+
+COMMENT ON FUNCTION push.skips_anybody(p_outbox_id bigint, p_recipients jsonb, p_providers text[]) IS 'whether anybody, or anything, of a call that was just enqueued was passed over: push.skipped_recipients says whom. p_outbox_id: push.outbox.id; p_recipients: its recipients; p_providers: push.apps.providers of its app';
+
 CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
     LANGUAGE sql STABLE
     SET search_path TO 'push', 'pg_temp'
@@ -4947,7 +5024,7 @@ $$;
 
 COMMENT ON FUNCTION push.tell_void(p_outbox_id bigint[]) IS 'tells gateways that calls have ended, or exist no more: NOTIFY push_control with "void" and push.outbox.id, or "void *" (any call may have ended) when there are more than 100';
 
-CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
+CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n integer DEFAULT NULL::integer, last_n integer DEFAULT NULL::integer) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -4956,15 +5033,17 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS
     where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
+    where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
   ), done as (
     select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
+    where (timeline.first_n is null or h.n >= timeline.first_n) and (timeline.last_n is null or h.n <= timeline.last_n)
   ), event as (
     select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
       null::int as attempt, null::int as status, null as reason, null as device, null as field
-    from call c
+    from call c where timeline.first_n is null
     union all
     select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
-    from call c cross join lateral push.skipped_recipients(c.id) s
+    from call c cross join lateral push.skipped_recipients(c.id) s where timeline.first_n is null
     union all
     -- Another channel took over from one that failed, or from one of which no phone was heard.
     select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
@@ -5001,11 +5080,11 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS
     from done h
     union all
     select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
-    from call c join push.ring_reports r on r.outbox_id = c.id
+    from call c join push.ring_reports r on r.outbox_id = c.id where timeline.first_n is null
     union all
     select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
       null
-    from call c cross join lateral jsonb_each(c.declined) s(user_id, said)
+    from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where timeline.first_n is null
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -5013,7 +5092,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text) RETURNS
   order by e.at, e.step, e.n, e.user_id
 $$;
 
-COMMENT ON FUNCTION push.timeline(call_id text, app text) IS 'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone said so), declined or busy (the user said so, push.decline_call); trace_id: the call''s, from push.outbox.traceparent';
+COMMENT ON FUNCTION push.timeline(call_id text, app text, first_n integer, last_n integer) IS 'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only of the pushes with these numbers, and without first_n also of what belongs to no push; for pages of a large call. ms: milliseconds since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone said so), declined or busy (the user said so, push.decline_call); trace_id: the call''s, from push.outbox.traceparent';
 
 CREATE FUNCTION push.touch_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER

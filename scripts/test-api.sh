@@ -90,6 +90,9 @@ grep -A3 -E '^Test cases:|^=.* in [0-9.]+s' "$local/schemathesis.log" || true
 say "Attackers"
 python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key"
 
+say "Postgres crashes while calls are taken"
+python3 Tests/api/durable.py --api "127.0.0.1:$api_port" --key "$key" --gateway "$gateway_pid" --cluster "$local/postgres"
+
 kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/gateway.log"
 ! grep -q "A request's statement failed" "$local/gateway.log" \
   || { tail -n 20 "$local/gateway.log" >&2; fail "a statement failed unexpectedly, see $local/gateway.log"; }

@@ -308,14 +308,32 @@ create or replace trigger fan_out after insert on push.outbox referencing new ta
 
 -- By one function -----------------------------------------------------------------------------------------------------
 
+-- As a rule nobody is skipped, and that is quickly seen.
+create or replace function push.skips_anybody(p_outbox_id bigint, p_recipients jsonb, p_providers text[]) returns boolean
+language plpgsql stable as $$
+begin
+  return exists (
+    select from jsonb_array_elements(p_recipients) e
+    where push.has_recipient_fault(e)
+      or not exists (
+        select from push.delivery d where d.outbox_id = p_outbox_id
+          and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
+      or p_providers is not null and jsonb_typeof(e) = 'object' and (
+        'apns' <> all (p_providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (p_providers) and e ? 'fcmToken'
+        or 'expo' <> all (p_providers) and e ? 'pushToken')
+  );
+end
+$$;
+comment on function push.skips_anybody is
+  'whether anybody, or anything, of a call that was just enqueued was passed over: push.skipped_recipients says whom. p_outbox_id: '
+  'push.outbox.id; p_recipients: its recipients; p_providers: push.apps.providers of its app';
+
 create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
   kind text default 'incoming_call', traceparent text default null
 ) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
-declare
-  v_unserved text[];
 begin
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
@@ -339,23 +357,9 @@ begin
     deliveries := deliveries + (select count(*) from push.history h
       where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
   end if;
-  -- As a rule nobody is skipped, and that is quickly seen.
-  skipped := 0;
-  v_unserved := (
-    select array_agg(m.member)
-    from (values ('apns', 'voipPushToken'), ('apns', 'apnsToken'), ('fcm', 'fcmToken'), ('expo', 'pushToken')) m(provider, member)
-    join push.apps a on a.app = coalesce(enqueue_call.app, 'default') and m.provider <> all (a.providers));
-  if duplicate or exists (
-    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
-      from jsonb_array_elements(enqueue_call.recipients) e
-    except
-    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
-  ) or exists (
-    select from jsonb_array_elements(enqueue_call.recipients) e
-    where push.has_recipient_fault(e) or jsonb_typeof(e) = 'object' and e ?| v_unserved
-  ) then
-    skipped := (select count(*) from push.skipped_recipients(outbox_id));
-  end if;
+  skipped := case when duplicate or push.skips_anybody(outbox_id, enqueue_call.recipients,
+      (select a.providers from push.apps a where a.app = coalesce(enqueue_call.app, 'default')))
+    then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
 $$;
@@ -367,3 +371,61 @@ comment on function push.enqueue_call is
   'already, then nothing was done; skipped: how many users have no device, and how many entries of recipients or members of '
   'them could not be used (push.skipped_recipients says which, why, and what to do); call_id: '
   'payload.callId, or the one made for a notification without';
+
+-- For the HTTP API: calls of many requests share one commit. A call that would be refused, or exists already, is left out, so that
+-- it costs the others nothing; whoever asked for it learns why from push.enqueue_call.
+create or replace function push.enqueue_calls(calls jsonb)
+returns table (n int, outbox_id bigint, deliveries int, skipped int, call_id text)
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off set jit = off
+set lock_timeout = '20ms' as $$
+#variable_conflict use_column
+declare
+  v_made jsonb;
+begin
+  begin
+    with asked as materialized (
+      select a.*, coalesce(push.given_call_id(a.kind, a.payload),
+        case when push.is_message(a.kind) then gen_random_uuid()::text end) as call_id, octet_length(a.payload::text) as bytes
+      from (
+        select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
+          c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
+          c.call ->> 'traceparent' as traceparent
+        from jsonb_array_elements(calls) with ordinality c(call, ordinal)
+        offset 0
+      ) a
+    ), good as materialized (
+      select distinct on (a.app, a.call_id) a.* from asked a
+      where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+        -- As push.fan_out: below 880 bytes no provider's limit can be reached.
+        and case when a.bytes <= 880 then true when a.bytes > 16384 then false
+          else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
+      order by a.app, a.call_id, a.n
+    ), made as (
+      -- In the order of their keys, so that two statements with the same calls do not wait for each other crosswise.
+      insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
+        select g.app, g.kind, g.call_id, g.payload, g.recipients, g.ring_seconds, g.traceparent from good g
+        order by g.app, g.call_id
+        returning id, app, call_id
+    )
+    select jsonb_agg(jsonb_build_object('n', g.n, 'id', m.id)) into v_made
+      from made m join good g on g.app = m.app and g.call_id = m.call_id;
+  exception when others then
+    -- What is wrong with one call, or a lock that one waits for, must not be the others' fault.
+    return query select null::int, null::bigint, null::int, null::int, null::text;
+    return;
+  end;
+  return query
+    select m.n, o.id,
+      (select count(*)::int from push.delivery d where d.outbox_id = o.id and d.kind in (0, 3) and d.fallback_of is null),
+      case when push.skips_anybody(o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app))
+        then (select count(*)::int from push.skipped_recipients(o.id)) else 0 end,
+      o.call_id
+    from jsonb_to_recordset(v_made) m(n int, id bigint)
+    cross join lateral (select * from push.outbox o where o.id = m.id offset 0) o;
+end
+$$;
+comment on function push.enqueue_calls is
+  'enqueues many calls, or notifications, in one transaction. calls: an array of objects with the arguments of push.enqueue_call: '
+  'app, kind, payload, recipients, ringSeconds, traceparent. Returns what push.enqueue_call does, by n, the place in calls from 0. '
+  'A call that is wrong, exists already or comes twice has no row, and nothing was done for it: push.enqueue_call tells why. '
+  'One row with null for n: nothing at all was done, because one of the calls could not be; try them in halves';

@@ -174,8 +174,9 @@ comment on function push.skipped_recipients is
 
 -- The story of a call -------------------------------------------------------------------------------------------------
 
-create or replace function push.timeline(call_id text, app text default null)
-returns table (
+create or replace function push.timeline(
+  call_id text, app text default null, first_n int default null, last_n int default null
+) returns table (
   at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
   device text, trace_id text, field text
 )
@@ -185,15 +186,17 @@ language sql stable security definer set search_path = push, pg_temp as $$
     where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
+    where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
   ), done as (
     select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
+    where (timeline.first_n is null or h.n >= timeline.first_n) and (timeline.last_n is null or h.n <= timeline.last_n)
   ), event as (
     select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
       null::int as attempt, null::int as status, null as reason, null as device, null as field
-    from call c
+    from call c where timeline.first_n is null
     union all
     select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
-    from call c cross join lateral push.skipped_recipients(c.id) s
+    from call c cross join lateral push.skipped_recipients(c.id) s where timeline.first_n is null
     union all
     -- Another channel took over from one that failed, or from one of which no phone was heard.
     select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
@@ -230,11 +233,11 @@ language sql stable security definer set search_path = push, pg_temp as $$
     from done h
     union all
     select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
-    from call c join push.ring_reports r on r.outbox_id = c.id
+    from call c join push.ring_reports r on r.outbox_id = c.id where timeline.first_n is null
     union all
     select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
       null
-    from call c cross join lateral jsonb_each(c.declined) s(user_id, said)
+    from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where timeline.first_n is null
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -242,7 +245,8 @@ language sql stable security definer set search_path = push, pg_temp as $$
   order by e.at, e.step, e.n, e.user_id
 $$;
 comment on function push.timeline is
-  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds '
+  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only of '
+  'the pushes with these numbers, and without first_n also of what belongs to no push; for pages of a large call. ms: milliseconds '
   'since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients '
   'could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before '
   'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
@@ -254,16 +258,33 @@ create or replace function push.iso_time(p_time timestamptz) returns text langua
 $$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
 comment on function push.iso_time is 'a time as ISO 8601 in UTC, with milliseconds';
 
-create or replace function push.call(call_id text, app text default null) returns jsonb
+create or replace function push.call(
+  call_id text, app text default null, after_n int default null, devices int default null
+) returns jsonb
 language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
   v_call  push.outbox;
   v_id    bigint := push.find_call(call_id, app);
   v_since timestamptz;
+  v_last  int;
 begin
   select o.* into v_call from push.outbox o where o.id = v_id;
   -- A variable, so that older partitions are not looked at.
   v_since := v_call.created_at;
+  -- The last of this page, if another one follows.
+  if devices is not null then
+    select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
+    from (
+      select found.n, row_number() over (order by found.n) as place
+      from (
+        (select d.n from push.delivery d where d.outbox_id = v_id and d.n > coalesce(after_n, -1) order by d.n limit devices + 1)
+        union all
+        (select h.n from push.history h where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
+          order by h.n limit devices + 1)
+      ) found
+      order by found.n limit devices + 1
+    ) page;
+  end if;
   return jsonb_build_object(
     'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
     'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
@@ -272,7 +293,7 @@ begin
       select jsonb_agg(jsonb_build_object('userId', s.user_id, 'reason', s.said ->> 'reason',
         'at', push.iso_time((s.said ->> 'at')::timestamptz)) order by s.said ->> 'at', s.user_id)
       from jsonb_each(v_call.declined) s(user_id, said)), '[]'),
-    'traceId', substr(v_call.traceparent, 4, 32),
+    'traceId', substr(v_call.traceparent, 4, 32), 'next', v_last,
     'devices', coalesce((
       select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
           'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
@@ -281,18 +302,22 @@ begin
       from (
         select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
           null::timestamptz as answered_at, d.device
-        from push.deliveries d where d.outbox_id = v_id
+        from push.deliveries d
+        where d.outbox_id = v_id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
         union all
         select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
           h.answered_at, h.device
-        from push.delivery_history h where h.outbox_id = v_id and h.finished_at >= v_since
+        from push.delivery_history h
+        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
+          and (v_last is null or h.n <= v_last)
       ) d
       left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
 end
 $$;
 comment on function push.call is
   'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
-  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, '
+  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, '
   'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
   'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
-  'this id';
+  'this id; devices: at most so many of them, null: all; after_n: only those behind this one. next: the after_n of the next page, '
+  'null: this is the last';

@@ -6,12 +6,27 @@ internal import Queue
 internal import Runtime
 
 /// Runs statements on a bounded number of connections, one at a time on each. Who finds them all busy waits in a
-/// bounded line.
+/// bounded queue.
+///
+/// Of four connections two are kept for what rings phones or stops them, and one key holds two at most: neither large
+/// reads nor a key whose statements wait for a lock keep another key's calls waiting.
 ///
 /// Commits are durable: what a backend was told is there after a crash.
 actor APIDatabase {
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  /// What a statement is for.
+  struct Purpose: Equatable, Sendable {
+    /// Whether it rings phones or stops them, or lets a request do so.
+    var isUrgent = true
+    /// The key whose request it is; 0: the gateway's own.
+    var keyID: Int32 = 0
+
+    static let own = Purpose()
+    static func call(_ client: APIClient) -> Purpose { Purpose(keyID: client.keyID) }
+    static func other(_ client: APIClient) -> Purpose { Purpose(isUrgent: false, keyID: client.keyID) }
+  }
 
   static let waitingMax = 256
 
@@ -28,8 +43,10 @@ actor APIDatabase {
   private let applicationName: String
   private let connectionsMax: Int
   private var idle: [PostgresConnection] = []
-  private var busyCount = 0
-  private var line: [Waiting] = []
+  /// Connections in use.
+  private var busy: [Purpose] = []
+  private var urgent = FairQueue<Waiting>(countMax: waitingMax)
+  private var others = FairQueue<Waiting>(countMax: waitingMax)
   private var lastNumber = 0
 
   /// - Parameters:
@@ -51,11 +68,12 @@ actor APIDatabase {
   ///
   /// - Parameter isRepeatable: whether it may be run once more if the connection broke meanwhile.
   func query(
-    _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(), isRepeatable: Bool = true
+    _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
+    for purpose: Purpose = .own, isRepeatable: Bool = true
   ) async throws(APIProblem) -> PostgresResult {
-    let given = try await take()
+    let given = try await take(purpose)
     var connection = given
-    defer { give(connection) }
+    defer { give(connection, purpose) }
     do {
       return try await run(statement, parameters, on: &connection)
     } catch  where error.code == .connectionLost && isRepeatable || error.isOfStaleConnection {
@@ -103,45 +121,77 @@ actor APIDatabase {
     return problem
   }
 
-  // MARK: - The line
+  // MARK: - Whose turn it is
+
+  private var othersMax: Int { max(1, connectionsMax / 2) }
+  private var oneKeyMax: Int { max(1, connectionsMax / 2) }
+
+  /// Whether a connection may be used now, for all that the others in use leave.
+  private func mayServe(_ purpose: Purpose) -> Bool {
+    guard busy.count < connectionsMax else { return false }
+    if !purpose.isUrgent, busy.count(where: { !$0.isUrgent }) >= othersMax { return false }
+    return purpose.keyID == 0 || busy.count(where: { $0.keyID == purpose.keyID }) < oneKeyMax
+  }
 
   /// A connection, or the leave to open one.
-  private func take() async throws(APIProblem) -> PostgresConnection? {
-    if busyCount < connectionsMax {
-      busyCount += 1
+  private func take(_ purpose: Purpose) async throws(APIProblem) -> PostgresConnection? {
+    if (purpose.isUrgent ? urgent : others).isEmpty, mayServe(purpose) {
+      busy.append(purpose)
       return idle.popLast()
     }
-    guard line.count < Self.waitingMax else { throw Self.overloaded }
     lastNumber += 1
     let number = lastNumber
     let turn: Turn = await withCheckedContinuation { continuation in
       let timer = loop.schedule(at: loop.now + .seconds(Int64(timeoutSeconds))) { [weak self] in
-        self?.assumeIsolated { $0.giveUp(number) }
+        self?.assumeIsolated { $0.giveUp(number, purpose) }
       }
-      line.append(Waiting(number: number, continuation: continuation, timer: timer))
+      let waiting = Waiting(number: number, continuation: continuation, timer: timer)
+      let displaced =
+        purpose.isUrgent
+        ? urgent.append(waiting, of: purpose.keyID) : others.append(waiting, of: purpose.keyID)
+      if let displaced { refuse(displaced) }
+      // Others may wait for a reason that does not concern this one.
+      serveWaiting()
     }
     return try turn.get()
   }
 
-  /// Passes a connection, or the leave to open one, to the first in the line.
-  private func give(_ connection: PostgresConnection?) {
-    guard !line.isEmpty else {
-      busyCount -= 1
-      if let connection { idle.append(connection) }
-      return
+  private func give(_ connection: PostgresConnection?, _ purpose: Purpose) {
+    if let index = busy.firstIndex(of: purpose) { busy.remove(at: index) }
+    if let connection { idle.append(connection) }
+    serveWaiting()
+  }
+
+  private func serveWaiting() {
+    while let (purpose, next) = nextWaiting() {
+      next.timer.cancel()
+      busy.append(purpose)
+      next.continuation.resume(returning: .success(idle.popLast()))
     }
-    let first = line.removeFirst()
-    first.timer.cancel()
-    first.continuation.resume(returning: .success(connection))
   }
 
-  private func giveUp(_ number: Int) {
-    guard let index = line.firstIndex(where: { $0.number == number }) else { return }
-    line.remove(at: index).continuation.resume(returning: .failure(Self.overloaded))
+  private func nextWaiting() -> (Purpose, Waiting)? {
+    if let (keyID, next) = urgent.popFirst(where: { mayServe(Purpose(keyID: $0)) }) {
+      return (Purpose(keyID: keyID), next)
+    }
+    if let (keyID, next) = others.popFirst(where: { mayServe(Purpose(isUrgent: false, keyID: $0)) }) {
+      return (Purpose(isUrgent: false, keyID: keyID), next)
+    }
+    return nil
   }
 
-  private static let overloaded = APIProblem.unavailable(
-    "overloaded", "too many requests wait for the database", retryAfterSeconds: 1)
+  private func giveUp(_ number: Int, _ purpose: Purpose) {
+    let waiting =
+      purpose.isUrgent
+      ? urgent.remove(of: purpose.keyID) { $0.number == number }
+      : others.remove(of: purpose.keyID) { $0.number == number }
+    if let waiting { refuse(waiting) }
+  }
+
+  private func refuse(_ waiting: Waiting) {
+    waiting.timer.cancel()
+    waiting.continuation.resume(returning: .failure(.overloaded))
+  }
 
   private func connect() async throws(PostgresError) -> PostgresConnection {
     let connection = try await PostgresConnection.connect(to: url, applicationName: applicationName, on: loop)

@@ -8,79 +8,83 @@ internal import Runtime
 
 /// Carries out what a known client asks.
 struct APIOperations: Sendable {
+  /// Devices on one page of a call.
+  static let pageMax: Int32 = 500
+
   let database: APIDatabase
+  let enqueuer: APIEnqueuer
   let backlog: APIBacklog
 
   /// - Parameters:
+  ///   - query: behind the path; only reading takes one.
   ///   - body: as it came; empty for none.
   ///   - trace: what a call that is enqueued belongs to.
   func perform(
-    _ operation: APIOperation, callID: String, body: [UInt8], trace: Traceparent?, for client: APIClient
+    _ operation: APIOperation, callID: String, query: APIQuery, body: [UInt8], trace: Traceparent?, for client: APIClient
   ) async throws(APIProblem) -> Response {
     switch operation {
-    case .enqueueCall: try await enqueue(body, trace, client.app)
-    case .answerCall: try await answer(callID, body, client.app)
-    case .declineCall: try await decline(callID, body, client.app)
-    case .endCall: try await end(callID, body, client.app)
-    case .reportRinging: try await reportRinging(callID, body, client.app)
-    case .readCall: try await read(callID, client.app)
-    case .registerDevice: try await registerDevice(body, client.app)
-    case .dropDevice: try await dropDevice(body, client.app)
+    case .enqueueCall: try await enqueue(body, trace, client)
+    case .answerCall: try await answer(callID, body, client)
+    case .declineCall: try await decline(callID, body, client)
+    case .endCall: try await end(callID, body, client)
+    case .reportRinging: try await reportRinging(callID, body, client)
+    case .readCall: try await read(callID, query, client)
+    case .registerDevice: try await registerDevice(body, client)
+    case .dropDevice: try await dropDevice(body, client)
     }
   }
 
   // MARK: - Calls
 
   private func enqueue(
-    _ bytes: [UInt8], _ trace: Traceparent?, _ app: String
+    _ bytes: [UInt8], _ trace: Traceparent?, _ client: APIClient
   ) async throws(APIProblem) -> Response {
-    let body = try APIBody(bytes, members: ["payload", "recipients", "ringSeconds", "kind"])
-    var parameters = PostgresParameters()
-    parameters.append(text: try body.json("payload", .object, "must be an object"))
-    parameters.append(text: try body.json("recipients", .array, "must be an array of user ids or objects"))
-    parameters.append(app)
-    parameters.append(try body.optionalInteger("ringSeconds", in: 1...2_419_200))
-    let kind = try body.optionalText("kind", max: 64)
-    parameters.append(kind)
-    parameters.append(trace?.text)
-    try await backlog.check(app)
-    // A notification may come without an id; run twice, it would be two.
-    let isRepeatable = body.has(["callId", "messageId"], in: "payload")
-    let result = try await database.query(APIStatements.enqueueCall, parameters, isRepeatable: isRepeatable)
-    let callID = result.text(0, 0)
+    let call = try Self.call(bytes, trace, client.app)
+    try await backlog.check(client.app)
+    let made = try await enqueuer.enqueue(call, of: client)
     var writer = JSONWriter()
     writer.beginObject()
     writer.key("callId")
-    writer.string(callID)
+    writer.string(made.callID)
     writer.key("outboxId")
-    writer.integer(result.int64(0, 1))
+    writer.integer(made.outboxID)
     writer.key("deliveries")
-    writer.integer(Int64(result.int32(0, 2)))
+    writer.integer(Int64(made.deliveries))
     writer.key("duplicate")
-    writer.boolean(result.bool(0, 3))
+    writer.boolean(made.isDuplicate)
     writer.key("skipped")
-    writer.integer(Int64(result.int32(0, 4)))
+    writer.integer(Int64(made.skipped))
     writer.key("skippedRecipients")
-    writer.raw(try await skippedRecipients(of: result.int64(0, 1), count: result.int32(0, 4)))
+    writer.raw(try await skippedRecipients(of: made, client))
     writer.endObject()
-    return Self.json(writer.bytes, .accepted, [.location: APIRoute.path(ofCall: callID)])
+    return Self.json(writer.bytes, .accepted, [.location: APIRoute.path(ofCall: made.callID)])
+  }
+
+  private static func call(_ bytes: [UInt8], _ trace: Traceparent?, _ app: String) throws(APIProblem) -> APICall {
+    let body = try APIBody(bytes, members: ["payload", "recipients", "ringSeconds", "kind"])
+    return APICall(
+      payload: try body.json("payload", .object, "must be an object"),
+      recipients: try body.json("recipients", .array, "must be an array of user ids or objects"), app: app,
+      ringSeconds: try body.optionalInteger("ringSeconds", in: 1...2_419_200),
+      kind: try body.optionalText("kind", max: 64), traceparent: trace?.text,
+      hasID: body.has(["callId", "messageId"], in: "payload"))
   }
 
   /// As a JSON array. Another statement, for one sees nothing of what it enqueues itself; as a rule there are none.
-  private func skippedRecipients(of outboxID: Int64, count: Int32) async throws(APIProblem) -> [UInt8] {
-    guard count > 0 else { return Array("[]".utf8) }
+  private func skippedRecipients(of call: EnqueuedCall, _ client: APIClient) async throws(APIProblem) -> [UInt8] {
+    guard call.skipped > 0 else { return Array("[]".utf8) }
     var parameters = PostgresParameters()
-    parameters.append(outboxID)
-    return try await database.query(APIStatements.skippedRecipients, parameters).json(0, 0)
+    parameters.append(call.outboxID)
+    return try await database.query(APIStatements.skippedRecipients, parameters, for: .call(client)).json(0, 0)
   }
 
-  private func answer(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+  private func answer(_ callID: String, _ bytes: [UInt8], _ client: APIClient) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["userId", "device"])
     let userID = try body.optionalText("userId", max: 256)
-    return try await change(callID, APIStatements.answerCall, [userID, try Self.device(body)], app)
+    return try await change(callID, APIStatements.answerCall, [userID, try Self.device(body)], client)
   }
 
-  private func decline(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+  private func decline(_ callID: String, _ bytes: [UInt8], _ client: APIClient) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["userId", "reason", "device"])
     let userID = try body.text("userId", max: 256)
     let reason = try body.optionalText("reason", max: 64)
@@ -89,22 +93,22 @@ struct APIOperations: Sendable {
     }
     let device = try Self.device(body)
     do {
-      return try await change(callID, APIStatements.declineCall, [userID, reason, device], app)
+      return try await change(callID, APIStatements.declineCall, [userID, reason, device], client)
     } catch  where error.field == "userId" {
       throw .noSuchRecipient
     }
   }
 
-  private func end(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+  private func end(_ callID: String, _ bytes: [UInt8], _ client: APIClient) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["reason"])
-    return try await change(callID, APIStatements.endCall, [try body.optionalText("reason", max: 64)], app)
+    return try await change(callID, APIStatements.endCall, [try body.optionalText("reason", max: 64)], client)
   }
 
-  private func reportRinging(_ callID: String, _ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+  private func reportRinging(_ callID: String, _ bytes: [UInt8], _ client: APIClient) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["userId"])
     let userID = try body.text("userId", max: 256)
     do {
-      return try await change(callID, APIStatements.reportRinging, [userID], app)
+      return try await change(callID, APIStatements.reportRinging, [userID], client)
     } catch  where error.field == "userId" {
       throw .noSuchRecipient
     }
@@ -112,13 +116,13 @@ struct APIOperations: Sendable {
 
   /// A statement about a call that says whether it changed anything.
   private func change(
-    _ callID: String, _ statement: PostgresStatement, _ arguments: [String?], _ app: String
+    _ callID: String, _ statement: PostgresStatement, _ arguments: [String?], _ client: APIClient
   ) async throws(APIProblem) -> Response {
     var parameters = PostgresParameters()
     parameters.append(callID)
-    parameters.append(app)
+    parameters.append(client.app)
     for argument in arguments { parameters.append(argument) }
-    let hasChanged = try await database.query(statement, parameters).bool(0, 0)
+    let hasChanged = try await database.query(statement, parameters, for: .call(client)).bool(0, 0)
     var writer = JSONWriter()
     writer.beginObject()
     writer.key("callId")
@@ -129,40 +133,42 @@ struct APIOperations: Sendable {
     return Self.json(writer.bytes)
   }
 
-  private func read(_ callID: String, _ app: String) async throws(APIProblem) -> Response {
+  private func read(_ callID: String, _ query: APIQuery, _ client: APIClient) async throws(APIProblem) -> Response {
     var parameters = PostgresParameters()
     parameters.append(callID)
-    parameters.append(app)
-    return Self.json(try await database.query(APIStatements.readCall, parameters).json(0, 0))
+    parameters.append(client.app)
+    parameters.append(try query.integer("after", in: 0...Int32.max - 1))
+    parameters.append(try query.integer("limit", in: 1...Self.pageMax) ?? Self.pageMax)
+    return Self.json(try await database.query(APIStatements.readCall, parameters, for: .other(client)).json(0, 0))
   }
 
   // MARK: - Devices
 
-  private func registerDevice(_ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+  private func registerDevice(_ bytes: [UInt8], _ client: APIClient) async throws(APIProblem) -> Response {
     let body = try APIBody(
       bytes, members: ["userId", "provider", "token", "environment", "platform", "locale", "voip"])
     var parameters = PostgresParameters()
     parameters.append(try body.text("userId", max: 256))
-    parameters.append(app)
+    parameters.append(client.app)
     parameters.append(try body.text("provider", max: 16))
     parameters.append(try Self.token(body))
     parameters.append(try body.optionalText("environment", max: 16))
     parameters.append(try body.optionalText("platform", max: 16))
     parameters.append(try body.optionalText("locale", max: 64))
     parameters.append(try body.optionalBoolean("voip") ?? true)
-    _ = try await database.query(APIStatements.registerDevice, parameters)
+    _ = try await database.query(APIStatements.registerDevice, parameters, for: .other(client))
     return Response(status: .noContent, headers: [.cacheControl: "no-store"])
   }
 
-  private func dropDevice(_ bytes: [UInt8], _ app: String) async throws(APIProblem) -> Response {
+  private func dropDevice(_ bytes: [UInt8], _ client: APIClient) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["provider", "token"])
     var parameters = PostgresParameters()
-    parameters.append(app)
+    parameters.append(client.app)
     let provider = try body.text("provider", max: 16)
     guard ProviderKind(rawValue: provider) != nil else { throw .invalid("provider", "must be apns, fcm or expo") }
     parameters.append(provider)
     parameters.append(try Self.token(body))
-    _ = try await database.query(APIStatements.dropDevice, parameters)
+    _ = try await database.query(APIStatements.dropDevice, parameters, for: .other(client))
     return Response(status: .noContent, headers: [.cacheControl: "no-store"])
   }
 

@@ -107,6 +107,7 @@ extension APIProblem {
       status: .serviceUnavailable, name: name, detail: detail, headers: [.retryAfter: String(retryAfterSeconds)])
   }
 
+  static let overloaded = unavailable("overloaded", "too many requests wait for the database", retryAfterSeconds: 1)
   static let tooManyConnections = unavailable(
     "too-many-connections", "too many connections are open", retryAfterSeconds: 5)
 

@@ -41,7 +41,8 @@ struct APIResponder: HTTPResponder {
     defer { traffic.end(client.keyID) }
     let body = try await body(of: request)
     let trace = request.headers[.traceparent].flatMap(Traceparent.init(header:))
-    return try await operations.perform(operation, callID: route.callID, body: body, trace: trace, for: client)
+    return try await operations.perform(operation, callID: route.callID, query: APIQuery(request.uri.queryParameters),
+      body: body, trace: trace, for: client)
   }
 
   private func body(of request: Request) async throws(APIProblem) -> [UInt8] {

@@ -64,7 +64,8 @@ struct APIServer: Service {
       keyring: APIKeyring { id async throws(APIProblem) in try await Self.find(id, database) },
       traffic: APITraffic(perSecond: settings.ratePerSecond),
       operations: APIOperations(
-        database: database, backlog: APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)),
+        database: database, enqueuer: APIEnqueuer(database: database),
+        backlog: APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)),
       bodyMaxBytes: settings.bodyMaxBytes, logger: logger)
     let limits = HTTPConnectionGuard.Limits(
       bodyMaxBytes: settings.bodyMaxBytes, request: .seconds(Int64(settings.requestTimeoutSeconds)))

@@ -10,6 +10,11 @@ enum APIStatements {
       from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, coalesce($5, 'incoming_call'), $6)
       """)
 
+  /// Many at once, as an array of JSON objects. One row with null for `n`: nothing was done, try them in halves.
+  static let enqueueCalls = PostgresStatement(
+    name: "api_enqueue_calls",
+    sql: "select n, outbox_id, deliveries, skipped, call_id from push.enqueue_calls($1::jsonb)")
+
   /// Whom, and what, a call passed over.
   static let skippedRecipients = PostgresStatement(
     name: "api_skipped_recipients",
@@ -27,6 +32,7 @@ enum APIStatements {
   static let reportRinging = PostgresStatement(
     name: "api_report_ringing", sql: "select push.report_ringing($1, $3, $2)")
 
+  /// A page of a call: so many devices behind one, and what happened to them.
   static let readCall = PostgresStatement(
     name: "api_read_call",
     sql: """
@@ -35,8 +41,8 @@ enum APIStatements {
           'at', to_char(t.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'ms', t.ms, 'event', t.event,
           'provider', t.provider, 'kind', t.kind, 'userId', t.user_id, 'attempt', t.attempt, 'status', t.status,
           'reason', t.reason, 'device', t.device, 'field', t.field)), '[]')
-        from push.timeline($1, $2) t))
-      from push.call($1, $2) c(call)
+        from push.timeline($1, $2, $3 + 1, (c.call ->> 'next')::int) t))
+      from push.call($1, $2, $3, $4) c(call)
       """)
 
   static let registerDevice = PostgresStatement(

@@ -14,6 +14,7 @@ extension Migration {
     Migration(version: 8, name: "token_hash", sql: migration0008),
     Migration(version: 9, name: "missed_after_cancel", sql: migration0009),
     Migration(version: 10, name: "neighbours", sql: migration0010),
+    Migration(version: 15, name: "pages", sql: migration0015),
   ]
 }
 
@@ -862,6 +863,17 @@ private let migration0010 = ###"""
 -- Its signature changes (functions/operations.sql). A database that is made anew has none of it yet.
 set local client_min_messages = warning;
 drop function if exists push.oldest_ringing();
+reset client_min_messages;
+
+"""###
+
+private let migration0015 = ###"""
+-- A large call is read in pages.
+
+-- Their signatures change (functions/stories.sql). A database that is made anew has none of them yet.
+set local client_min_messages = warning;
+drop function if exists push.timeline(text, text);
+drop function if exists push.call(text, text);
 reset client_min_messages;
 
 """###
@@ -2768,14 +2780,32 @@ create or replace trigger fan_out after insert on push.outbox referencing new ta
 
 -- By one function -----------------------------------------------------------------------------------------------------
 
+-- As a rule nobody is skipped, and that is quickly seen.
+create or replace function push.skips_anybody(p_outbox_id bigint, p_recipients jsonb, p_providers text[]) returns boolean
+language plpgsql stable as $$
+begin
+  return exists (
+    select from jsonb_array_elements(p_recipients) e
+    where push.has_recipient_fault(e)
+      or not exists (
+        select from push.delivery d where d.outbox_id = p_outbox_id
+          and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
+      or p_providers is not null and jsonb_typeof(e) = 'object' and (
+        'apns' <> all (p_providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (p_providers) and e ? 'fcmToken'
+        or 'expo' <> all (p_providers) and e ? 'pushToken')
+  );
+end
+$$;
+comment on function push.skips_anybody is
+  'whether anybody, or anything, of a call that was just enqueued was passed over: push.skipped_recipients says whom. p_outbox_id: '
+  'push.outbox.id; p_recipients: its recipients; p_providers: push.apps.providers of its app';
+
 create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
   kind text default 'incoming_call', traceparent text default null
 ) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
-declare
-  v_unserved text[];
 begin
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
@@ -2799,23 +2829,9 @@ begin
     deliveries := deliveries + (select count(*) from push.history h
       where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
   end if;
-  -- As a rule nobody is skipped, and that is quickly seen.
-  skipped := 0;
-  v_unserved := (
-    select array_agg(m.member)
-    from (values ('apns', 'voipPushToken'), ('apns', 'apnsToken'), ('fcm', 'fcmToken'), ('expo', 'pushToken')) m(provider, member)
-    join push.apps a on a.app = coalesce(enqueue_call.app, 'default') and m.provider <> all (a.providers));
-  if duplicate or exists (
-    select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
-      from jsonb_array_elements(enqueue_call.recipients) e
-    except
-    select d.user_id from push.delivery d where d.outbox_id = enqueue_call.outbox_id
-  ) or exists (
-    select from jsonb_array_elements(enqueue_call.recipients) e
-    where push.has_recipient_fault(e) or jsonb_typeof(e) = 'object' and e ?| v_unserved
-  ) then
-    skipped := (select count(*) from push.skipped_recipients(outbox_id));
-  end if;
+  skipped := case when duplicate or push.skips_anybody(outbox_id, enqueue_call.recipients,
+      (select a.providers from push.apps a where a.app = coalesce(enqueue_call.app, 'default')))
+    then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
 $$;
@@ -2827,6 +2843,64 @@ comment on function push.enqueue_call is
   'already, then nothing was done; skipped: how many users have no device, and how many entries of recipients or members of '
   'them could not be used (push.skipped_recipients says which, why, and what to do); call_id: '
   'payload.callId, or the one made for a notification without';
+
+-- For the HTTP API: calls of many requests share one commit. A call that would be refused, or exists already, is left out, so that
+-- it costs the others nothing; whoever asked for it learns why from push.enqueue_call.
+create or replace function push.enqueue_calls(calls jsonb)
+returns table (n int, outbox_id bigint, deliveries int, skipped int, call_id text)
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off set jit = off
+set lock_timeout = '20ms' as $$
+#variable_conflict use_column
+declare
+  v_made jsonb;
+begin
+  begin
+    with asked as materialized (
+      select a.*, coalesce(push.given_call_id(a.kind, a.payload),
+        case when push.is_message(a.kind) then gen_random_uuid()::text end) as call_id, octet_length(a.payload::text) as bytes
+      from (
+        select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
+          c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
+          c.call ->> 'traceparent' as traceparent
+        from jsonb_array_elements(calls) with ordinality c(call, ordinal)
+        offset 0
+      ) a
+    ), good as materialized (
+      select distinct on (a.app, a.call_id) a.* from asked a
+      where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+        -- As push.fan_out: below 880 bytes no provider's limit can be reached.
+        and case when a.bytes <= 880 then true when a.bytes > 16384 then false
+          else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
+      order by a.app, a.call_id, a.n
+    ), made as (
+      -- In the order of their keys, so that two statements with the same calls do not wait for each other crosswise.
+      insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
+        select g.app, g.kind, g.call_id, g.payload, g.recipients, g.ring_seconds, g.traceparent from good g
+        order by g.app, g.call_id
+        returning id, app, call_id
+    )
+    select jsonb_agg(jsonb_build_object('n', g.n, 'id', m.id)) into v_made
+      from made m join good g on g.app = m.app and g.call_id = m.call_id;
+  exception when others then
+    -- What is wrong with one call, or a lock that one waits for, must not be the others' fault.
+    return query select null::int, null::bigint, null::int, null::int, null::text;
+    return;
+  end;
+  return query
+    select m.n, o.id,
+      (select count(*)::int from push.delivery d where d.outbox_id = o.id and d.kind in (0, 3) and d.fallback_of is null),
+      case when push.skips_anybody(o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app))
+        then (select count(*)::int from push.skipped_recipients(o.id)) else 0 end,
+      o.call_id
+    from jsonb_to_recordset(v_made) m(n int, id bigint)
+    cross join lateral (select * from push.outbox o where o.id = m.id offset 0) o;
+end
+$$;
+comment on function push.enqueue_calls is
+  'enqueues many calls, or notifications, in one transaction. calls: an array of objects with the arguments of push.enqueue_call: '
+  'app, kind, payload, recipients, ringSeconds, traceparent. Returns what push.enqueue_call does, by n, the place in calls from 0. '
+  'A call that is wrong, exists already or comes twice has no row, and nothing was done for it: push.enqueue_call tells why. '
+  'One row with null for n: nothing at all was done, because one of the calls could not be; try them in halves';
 
 """###
 
@@ -5545,8 +5619,9 @@ comment on function push.skipped_recipients is
 
 -- The story of a call -------------------------------------------------------------------------------------------------
 
-create or replace function push.timeline(call_id text, app text default null)
-returns table (
+create or replace function push.timeline(
+  call_id text, app text default null, first_n int default null, last_n int default null
+) returns table (
   at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
   device text, trace_id text, field text
 )
@@ -5556,15 +5631,17 @@ language sql stable security definer set search_path = push, pg_temp as $$
     where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
+    where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
   ), done as (
     select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
+    where (timeline.first_n is null or h.n >= timeline.first_n) and (timeline.last_n is null or h.n <= timeline.last_n)
   ), event as (
     select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
       null::int as attempt, null::int as status, null as reason, null as device, null as field
-    from call c
+    from call c where timeline.first_n is null
     union all
     select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
-    from call c cross join lateral push.skipped_recipients(c.id) s
+    from call c cross join lateral push.skipped_recipients(c.id) s where timeline.first_n is null
     union all
     -- Another channel took over from one that failed, or from one of which no phone was heard.
     select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
@@ -5601,11 +5678,11 @@ language sql stable security definer set search_path = push, pg_temp as $$
     from done h
     union all
     select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
-    from call c join push.ring_reports r on r.outbox_id = c.id
+    from call c join push.ring_reports r on r.outbox_id = c.id where timeline.first_n is null
     union all
     select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
       null
-    from call c cross join lateral jsonb_each(c.declined) s(user_id, said)
+    from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where timeline.first_n is null
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -5613,7 +5690,8 @@ language sql stable security definer set search_path = push, pg_temp as $$
   order by e.at, e.step, e.n, e.user_id
 $$;
 comment on function push.timeline is
-  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app. ms: milliseconds '
+  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only of '
+  'the pushes with these numbers, and without first_n also of what belongs to no push; for pages of a large call. ms: milliseconds '
   'since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients '
   'could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before '
   'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
@@ -5625,16 +5703,33 @@ create or replace function push.iso_time(p_time timestamptz) returns text langua
 $$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
 comment on function push.iso_time is 'a time as ISO 8601 in UTC, with milliseconds';
 
-create or replace function push.call(call_id text, app text default null) returns jsonb
+create or replace function push.call(
+  call_id text, app text default null, after_n int default null, devices int default null
+) returns jsonb
 language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
   v_call  push.outbox;
   v_id    bigint := push.find_call(call_id, app);
   v_since timestamptz;
+  v_last  int;
 begin
   select o.* into v_call from push.outbox o where o.id = v_id;
   -- A variable, so that older partitions are not looked at.
   v_since := v_call.created_at;
+  -- The last of this page, if another one follows.
+  if devices is not null then
+    select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
+    from (
+      select found.n, row_number() over (order by found.n) as place
+      from (
+        (select d.n from push.delivery d where d.outbox_id = v_id and d.n > coalesce(after_n, -1) order by d.n limit devices + 1)
+        union all
+        (select h.n from push.history h where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
+          order by h.n limit devices + 1)
+      ) found
+      order by found.n limit devices + 1
+    ) page;
+  end if;
   return jsonb_build_object(
     'id', v_call.id, 'app', v_call.app, 'callId', v_call.call_id, 'kind', v_call.kind, 'state', v_call.state,
     'createdAt', push.iso_time(v_call.created_at), 'deadlineAt', push.iso_time(v_call.deadline_at),
@@ -5643,7 +5738,7 @@ begin
       select jsonb_agg(jsonb_build_object('userId', s.user_id, 'reason', s.said ->> 'reason',
         'at', push.iso_time((s.said ->> 'at')::timestamptz)) order by s.said ->> 'at', s.user_id)
       from jsonb_each(v_call.declined) s(user_id, said)), '[]'),
-    'traceId', substr(v_call.traceparent, 4, 32),
+    'traceId', substr(v_call.traceparent, 4, 32), 'next', v_last,
     'devices', coalesce((
       select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
           'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
@@ -5652,21 +5747,25 @@ begin
       from (
         select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
           null::timestamptz as answered_at, d.device
-        from push.deliveries d where d.outbox_id = v_id
+        from push.deliveries d
+        where d.outbox_id = v_id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
         union all
         select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
           h.answered_at, h.device
-        from push.delivery_history h where h.outbox_id = v_id and h.finished_at >= v_since
+        from push.delivery_history h
+        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
+          and (v_last is null or h.n <= v_last)
       ) d
       left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
 end
 $$;
 comment on function push.call is
   'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
-  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, and devices: an array of {userId, provider, kind, state (ready, claimed, '
+  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, '
   'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
   'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
-  'this id';
+  'this id; devices: at most so many of them, null: all; after_n: only those behind this one. next: the after_n of the next page, '
+  'null: this is the last';
 
 """###
 
@@ -6492,7 +6591,7 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.take_tally, push.settled, push.observe to %I', c_calls, v_role);
+          'push.take_tally, push.settled, push.observe, push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);

@@ -1,0 +1,70 @@
+// Whose turn it is: everybody's in rotation, however many one of them has waiting.
+
+/// Elements waiting by their owner, an API key as a rule. Pure.
+///
+/// Owners take turns, each in the order of its elements. A full queue makes room at the cost of the owner who has the most
+/// waiting, so that nobody is turned away because of somebody else.
+struct FairQueue<Element> {
+  private let countMax: Int
+  private var queues: [Int32: [Element]] = [:]
+  /// Owners with elements, the next to serve first.
+  private var turns: [Int32] = []
+  private(set) var count = 0
+
+  /// - Parameter countMax: how many may wait, of all owners together.
+  init(countMax: Int) {
+    self.countMax = countMax
+  }
+
+  var isEmpty: Bool { count == 0 }
+
+  /// Adds an element at the end of its owner's.
+  ///
+  /// - Returns: the element that found no place: this one, or the last of the owner who has the most waiting.
+  mutating func append(_ element: Element, of owner: Int32) -> Element? {
+    var displaced: Element?
+    if count >= countMax {
+      guard let largest = queues.max(by: { $0.value.count < $1.value.count }), largest.key != owner,
+        largest.value.count > queues[owner, default: []].count + 1
+      else { return element }
+      displaced = removeLast(of: largest.key)
+    }
+    if queues[owner] == nil { turns.append(owner) }
+    queues[owner, default: []].append(element)
+    count += 1
+    return displaced
+  }
+
+  /// Takes the next element whose owner may be served.
+  mutating func popFirst(where mayServe: (Int32) -> Bool = { _ in true }) -> (owner: Int32, element: Element)? {
+    guard let index = turns.firstIndex(where: mayServe) else { return nil }
+    let owner = turns.remove(at: index)
+    guard var queue = queues[owner], !queue.isEmpty else { return nil }
+    let element = queue.removeFirst()
+    count -= 1
+    queues[owner] = queue.isEmpty ? nil : queue
+    if !queue.isEmpty { turns.append(owner) }
+    return (owner, element)
+  }
+
+  /// Removes an owner's first element that matches.
+  mutating func remove(of owner: Int32, where matches: (Element) -> Bool) -> Element? {
+    guard let index = queues[owner]?.firstIndex(where: matches) else { return nil }
+    return remove(at: index, of: owner)
+  }
+
+  private mutating func removeLast(of owner: Int32) -> Element? {
+    guard let queue = queues[owner], !queue.isEmpty else { return nil }
+    return remove(at: queue.count - 1, of: owner)
+  }
+
+  private mutating func remove(at index: Int, of owner: Int32) -> Element? {
+    guard let element = queues[owner]?.remove(at: index) else { return nil }
+    count -= 1
+    if queues[owner]?.isEmpty == true {
+      queues[owner] = nil
+      turns.removeAll { $0 == owner }
+    }
+    return element
+  }
+}

@@ -1,0 +1,98 @@
+// One key's load and another key's calls: connections are shared by keys, and what rings goes before what reads.
+
+import Logging
+import Queue
+import Runtime
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite(.timeLimit(.minutes(2)))
+struct APISharesTests {
+  /// Waits as long as the test holds the lock.
+  private static let wait = PostgresStatement(
+    name: "wait", sql: "select count(*) from (select pg_advisory_xact_lock_shared(4711)) held")
+  private static let answer = PostgresStatement(name: "answer", sql: "select 42::bigint")
+  private static let noisy = APIClient(keyID: 1, app: "noisy")
+  private static let other = APIClient(keyID: 2, app: "other")
+
+  /// A pool of four, and statements that wait until `body` has returned; fails if any of them fails.
+  private func with(
+    _ purpose: APIDatabase.Purpose, statements: Int, _ body: @escaping @Sendable (APIDatabase) async throws -> Void
+  ) async throws {
+    try await TestDatabase.with { database in
+      let loop = EventLoop(name: "shares")
+      defer { loop.stop() }
+      let pool = APIDatabase(
+        url: database.url, loop: loop, timeoutSeconds: 100, logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
+      let holder = try await database.connect()
+      try await holder.script("select pg_advisory_lock(4711)")
+      try await withThrowingTaskGroup(of: Void.self) { tasks in
+        for _ in 0..<statements { tasks.addTask { _ = try await pool.query(Self.wait, for: purpose) } }
+        // As many as may be are under way.
+        while try await database.value("select count(*) from pg_locks where locktype = 'advisory' and not granted") != "2" {
+          try await Task.sleep(for: .milliseconds(10))
+        }
+        try await body(pool)
+        try await holder.script("select pg_advisory_unlock(4711)")
+        try await tasks.waitForAll()
+      }
+      await holder.close()
+      await pool.close()
+    }
+  }
+
+  @Test func `128 reads that hang leave two connections for calls`() async throws {
+    try await with(.other(Self.noisy), statements: 128) { pool in
+      for client in [Self.noisy, Self.other] {
+        #expect(try await pool.query(Self.answer, for: .call(client)).int64(0, 0) == 42)
+      }
+    }
+  }
+
+  @Test func `a key whose calls hang leaves two connections for other keys`() async throws {
+    try await with(.call(Self.noisy), statements: 128) { pool in
+      #expect(try await pool.query(Self.answer, for: .call(Self.other)).int64(0, 0) == 42)
+      #expect(try await pool.query(Self.answer, for: .other(Self.other)).int64(0, 0) == 42)
+      #expect(try await pool.query(Self.answer).int64(0, 0) == 42)
+    }
+  }
+
+  @Test func `a key that fills the queue does not turn away another`() async throws {
+    try await TestDatabase.with { database in
+      let loop = EventLoop(name: "shares")
+      defer { loop.stop() }
+      let pool = APIDatabase(
+        url: database.url, loop: loop, timeoutSeconds: 100, logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
+      let holder = try await database.connect()
+      try await holder.script("select pg_advisory_lock(4711)")
+      let refused = try await withThrowingTaskGroup(of: Bool.self) { tasks in
+        for _ in 0..<APIDatabase.waitingMax + 10 {
+          tasks.addTask {
+            do {
+              _ = try await pool.query(Self.wait, for: .other(Self.noisy))
+              return false
+            } catch let problem as APIProblem {
+              #expect(problem == .overloaded)
+              return true
+            }
+          }
+        }
+        // Eight found no place: then the queue is full.
+        for _ in 0..<8 { #expect(try await tasks.next() == true) }
+        tasks.addTask {
+          _ = try await pool.query(Self.wait, for: .other(Self.other))
+          return false
+        }
+        // It took the place of the noisy key's last.
+        #expect(try await tasks.next() == true)
+        try await holder.script("select pg_advisory_unlock(4711)")
+        return try await tasks.reduce(0) { $0 + ($1 ? 1 : 0) }
+      }
+      #expect(refused == 0)
+      await holder.close()
+      await pool.close()
+    }
+  }
+}
