@@ -17,9 +17,11 @@ struct APISharesTests {
   private static let noisy = APIClient(keyID: 1, app: "noisy")
   private static let other = APIClient(keyID: 2, app: "other")
 
-  /// A pool of four, and statements that wait until `body` has returned; fails if any of them fails.
+  /// A pool of six, and statements that wait until `body` has returned; fails if any of them fails.
+  ///
+  /// - Parameter hanging: how many of them may have a connection.
   private func with(
-    _ purpose: APIDatabase.Purpose, statements: Int, _ body: @escaping @Sendable (APIDatabase) async throws -> Void
+    _ purposes: [APIDatabase.Purpose], hanging: Int, _ body: @escaping @Sendable (APIDatabase) async throws -> Void
   ) async throws {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
@@ -29,9 +31,10 @@ struct APISharesTests {
       let holder = try await database.connect()
       try await holder.script("select pg_advisory_lock(4711)")
       try await withThrowingTaskGroup(of: Void.self) { tasks in
-        for _ in 0..<statements { tasks.addTask { _ = try await pool.query(Self.wait, for: purpose) } }
+        for purpose in purposes { tasks.addTask { _ = try await pool.query(Self.wait, for: purpose) } }
         // As many as may be are under way.
-        while try await database.value("select count(*) from pg_locks where locktype = 'advisory' and not granted") != "2" {
+        let held = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+        while try await database.value(held) != "\(hanging)" {
           try await Task.sleep(for: .milliseconds(10))
         }
         try await body(pool)
@@ -43,18 +46,24 @@ struct APISharesTests {
     }
   }
 
-  @Test func `128 reads that hang leave two connections for calls`() async throws {
-    try await with(.other(Self.noisy), statements: 128) { pool in
+  @Test func `128 reads that hang leave connections for calls`() async throws {
+    try await with(Array(repeating: .other(Self.noisy), count: 128), hanging: 2) { pool in
       for client in [Self.noisy, Self.other] {
         #expect(try await pool.query(Self.answer, for: .call(client)).int64(0, 0) == 42)
       }
     }
   }
 
-  @Test func `a key whose calls hang leaves two connections for other keys`() async throws {
-    try await with(.call(Self.noisy), statements: 128) { pool in
+  @Test func `a key whose calls hang leaves connections for other keys`() async throws {
+    try await with(Array(repeating: .call(Self.noisy), count: 128), hanging: 2) { pool in
       #expect(try await pool.query(Self.answer, for: .call(Self.other)).int64(0, 0) == 42)
       #expect(try await pool.query(Self.answer, for: .other(Self.other)).int64(0, 0) == 42)
+      #expect(try await pool.query(Self.answer).int64(0, 0) == 42)
+    }
+  }
+
+  @Test func `keys that hold all they may leave one connection for groups of calls and for looking up keys`() async throws {
+    try await with((3...20).map { APIDatabase.Purpose(keyID: $0) }, hanging: 5) { pool in
       #expect(try await pool.query(Self.answer).int64(0, 0) == 42)
     }
   }

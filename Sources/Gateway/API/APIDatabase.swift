@@ -8,8 +8,8 @@ internal import Runtime
 /// Runs statements on a bounded number of connections, one at a time on each. Who finds them all busy waits in a
 /// bounded queue.
 ///
-/// Of four connections two are kept for what rings phones or stops them, and one key holds two at most: neither large
-/// reads nor a key whose statements wait for a lock keep another key's calls waiting.
+/// Of six connections two serve what neither rings phones nor stops them, two at most serve the calls of one key, and one is
+/// kept for the gateway's own: neither large reads nor a key whose statements wait for a lock keep another key's calls waiting.
 ///
 /// Commits are durable: what a backend was told is there after a crash.
 actor APIDatabase {
@@ -54,7 +54,7 @@ actor APIDatabase {
   ///   - applicationName: whom the database sees.
   init(
     url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger, applicationName: String = "push-gateway api",
-    connectionsMax: Int = 4
+    connectionsMax: Int = 6
   ) {
     self.url = url
     self.loop = loop
@@ -123,14 +123,20 @@ actor APIDatabase {
 
   // MARK: - Whose turn it is
 
-  private var othersMax: Int { max(1, connectionsMax / 2) }
-  private var oneKeyMax: Int { max(1, connectionsMax / 2) }
+  /// Of six connections two, for what neither rings phones nor stops them.
+  private var othersMax: Int { max(1, connectionsMax / 3) }
+  /// Of six connections two, for what one key asks of its calls.
+  private var oneKeyMax: Int { max(1, connectionsMax / 3) }
+  /// One is left to the gateway's own: looking up keys, and groups of calls.
+  private var allKeysMax: Int { max(1, connectionsMax - 1) }
 
   /// Whether a connection may be used now, for all that the others in use leave.
   private func mayServe(_ purpose: Purpose) -> Bool {
     guard busy.count < connectionsMax else { return false }
-    if !purpose.isUrgent, busy.count(where: { !$0.isUrgent }) >= othersMax { return false }
-    return purpose.keyID == 0 || busy.count(where: { $0.keyID == purpose.keyID }) < oneKeyMax
+    guard purpose.keyID != 0 else { return true }
+    guard busy.count(where: { $0.keyID != 0 }) < allKeysMax else { return false }
+    return purpose.isUrgent
+      ? busy.count(where: { $0 == purpose }) < oneKeyMax : busy.count(where: { !$0.isUrgent }) < othersMax
   }
 
   /// A connection, or the leave to open one.

@@ -12,7 +12,7 @@ final class APITraffic: Sendable {
     var inFlight = 0
   }
 
-  /// Requests of one key at a time; the database answers four of all keys at a time.
+  /// Requests of one key at a time.
   static let inFlightMax = 128
 
   private let perSecond: Int
