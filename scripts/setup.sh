@@ -29,7 +29,7 @@ provided() {
     nghttp2-server) command -v nghttpd >/dev/null ;;
     nghttp2-client) command -v h2load >/dev/null ;;
     iproute2) command -v ip >/dev/null || [ -x /usr/sbin/ip ] ;;
-    curl | openssl) command -v "$1" >/dev/null ;;
+    curl | openssl | wrk) command -v "$1" >/dev/null ;;
     python3-venv) python3 -c 'import venv, ensurepip' ;;
     pgbouncer) [ -x /usr/sbin/pgbouncer ] ;;
     prometheus) command -v prometheus && command -v promtool ;;

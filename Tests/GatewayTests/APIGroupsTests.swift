@@ -1,6 +1,7 @@
 // Calls of many requests in one commit: each has its own answer, and none waits for another's fault.
 
 import Foundation
+import Queue
 import TestSupport
 import Testing
 
@@ -69,9 +70,10 @@ struct APIGroupsTests {
 
   @Test func `a notification without an id is enqueued once`() async throws {
     try await APIHarness.with { api in
+      _ = try await api.send("GET", "/v1/calls/none")
       let message = #"{"payload": {"from": "x", "chatId": "room"}, "recipients": ["ana"], "kind": "message"}"#
       let answers = try await answers(api, Array(repeating: message, count: 20))
-      #expect(answers.allSatisfy { $0.status == 202 })
+      for answer in answers { #expect(answer.status == 202, "\(answer)") }
       #expect(try await api.database.value("select count(*) from push.outbox") == "20")
     }
   }

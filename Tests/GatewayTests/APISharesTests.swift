@@ -17,6 +17,11 @@ struct APISharesTests {
   private static let noisy = APIClient(keyID: 1, app: "noisy")
   private static let other = APIClient(keyID: 2, app: "other")
 
+  private func expectAnswer(_ pool: APIDatabase, _ purpose: APIDatabase.Purpose = .own) async throws {
+    let answer = try await pool.query(Self.answer, for: purpose).int64(0, 0)
+    #expect(answer == 42)
+  }
+
   /// A pool of six, and statements that wait until `body` has returned; fails if any of them fails.
   ///
   /// - Parameter hanging: how many of them may have a connection.
@@ -49,22 +54,22 @@ struct APISharesTests {
   @Test func `128 reads that hang leave connections for calls`() async throws {
     try await with(Array(repeating: .other(Self.noisy), count: 128), hanging: 2) { pool in
       for client in [Self.noisy, Self.other] {
-        #expect(try await pool.query(Self.answer, for: .call(client)).int64(0, 0) == 42)
+        try await expectAnswer(pool, .call(client))
       }
     }
   }
 
   @Test func `a key whose calls hang leaves connections for other keys`() async throws {
     try await with(Array(repeating: .call(Self.noisy), count: 128), hanging: 2) { pool in
-      #expect(try await pool.query(Self.answer, for: .call(Self.other)).int64(0, 0) == 42)
-      #expect(try await pool.query(Self.answer, for: .other(Self.other)).int64(0, 0) == 42)
-      #expect(try await pool.query(Self.answer).int64(0, 0) == 42)
+      try await expectAnswer(pool, .call(Self.other))
+      try await expectAnswer(pool, .other(Self.other))
+      try await expectAnswer(pool)
     }
   }
 
   @Test func `keys that hold all they may leave one connection for groups of calls and for looking up keys`() async throws {
     try await with((3...20).map { APIDatabase.Purpose(keyID: $0) }, hanging: 5) { pool in
-      #expect(try await pool.query(Self.answer).int64(0, 0) == 42)
+      try await expectAnswer(pool)
     }
   }
 
@@ -79,12 +84,11 @@ struct APISharesTests {
       let refused = try await withThrowingTaskGroup(of: Bool.self) { tasks in
         for _ in 0..<APIDatabase.waitingMax + 10 {
           tasks.addTask {
-            do {
+            do throws(APIProblem) {
               _ = try await pool.query(Self.wait, for: .other(Self.noisy))
               return false
-            } catch let problem as APIProblem {
-              #expect(problem == .overloaded)
-              return true
+            } catch {
+              return error == .overloaded
             }
           }
         }
