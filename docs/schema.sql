@@ -5417,10 +5417,11 @@ CREATE VIEW push.app_grants AS
             WHEN (has_schema_privilege(r.oid, 'push'::text, 'create'::text) OR pg_has_role(r.oid, (to_regrole('push_gateway'::text))::oid, 'usage'::text)) THEN 'acts for every app: a superuser, the schema''s owner, or push_gateway'::text
             WHEN (NOT pg_has_role(r.oid, (to_regrole('push_tenant'::text))::oid, 'usage'::text)) THEN 'is not in push_tenant'::text
             WHEN pg_has_role(r.oid, (to_regrole('push_enqueuer'::text))::oid, 'usage'::text) THEN 'acts for no app: has push_enqueuer as well; revoke it'::text
+            WHEN (t.names IS NOT NULL) THEN (('these members act for no app: '::text || t.names) || ' have push_enqueuer as well; revoke it'::text)
             WHEN (g.app IS NULL) THEN 'acts for no app but those of roles it is a member of'::text
             ELSE NULL::text
         END AS fault
-   FROM ((( SELECT g_1.role
+   FROM (((( SELECT g_1.role
            FROM push.app_grant g_1
         UNION
          SELECT (r_1.rolname)::text AS rolname
@@ -5430,7 +5431,10 @@ CREATE VIEW push.app_grants AS
                    FROM pg_namespace n
                   WHERE (n.nspname = 'push'::name))))) b
      LEFT JOIN push.app_grant g ON ((g.role = b.role)))
-     LEFT JOIN pg_roles r ON ((r.rolname = b.role)));
+     LEFT JOIN pg_roles r ON ((r.rolname = b.role)))
+     LEFT JOIN LATERAL ( SELECT string_agg((x.rolname)::text, ', '::text ORDER BY ((x.rolname)::text)) AS names
+           FROM pg_roles x
+          WHERE ((x.oid <> r.oid) AND pg_has_role(x.oid, r.oid, 'usage'::text) AND pg_has_role(x.oid, (to_regrole('push_enqueuer'::text))::oid, 'usage'::text) AND (NOT has_schema_privilege(x.oid, 'push'::text, 'create'::text)) AND (NOT COALESCE(pg_has_role(x.oid, (to_regrole('push_gateway'::text))::oid, 'usage'::text), false)))) t ON (true));
 
 COMMENT ON VIEW push.app_grants IS 'one role that is bound to apps, and one of its apps; members of the role are bound with it';
 

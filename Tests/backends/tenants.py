@@ -13,37 +13,38 @@ TENANTS = ("tenant_a", "tenant_b")
 # What no tenant has. Longer than the real ones in no way that an answer could show once names are taken out of it.
 NOWHERE = {"app": "tenant_x", "call": "call-of-tenant_x", "user": "user-of-tenant_x", "id": "999999999"}
 
-# Function -> statements, for the app, call, user or id of another tenant. Each must answer as it does for what does not exist,
-# and change nothing. Named {app} or left out, both.
+# Function -> how it answers, and statements for the app, call, user or id of another tenant, with the app named and left out. Each
+# must answer as it does for what does not exist, and change nothing.
 FUNCTIONS = {
-    "enqueue_call": [
+    "enqueue_call": ("42501 app: this login may not act for app", [
         """select * from push.enqueue_call('{{"callId": "{call}", "from": "x"}}', '["{user}"]', '{app}')""",
         """select * from push.enqueue_call('{{"callId": "new-{call}", "from": "x"}}', '["{user}"]', '{app}')""",
-        """select * from push.enqueue_call('{{"messageId": "{call}", "chatId": "c", "from": "x"}}', '["{user}"]', '{app}', kind => 'message')"""],
-    "answer_call": ["select push.answer_call('{call}', '{user}', '{app}')", "select push.answer_call('{call}')",
-        "select push.answer_call('{call}', device => 'token-of-{app}-0123456789')", "select push.answer_call('{call}', device => '{device}')"],
-    "decline_call": ["select push.decline_call('{call}', '{user}', '{app}')", "select push.decline_call('{call}', '{user}')",
-        "select push.decline_call('{call}', 'nobody')"],
-    "end_call": ["select push.end_call('{call}', 'busy', '{app}')", "select push.end_call('{call}')"],
-    "report_ringing": ["select push.report_ringing('{call}', '{user}', '{app}')", "select push.report_ringing('{call}', '{user}')",
-        "select push.report_ringing('{call}', 'nobody')"],
-    "register_device": ["select push.register_device('{user}', '{app}', 'fcm', 'token-of-{app}-0123456789')",
+        """select * from push.enqueue_call('{{"messageId": "{call}", "chatId": "c", "from": "x"}}', '["{user}"]', '{app}', kind => 'message')"""]),
+    "answer_call": ("P0002", ["select push.answer_call('{call}', '{user}', '{app}')", "select push.answer_call('{call}')",
+        "select push.answer_call('{call}', device => 'token-of-{app}-0123456789')", "select push.answer_call('{call}', device => '{device}')"]),
+    "decline_call": ("P0002", ["select push.decline_call('{call}', '{user}', '{app}')", "select push.decline_call('{call}', '{user}')",
+        "select push.decline_call('{call}', 'nobody')"]),
+    "end_call": ("P0002", ["select push.end_call('{call}', 'busy', '{app}')", "select push.end_call('{call}')"]),
+    "report_ringing": ("P0002", ["select push.report_ringing('{call}', '{user}', '{app}')", "select push.report_ringing('{call}', '{user}')",
+        "select push.report_ringing('{call}', 'nobody')"]),
+    "register_device": ("42501 app: this login may not act for app", ["select push.register_device('{user}', '{app}', 'fcm', 'token-of-{app}-0123456789')",
         "select push.register_device('thief', '{app}', 'fcm', 'token-of-{app}-0123456789')",
-        "select push.register_device('{user}', '{app}', 'fcm', 'no token')"],
-    "drop_device": ["select push.drop_device('{app}', 'fcm', 'token-of-{app}-0123456789')"],
-    "call": ["select push.call('{call}', '{app}')", "select push.call('{call}')"],
-    "timeline": ["select * from push.timeline('{call}', '{app}')", "select * from push.timeline('{call}')"],
-    "skipped_recipients": ["select * from push.skipped_recipients({id})"],
+        "select push.register_device('{user}', '{app}', 'fcm', 'no token')"]),
+    "drop_device": ("[(False,)]", ["select push.drop_device('{app}', 'fcm', 'token-of-{app}-0123456789')"]),
+    "call": ("P0002", ["select push.call('{call}', '{app}')", "select push.call('{call}')"]),
+    "timeline": ("[]", ["select * from push.timeline('{call}', '{app}')", "select * from push.timeline('{call}')"]),
+    "skipped_recipients": ("[]", ["select * from push.skipped_recipients({id})"]),
 }
-# Relation -> what may be done with some of its columns, and statements for what is another's.
+# Relation -> what may be done with some of its columns, how it answers, and statements for what is another's.
 RELATIONS = {
-    "outbox": ("INSERT", [
+    "outbox": ("INSERT", "42501", [
         """insert into push.outbox (app, payload, recipients) values ('{app}', '{{"callId": "{call}", "from": "x"}}', '["{user}"]')""",
         """insert into push.outbox (app, payload, recipients) values ('{app}', '{{"callId": "{call}", "from": "x"}}', '["{user}"]') on conflict do nothing""",
         """insert into push.outbox (app, call_id, kind, payload, recipients, ring_seconds, state, traceparent)
           values ('{app}', '{call}', 'missed_call', '{{"callId": "{call}", "from": "x"}}', '["{user}"]', 9, 'answered', 'bad')""",
         """insert into push.outbox (app, payload, recipients) values ('{own}', '{{"callId": "own-{call}", "from": "x"}}', '[]'),
           ('{app}', '{{"callId": "{call}", "from": "x"}}', '["{user}"]')""",
+        "insert into push.outbox (payload, recipients) values ('{{\"callId\": \"{call}\", \"from\": \"x\"}}', '[\"{user}\"]')",
         "COPY {app} {call} {user}",
         # Neither to be read nor updated by a tenant, not even its own rows.
         "select call_id from push.outbox", "select count(*) from push.outbox where call_id = '{call}'", "table push.outbox",
@@ -106,10 +107,11 @@ def attack(name, db, own):
     """By everything, as one who has OWN, against the other tenant."""
     other, = set(TENANTS) - {own}
     there, before = names(other), state(other)
-    for entry, statements in [*FUNCTIONS.items(), *((r, s) for r, (_, s) in RELATIONS.items())]:
+    for entry, (begins, statements) in [*FUNCTIONS.items(), *((r, s) for r, (_, *s) in RELATIONS.items())]:
         for statement in statements:
+            got = told(db, statement, there, own)
             check(f"{name}: {entry}: another tenant's is as what does not exist: {statement}",
-                told(db, statement, there, own), told(db, statement, {**NOWHERE, "device": "999999999"}, own))
+                (got[:len(begins)], "COPY outbox" in got, got), (begins, False, told(db, statement, {**NOWHERE, "device": "999999999"}, own)))
     check(f"{name}: nothing of the other tenant's has changed", state(other), before)
 
 
@@ -149,7 +151,7 @@ def decided():
             from pg_class c cross join unnest('{SELECT,INSERT,UPDATE,REFERENCES}'::text[]) with ordinality u(p, n)
             where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f') and has_any_column_privilege(%s, c.oid, p)
             group by c.relname) c""", PREFIX + tenant)
-        check(f"every table and view that {tenant} may touch is attacked", relations, {r: can for r, (can, _) in RELATIONS.items()})
+        check(f"every table and view that {tenant} may touch is attacked", relations, {r: can for r, (can, *_) in RELATIONS.items()})
         check(f"{tenant} has no right to a whole table or view, and so cannot lock one", owner("""select string_agg(c.relname || ' ' || p, ', ')
             from pg_class c, unnest('{SELECT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER,INSERT}'::text[]) p
             where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f') and has_table_privilege(%s, c.oid, p)""", PREFIX + tenant), None)
@@ -345,6 +347,10 @@ def binding():
     check("push_enqueuer given to a tenant later: it acts for nothing", (enqueue_as("tenant_a", "tenant_a", "c4"), faults()),
         ("42501", ["group: tenant_b", "tenant_a: tenant_a: acts for no app: has push_enqueuer as well; revoke it"]))
     check("granting again mends it", (bind("tenant_a", "tenant_a"), enqueue_as("tenant_a", "tenant_a", "c5")), (f"{PREFIX}tenant_a acts for: tenant_a", 0))
+    run("grant push_enqueuer to $tenant_b")
+    check("and to a member of one", (enqueue_as("tenant_b", "tenant_b", "b1"), faults()[0]),
+        ("42501", f"group: tenant_b: these members act for no app: {PREFIX}tenant_b have push_enqueuer as well; revoke it"))
+    run("revoke push_enqueuer from $tenant_b")
     # By another name it is another role, as in a cluster that the database was restored to.
     run("alter role $tenant_a rename to $renamed")
     check("a role that was renamed acts for nothing", faults(), ["group: tenant_b", "renamed: acts for no app but those of roles it is a member of", "tenant_a: tenant_a: there is no such role"])

@@ -187,6 +187,7 @@ select b.role, g.app, g.granted_at, g.granted_by, case
       then 'acts for every app: a superuser, the schema''s owner, or push_gateway'
     when not pg_has_role(r.oid, to_regrole('push_tenant'), 'usage') then 'is not in push_tenant'
     when pg_has_role(r.oid, to_regrole('push_enqueuer'), 'usage') then 'acts for no app: has push_enqueuer as well; revoke it'
+    when t.names is not null then 'these members act for no app: ' || t.names || ' have push_enqueuer as well; revoke it'
     when g.app is null then 'acts for no app but those of roles it is a member of'
   end as fault
 from (
@@ -196,7 +197,13 @@ from (
   where m.roleid = to_regrole('push_tenant') and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push')
 ) b
 left join push.app_grant g on g.role = b.role
-left join pg_roles r on r.rolname = b.role;
+left join pg_roles r on r.rolname = b.role
+left join lateral (
+  select string_agg(x.rolname, ', ' order by x.rolname) as names from pg_roles x
+  where x.oid <> r.oid and pg_has_role(x.oid, r.oid, 'usage') and pg_has_role(x.oid, to_regrole('push_enqueuer'), 'usage')
+    and not has_schema_privilege(x.oid, 'push', 'create')
+    and not coalesce(pg_has_role(x.oid, to_regrole('push_gateway'), 'usage'), false)
+) t on true;
 comment on view push.app_grants is 'one role that is bound to apps, and one of its apps; members of the role are bound with it';
 comment on column push.app_grants.role is 'the database role';
 comment on column push.app_grants.app is 'an app that it may act for; null: none was granted to it';
