@@ -5,6 +5,23 @@ CREATE SCHEMA push;
 
 COMMENT ON SCHEMA push IS 'push-gateway: the outbox, its deliveries and their history';
 
+CREATE FUNCTION push.acts_for_all() RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select coalesce(case current_setting('role') when 'none' then
+      pg_has_role(session_user, to_regrole('push_enqueuer'), 'usage')
+          and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
+        or pg_has_role(session_user, to_regrole('push_gateway'), 'usage')
+        or has_schema_privilege(session_user, 'push', 'create')
+    else
+      pg_has_role(current_setting('role')::name, to_regrole('push_enqueuer'), 'usage')
+        and not coalesce(pg_has_role(current_setting('role')::name, to_regrole('push_tenant'), 'usage'), false)
+        and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
+    end, false)
+$$;
+
+COMMENT ON FUNCTION push.acts_for_all() IS 'a quick yes: the login, and the role that it has switched to, act for every app; false: push.own_apps knows';
+
 CREATE FUNCTION push.announce_missed(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1659,6 +1676,10 @@ CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS bo
     SET enable_seqscan TO 'off'
     AS $$
 begin
+  -- A backslash would be read as bytea's, and an error would show what follows it. No token has one.
+  if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
+    return false;
+  end if;
   delete from push.devices d
     where sha256(d.token::bytea) = sha256(drop_device.token::bytea) and d.app = drop_device.app
       and d.provider = drop_device.provider;
@@ -2259,7 +2280,13 @@ CREATE FUNCTION push.fan_out() RETURNS trigger
     SET work_mem TO '64MB'
     SET jit TO 'off'
     AS $$
+declare
+  v_own text[];
 begin
+  if not push.acts_for_all() then
+    v_own := push.own_apps();
+    perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
+  end if;
   -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
   -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
@@ -2375,7 +2402,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.fan_out() IS 'refuses bad calls and notifications, and makes one delivery a device of the good ones; passes by recipients that cannot be used';
+COMMENT ON FUNCTION push.fan_out() IS 'refuses bad calls and notifications, and those of apps that the caller may not act for, and makes one delivery a device of the good ones; passes by recipients that cannot be used';
 
 CREATE FUNCTION push.fill_call() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2392,7 +2419,11 @@ begin
     then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
     case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
-  if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
+  if not push.acts_for_all() and not push.is_own(new.app) then
+    -- Whether another tenant has this call is not even asked: fan_out refuses the statement.
+    new.call_id := gen_random_uuid();
+    new.traceparent := null;
+  elsif current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
     -- As push.take_call_key, whose call would cost as much again.
     insert into push.call_key (call_id, app) values (new.call_id, new.app) on conflict do nothing;
     if not found and not push.take_call_key(new.call_id, new.app) then
@@ -2454,11 +2485,12 @@ CREATE FUNCTION push.find_call(p_call_id text, p_app text) RETURNS bigint
     SET enable_seqscan TO 'off'
     AS $$
 declare
+  v_own  text[] := case when not push.acts_for_all() then push.own_apps() end;
   v_ids  bigint[];
   v_apps text;
 begin
   select array_agg(o.id), string_agg(o.app, ', ' order by o.app) into v_ids, v_apps
-    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app);
+    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app) and (v_own is null or o.app = any (v_own));
   if v_ids is null then
     raise exception using errcode = 'no_data_found',
       message = format('call_id: there is no call %s%s', coalesce(left(p_call_id, 128), 'without call_id'),
@@ -2472,7 +2504,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text) IS 'number of a call; an error if there is none, or, without an app, several';
+COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text) IS 'number of a call of the caller''s apps; an error if there is none, or, without an app, several. p_call_id, p_app: of push.outbox';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2676,6 +2708,59 @@ $$;
 
 COMMENT ON FUNCTION push.given_call_id(p_kind text, p_payload jsonb) IS 'the call_id that a payload brings; null: none';
 
+CREATE FUNCTION push.grant_app(role text, app text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  v_role  oid := (select r.oid from pg_roles r where r.rolname = grant_app.role);
+  v_moved boolean := false;
+begin
+  if v_role is null then
+    raise exception using errcode = 'undefined_object', message = format('role: there is no role %s', left(grant_app.role, 64)),
+      hint = 'Make it first: create role ... login.';
+  elsif not coalesce(push.is_app(grant_app.app), false) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  elsif to_regrole('push_tenant') is null then
+    raise exception using errcode = 'undefined_object', message = 'role push_tenant is missing',
+      hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
+  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_gateway') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s is a group of push-gateway''s; name a login, or a group of your own', grant_app.role);
+  elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s acts for every app: it is a superuser, the schema''s owner, or has push_gateway', grant_app.role),
+      hint = 'Give the backend a role of its own.';
+  elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s may create roles, and so give itself the rights of others', grant_app.role),
+      hint = format('alter role %I nocreaterole;', grant_app.role);
+  end if;
+  if exists (select from pg_auth_members m where m.member = v_role and m.roleid = to_regrole('push_enqueuer')) then
+    execute format('revoke push_enqueuer from %I', grant_app.role);
+    v_moved := true;
+  end if;
+  if pg_has_role(v_role, to_regrole('push_enqueuer'), 'member') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s has push_enqueuer, which acts for every app', grant_app.role),
+      hint = format('As whoever granted it: revoke push_enqueuer from %I, or from the role that it has it through.', grant_app.role);
+  end if;
+  if not pg_has_role(v_role, to_regrole('push_tenant'), 'usage') then
+    execute format('grant push_tenant to %I', grant_app.role);
+    v_moved := true;
+  end if;
+  insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
+  changed := found or v_moved;
+  message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
+  perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.grant_app(role text, app text) IS 'a backend''s role, and its members, may act for this app, and for no others but those granted, too: the role gets push_tenant, and loses push_enqueuer. role: a database role; app: name of the app. Returns whether it changed anything, and a sentence about it; running it twice is harmless. For whoever owns the schema';
+
 CREATE FUNCTION push.grant_dashboard() RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -2711,6 +2796,7 @@ CREATE FUNCTION push.grant_roles() RETURNS text
 declare
   c_roles constant jsonb := jsonb_build_object(
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
+    'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
   -- Of a call, neither its payload nor its recipients, who are tokens.
@@ -2739,11 +2825,16 @@ begin
         execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
           'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant execute on function %s to %I', c_calls, v_role);
+      when 'push_tenant' then
+        -- Not to read or update push.outbox: see tenants.sql.
+        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent) on push.outbox to %I',
+          v_role);
+        execute format('grant execute on function %s to %I', c_calls, v_role);
       when 'push_ops' then
         execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
           'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job to %I', v_role);
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
@@ -2772,11 +2863,25 @@ begin
       using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
     return 'missing: ' || array_to_string(v_missing, ', ');
   end if;
-  return 'push_enqueuer, push_ops and push_gateway have their rights';
+  return 'push_enqueuer, push_tenant, push_ops and push_gateway have their rights';
 end
 $$;
 
-COMMENT ON FUNCTION push.grant_roles() IS 'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+COMMENT ON FUNCTION push.grant_roles() IS 'makes the roles push_enqueuer, push_tenant, push_ops and push_gateway if they are missing and may be made, and gives them their rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+
+CREATE FUNCTION push.granted_apps(p_role name) RETURNS text[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  return array(
+    select distinct g.app from push.app_grant g
+    where pg_has_role(p_role, to_regrole(quote_ident(g.role)), 'usage')
+    order by g.app);
+end
+$$;
+
+COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
 
 CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -2946,6 +3051,19 @@ CREATE FUNCTION push.is_message(p_kind text) RETURNS boolean
     AS $$ select p_kind in ('message', 'group_message', 'group_invite') $$;
 
 COMMENT ON FUNCTION push.is_message(p_kind text) IS 'whether a kind of push.outbox belongs to a chat';
+
+CREATE FUNCTION push.is_own(p_app text) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_own text[] := push.own_apps();
+begin
+  return v_own is null or coalesce(p_app = any (v_own), false);
+end
+$$;
+
+COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app. p_app: its name. Ask push.acts_for_all first';
 
 CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3418,6 +3536,49 @@ CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
 $$;
 
 COMMENT ON FUNCTION push.overview(p_max integer) IS 'what ops look at, as one JSON object: lanes, health, failures, stuck, replicas (living, or ended in the last hour) and audit (the last interventions), as the views of these names; times in milliseconds, since 1970 where they are points. p_max: how many of each, the worst';
+
+CREATE FUNCTION push.own_apps() RETURNS text[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_tenant  oid := to_regrole('push_tenant');
+  v_is_free boolean := false;
+  v_apps    text[];
+  v_granted text[];
+  v_caller  name;
+begin
+  if push.acts_for_all() then
+    return null;
+  end if;
+  foreach v_caller in array array[session_user] || case when current_setting('role') <> 'none'
+    then array[current_setting('role')::name] else '{}' end
+  loop
+    if has_schema_privilege(v_caller, 'push', 'create') or pg_has_role(v_caller, to_regrole('push_gateway'), 'usage') then
+      v_is_free := true;
+    elsif pg_has_role(v_caller, v_tenant, 'usage') then
+      -- With push_enqueuer beside push_tenant it would read everybody's calls in the table: nothing works until one is revoked.
+      v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else push.granted_apps(v_caller) end;
+      v_apps := case when v_apps is null then v_granted else array(select unnest(v_apps) intersect select unnest(v_granted)) end;
+    elsif pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') or pg_has_role(v_caller, to_regrole('push_ops'), 'usage') then
+      v_is_free := true;
+    end if;
+  end loop;
+  if v_apps is not null or v_is_free then
+    return v_apps;
+  end if;
+  -- It has none of push's roles, and is here by somebody's function that runs with its owner's rights. Nobody can tell whose
+  -- function that is. Where there are tenants, it may be one's.
+  if exists (select from pg_auth_members m where m.roleid = v_tenant
+    and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+  then
+    return push.granted_apps(v_caller);
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.own_apps() IS 'the apps that the caller may act for: those granted to a member of push_tenant; null: every app';
 
 CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3939,6 +4100,20 @@ $$;
 
 COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text) IS 'raises the error for a fault, naming the call; it has a result so that a query may call it';
 
+CREATE FUNCTION push.refuse_app(p_app text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  raise exception using errcode = 'insufficient_privilege',
+    message = format('app: this login may not act for app %s', coalesce(left(p_app, 64), 'without a name')),
+    hint = 'Nothing of this statement was done. push.grant_app lets a role act for an app; push.app_grants shows which it has.',
+    schema = 'push', column = 'app';
+end
+$$;
+
+COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
+
 CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -3972,6 +4147,9 @@ CREATE FUNCTION push.register_device(user_id text, app text, provider text, toke
     AS $$
 #variable_conflict use_column
 begin
+  if not push.acts_for_all() and not push.is_own(register_device.app) then
+    perform push.refuse_app(register_device.app);
+  end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
       register_device.environment, register_device.platform, register_device.locale,
@@ -4333,6 +4511,24 @@ $$;
 
 COMMENT ON FUNCTION push.revoke_api_key(id integer) IS 'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
 
+CREATE FUNCTION push.revoke_app(role text, app text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  delete from push.app_grant g where g.role = revoke_app.role and g.app = revoke_app.app;
+  changed := found;
+  message := format('%s acts for: %s', revoke_app.role, coalesce((
+    select nullif(array_to_string(push.granted_apps(r.rolname), ', '), '') from pg_roles r where r.rolname = revoke_app.role),
+    'no app'));
+  perform push.note_audit('revoke_app', left(revoke_app.app, 64) || '/' || left(revoke_app.role, 64), jsonb_build_object('changed', changed));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.revoke_app(role text, app text) IS 'a role no longer acts for this app. It stays in push_tenant, and without any app acts for none. role: a database role, which need not exist any more; app: name of the app. Returns whether it changed anything, and a sentence about it; running it twice is harmless. For whoever owns the schema';
+
 CREATE FUNCTION push.ring_doorbell() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -4664,7 +4860,7 @@ declare
   v_is_unwanted boolean := v_call.kind = 'missed_call'
     and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = v_call.app), false);
 begin
-  if v_call.id is null
+  if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
     return;
   end if;
@@ -5031,6 +5227,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
     where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
+      and (push.acts_for_all() or push.is_own(o.app))
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
     where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
@@ -5270,6 +5467,65 @@ ALTER TABLE push.api_keys ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE push.app_grant (
+    role text NOT NULL,
+    app text NOT NULL,
+    granted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    granted_by text DEFAULT SESSION_USER NOT NULL,
+    CONSTRAINT app_grant_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64)))
+);
+
+COMMENT ON TABLE push.app_grant IS 'one app that a role of push_tenant, and its members, may act for; written by push.grant_app. People read push.app_grants';
+
+COMMENT ON COLUMN push.app_grant.role IS 'name of the database role, which is good in every cluster that the database is restored to';
+
+COMMENT ON COLUMN push.app_grant.app IS 'name of the app';
+
+COMMENT ON COLUMN push.app_grant.granted_at IS 'when it was granted';
+
+COMMENT ON COLUMN push.app_grant.granted_by IS 'the database role that was logged in then';
+
+CREATE VIEW push.app_grants AS
+ SELECT b.role,
+    g.app,
+    g.granted_at,
+    g.granted_by,
+        CASE
+            WHEN (r.oid IS NULL) THEN 'there is no such role'::text
+            WHEN (has_schema_privilege(r.oid, 'push'::text, 'create'::text) OR pg_has_role(r.oid, (to_regrole('push_gateway'::text))::oid, 'usage'::text)) THEN 'acts for every app: a superuser, the schema''s owner, or push_gateway'::text
+            WHEN (NOT pg_has_role(r.oid, (to_regrole('push_tenant'::text))::oid, 'usage'::text)) THEN 'is not in push_tenant'::text
+            WHEN pg_has_role(r.oid, (to_regrole('push_enqueuer'::text))::oid, 'usage'::text) THEN 'acts for no app: has push_enqueuer as well; revoke it'::text
+            WHEN (t.names IS NOT NULL) THEN (('these members act for no app: '::text || t.names) || ' have push_enqueuer as well; revoke it'::text)
+            WHEN (g.app IS NULL) THEN 'acts for no app but those of roles it is a member of'::text
+            ELSE NULL::text
+        END AS fault
+   FROM (((( SELECT g_1.role
+           FROM push.app_grant g_1
+        UNION
+         SELECT (r_1.rolname)::text AS rolname
+           FROM (pg_auth_members m
+             JOIN pg_roles r_1 ON ((r_1.oid = m.member)))
+          WHERE ((m.roleid = (to_regrole('push_tenant'::text))::oid) AND (m.member <> ( SELECT n.nspowner
+                   FROM pg_namespace n
+                  WHERE (n.nspname = 'push'::name))))) b
+     LEFT JOIN push.app_grant g ON ((g.role = b.role)))
+     LEFT JOIN pg_roles r ON ((r.rolname = b.role)))
+     LEFT JOIN LATERAL ( SELECT string_agg((x.rolname)::text, ', '::text ORDER BY ((x.rolname)::text)) AS names
+           FROM pg_roles x
+          WHERE ((x.oid <> r.oid) AND pg_has_role(x.oid, r.oid, 'usage'::text) AND pg_has_role(x.oid, (to_regrole('push_enqueuer'::text))::oid, 'usage'::text) AND (NOT has_schema_privilege(x.oid, 'push'::text, 'create'::text)) AND (NOT COALESCE(pg_has_role(x.oid, (to_regrole('push_gateway'::text))::oid, 'usage'::text), false)))) t ON (true));
+
+COMMENT ON VIEW push.app_grants IS 'one role that is bound to apps, and one of its apps; members of the role are bound with it';
+
+COMMENT ON COLUMN push.app_grants.role IS 'the database role';
+
+COMMENT ON COLUMN push.app_grants.app IS 'an app that it may act for; null: none was granted to it';
+
+COMMENT ON COLUMN push.app_grants.granted_at IS 'when the app was granted';
+
+COMMENT ON COLUMN push.app_grants.granted_by IS 'the database role that was logged in then';
+
+COMMENT ON COLUMN push.app_grants.fault IS 'why the grant is not what it seems; null: it is';
 
 CREATE TABLE push.apps (
     app text NOT NULL,
@@ -6856,6 +7112,9 @@ ALTER TABLE ONLY push.history ATTACH PARTITION push.history_default DEFAULT;
 
 ALTER TABLE ONLY push.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.app_grant
+    ADD CONSTRAINT app_grant_pkey PRIMARY KEY (role, app);
 
 ALTER TABLE ONLY push.apps
     ADD CONSTRAINT apps_pkey PRIMARY KEY (app);

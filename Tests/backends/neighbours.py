@@ -70,6 +70,19 @@ def of_a_login_that_may_only_connect():
             nobody.execute("select lo_unlink(lo_create(0)) > 0, set_config('push.walked', '0', false)").fetchone(), (True, "0"))
         rings("beside them a call rings", "beside")
 
+    # Notifications that gateways listen to, by somebody who knows every number. They are hints: nothing is dropped for one.
+    with connect(login="nobody", autocommit=True) as nobody:
+        with connect(autocommit=True) as db:
+            enqueue("named", db)
+            number = db.execute("select push.call('named') ->> 'id'").fetchone()[0]
+        nobody.execute("select pg_notify('push_control', p) from unnest(array['void ' || %s, 'void *', 'void -1', 'void', 'resume 1', repeat('x', 7999)]) p", (number,))
+        nobody.execute("select pg_notify('push_control', 'void ' || n), pg_notify('push_outbox', n::text) from generate_series(1, 2000) n")
+        check("a call that anybody says has ended: it rings on", (owner("select state from push.outbox where call_id = 'named'"), owed("named"),
+            gateway.one("select push.ended(array[%s::bigint])::text", number)), ("ringing", "u:invite:ready", "{}"))
+        check("it is claimed", gateway.claimed(), ["named"])
+        rings("and so is the next", "after-hints")
+        check("housekeeping is done meanwhile", gateway.one("select count(*) from (select push.run_job(j.name) from push.job j where j.name <> 'tally') r") > 5, True)
+
     # It listens, and keeps a transaction open: what is notified cannot be dropped.
     with connect(login="nobody", autocommit=True) as nobody:
         nobody.execute("listen pile")
@@ -123,6 +136,37 @@ def of_a_login_that_may_enqueue():
     rings("the call beside it rings", "beside-prepared")
 
 
+def numbers():
+    """How far each sequence has come of those that can be used up: eight bytes cannot."""
+    return owner("select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences where schemaname = 'push' and data_type <> 'bigint'::regtype")
+
+
+def of_numbers():
+    """Sequences keep what a rolled back statement took."""
+    before = numbers()
+    check("there are sequences that could be used up", {"lane_id_seq", "gateways_id_seq", "api_keys_id_seq"} <= set(before), True)
+    with connect() as db:
+        for attempt in range(20):
+            db.execute("""insert into push.outbox (app, payload, recipients) select 'burnt-' || %s || '-' || i, jsonb_build_object('callId', 'c', 'from', 'x'),
+                '[{"userId": "u", "fcmToken": "burnt-token-0123456789", "pushToken": "ExponentPushToken[burnt]"}]' from generate_series(1, 20) i""", (attempt,))
+            db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": "c", "from": "x"}), RECIPIENTS, f"burnt-again-{attempt}"))
+            db.execute("select push.register_device('u', %s, 'fcm', 'burnt-token-0123456789')", (f"burnt-{attempt}",))
+            db.execute("select push.answer_call('c', app => %s), push.end_call('c', app => %s)", (f"burnt-{attempt}-1", f"burnt-{attempt}-2"))
+            db.rollback()
+    check("what was enqueued and rolled back used up none of them", numbers(), before)
+    lanes = owner("select count(*) from push.lane where id < 0")
+    for sequence in owner("select array_agg(sequencename::text order by 1) from pg_sequences where schemaname = 'push'"):
+        for login in ("enqueuer", "nobody"):
+            with connect(login=login, autocommit=True) as db:
+                for ask in (f"nextval('push.{sequence}')", f"setval('push.{sequence}', 32767)"):
+                    with refused(f"{login}: {ask}", "42501"):
+                        db.execute(f"select {ask}")
+    check("nor left a lane", lanes, owner("select count(*) from push.lane where id < 0 and app not like 'burnt%'"))
+    check("an app's gateway starts", gateway.one("select push.register_lane('after-burning', 'fcm') > 0"), True)
+    rings("and calls ring", "after-burning")
+
+
 of_a_login_that_may_only_connect()
 of_a_login_that_may_enqueue()
+of_numbers()
 gateway.one("select push.retire_gateway(%s)::text", gateway.id)

@@ -70,6 +70,11 @@ STATEMENTS = {
     "select push.note_audit('x', 'y')": set(),
     "select push.grant_roles()": set(),
     "select push.grant_dashboard()": set(),
+    "select push.grant_app(session_user::text, 'default')": set(),
+    "select push.revoke_app(session_user::text, 'default')": set(),
+    "select push.own_apps()": set(),
+    "select app from push.app_grant": set(),
+    "insert into push.app_grant (role, app) values (session_user, 'default')": set(),
     "create table push.mine (id int)": set(),
     "alter table push.outbox disable trigger all": set(),
     "drop table push.history_default": set(),
@@ -79,7 +84,7 @@ STATEMENTS = {
     # Ops.
     **{f"select * from push.{view}": OPS for view in (
         "summary", "lanes", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-        "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job")},
+        "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job", "app_grants")},
     "update push.lanes set paused = true, note = 'x'": OPS,
     "update push.lanes set app = 'x'": set(),
     "select * from push.requeue('ringing')": OPS,
@@ -145,7 +150,7 @@ ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"check_health", "lane_condition
 # Relations and what may be done with some column of them.
 OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
     "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-    "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job"), "SELECT")}
+    "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job", "app_grants"), "SELECT")}
 RELATIONS = {
     "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
     "ops": OPS_RELATIONS,

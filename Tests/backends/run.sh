@@ -29,12 +29,12 @@ work=$(mktemp -d)
 results=$work/results
 : >"$results"
 pool=
-logins="enqueuer ops gateway nobody web"
+logins="enqueuer ops gateway nobody web tenant_a tenant_b"
 
 cleanup() {
   [ -z "$pool" ] || { kill "$pool" 2>/dev/null || true; wait "$pool" 2>/dev/null || true; }
   psql -Xq "$given" -c "drop database if exists $name with (force)" >/dev/null 2>&1 || true
-  for login in $logins; do psql -Xq "$given" -c "drop role if exists ${name}_$login" >/dev/null 2>&1 || true; done
+  for login in $logins group inner renamed; do psql -Xq "$given" -c "drop role if exists ${name}_$login" >/dev/null 2>&1 || true; done
   rm -rf "$work"
 }
 trap cleanup EXIT
@@ -122,7 +122,7 @@ CALLS
   equal "psql $way: enqueues, answers and ends" "$(sed "s/^psql:[^ ]* //; s/$way-//g" "$work/out")" "$(cat "$here/backend.expected")"
 done
 
-for file in backend transactions snapshots declines neighbours roles plans restore; do
+for file in backend transactions snapshots declines neighbours tenants copies roles plans restore; do
   python "$here/$file.py" >"$work/out" 2>"$work/err" || echo "not ok - $file.py runs to its end: $(tail -n 1 "$work/err")" >>"$results"
   grep -E '^(ok|not ok) - ' "$work/out" >>"$results" || echo "not ok - $file.py: it ran no test" >>"$results"
 done

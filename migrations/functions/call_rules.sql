@@ -651,11 +651,12 @@ create or replace trigger end_calls after update on push.outbox referencing old 
 create or replace function push.find_call(p_call_id text, p_app text) returns bigint
 language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
+  v_own  text[] := case when not push.acts_for_all() then push.own_apps() end;
   v_ids  bigint[];
   v_apps text;
 begin
   select array_agg(o.id), string_agg(o.app, ', ' order by o.app) into v_ids, v_apps
-    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app);
+    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app) and (v_own is null or o.app = any (v_own));
   if v_ids is null then
     raise exception using errcode = 'no_data_found',
       message = format('call_id: there is no call %s%s', coalesce(left(p_call_id, 128), 'without call_id'),
@@ -669,7 +670,7 @@ begin
 end
 $$;
 comment on function push.find_call is
-  'number of a call; an error if there is none, or, without an app, several';
+  'number of a call of the caller''s apps; an error if there is none, or, without an app, several. p_call_id, p_app: of push.outbox';
 
 create or replace function push.device_token(p_app text, p_device text) returns text
 language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$

@@ -40,6 +40,9 @@ create or replace function push.register_device(
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 begin
+  if not push.acts_for_all() and not push.is_own(register_device.app) then
+    perform push.refuse_app(register_device.app);
+  end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
       register_device.environment, register_device.platform, register_device.locale,
@@ -60,6 +63,10 @@ comment on function push.register_device is
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
+  -- A backslash would be read as bytea's, and an error would show what follows it. No token has one.
+  if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
+    return false;
+  end if;
   delete from push.devices d
     where sha256(d.token::bytea) = sha256(drop_device.token::bytea) and d.app = drop_device.app
       and d.provider = drop_device.provider;

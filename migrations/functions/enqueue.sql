@@ -51,7 +51,11 @@ begin
     then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
     case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
-  if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
+  if not push.acts_for_all() and not push.is_own(new.app) then
+    -- Whether another tenant has this call is not even asked: fan_out refuses the statement.
+    new.call_id := gen_random_uuid();
+    new.traceparent := null;
+  elsif current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
     -- As push.take_call_key, whose call would cost as much again.
     insert into push.call_key (call_id, app) values (new.call_id, new.app) on conflict do nothing;
     if not found and not push.take_call_key(new.call_id, new.app) then
@@ -184,7 +188,13 @@ language plpgsql security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set work_mem = '64MB' set jit = off
 as $$
+declare
+  v_own text[];
 begin
+  if not push.acts_for_all() then
+    v_own := push.own_apps();
+    perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
+  end if;
   -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
   -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
@@ -300,7 +310,7 @@ begin
 end
 $$;
 comment on function push.fan_out is
-  'refuses bad calls and notifications, and makes one delivery a device of the good ones; passes by recipients that cannot '
+  'refuses bad calls and notifications, and those of apps that the caller may not act for, and makes one delivery a device of the good ones; passes by recipients that cannot '
   'be used';
 
 create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls

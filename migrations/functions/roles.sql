@@ -10,6 +10,7 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_roles constant jsonb := jsonb_build_object(
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
+    'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
   -- Of a call, neither its payload nor its recipients, who are tokens.
@@ -38,11 +39,16 @@ begin
         execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
           'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant execute on function %s to %I', c_calls, v_role);
+      when 'push_tenant' then
+        -- Not to read or update push.outbox: see tenants.sql.
+        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent) on push.outbox to %I',
+          v_role);
+        execute format('grant execute on function %s to %I', c_calls, v_role);
       when 'push_ops' then
         execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
           'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job to %I', v_role);
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
@@ -71,11 +77,11 @@ begin
       using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
     return 'missing: ' || array_to_string(v_missing, ', ');
   end if;
-  return 'push_enqueuer, push_ops and push_gateway have their rights';
+  return 'push_enqueuer, push_tenant, push_ops and push_gateway have their rights';
 end
 $$;
 comment on function push.grant_roles is
-  'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their '
+  'makes the roles push_enqueuer, push_tenant, push_ops and push_gateway if they are missing and may be made, and gives them their '
   'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
 
 -- The dashboard -------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ declare
   v_is_unwanted boolean := v_call.kind = 'missed_call'
     and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = v_call.app), false);
 begin
-  if v_call.id is null
+  if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
     return;
   end if;
@@ -184,6 +184,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
     where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
+      and (push.acts_for_all() or push.is_own(o.app))
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
     where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)

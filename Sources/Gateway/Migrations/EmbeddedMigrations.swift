@@ -14,6 +14,7 @@ extension Migration {
     Migration(version: 8, name: "token_hash", sql: migration0008),
     Migration(version: 9, name: "missed_after_cancel", sql: migration0009),
     Migration(version: 10, name: "neighbours", sql: migration0010),
+    Migration(version: 11, name: "tenants", sql: migration0011),
     Migration(version: 15, name: "pages", sql: migration0015),
   ]
 }
@@ -40,6 +41,7 @@ extension FunctionsFile {
     FunctionsFile(topic: "settle", sql: functionsSettle),
     FunctionsFile(topic: "stories", sql: functionsStories),
     FunctionsFile(topic: "tally", sql: functionsTally),
+    FunctionsFile(topic: "tenants", sql: functionsTenants),
     FunctionsFile(topic: "tokens", sql: functionsTokens),
     FunctionsFile(topic: "validation", sql: functionsValidation),
     FunctionsFile(topic: "roles", sql: functionsRoles),
@@ -864,6 +866,26 @@ private let migration0010 = ###"""
 set local client_min_messages = warning;
 drop function if exists push.oldest_ringing();
 reset client_min_messages;
+
+"""###
+
+private let migration0011 = ###"""
+-- Roles that act for some apps only: tenants. Who is one, and what that means, is in functions/tenants.sql.
+
+create table push.app_grant (
+  role       text not null,
+  app        text not null,
+  granted_at timestamptz not null default clock_timestamp(),
+  granted_by text not null default session_user,
+  constraint app_grant_pkey primary key (role, app),
+  constraint app_grant_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64)
+);
+comment on table push.app_grant is
+  'one app that a role of push_tenant, and its members, may act for; written by push.grant_app. People read push.app_grants';
+comment on column push.app_grant.role is 'name of the database role, which is good in every cluster that the database is restored to';
+comment on column push.app_grant.app is 'name of the app';
+comment on column push.app_grant.granted_at is 'when it was granted';
+comment on column push.app_grant.granted_by is 'the database role that was logged in then';
 
 """###
 
@@ -1713,11 +1735,12 @@ create or replace trigger end_calls after update on push.outbox referencing old 
 create or replace function push.find_call(p_call_id text, p_app text) returns bigint
 language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
+  v_own  text[] := case when not push.acts_for_all() then push.own_apps() end;
   v_ids  bigint[];
   v_apps text;
 begin
   select array_agg(o.id), string_agg(o.app, ', ' order by o.app) into v_ids, v_apps
-    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app);
+    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app) and (v_own is null or o.app = any (v_own));
   if v_ids is null then
     raise exception using errcode = 'no_data_found',
       message = format('call_id: there is no call %s%s', coalesce(left(p_call_id, 128), 'without call_id'),
@@ -1731,7 +1754,7 @@ begin
 end
 $$;
 comment on function push.find_call is
-  'number of a call; an error if there is none, or, without an app, several';
+  'number of a call of the caller''s apps; an error if there is none, or, without an app, several. p_call_id, p_app: of push.outbox';
 
 create or replace function push.device_token(p_app text, p_device text) returns text
 language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
@@ -2393,6 +2416,9 @@ create or replace function push.register_device(
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 begin
+  if not push.acts_for_all() and not push.is_own(register_device.app) then
+    perform push.refuse_app(register_device.app);
+  end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
       register_device.environment, register_device.platform, register_device.locale,
@@ -2413,6 +2439,10 @@ comment on function push.register_device is
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
+  -- A backslash would be read as bytea's, and an error would show what follows it. No token has one.
+  if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
+    return false;
+  end if;
   delete from push.devices d
     where sha256(d.token::bytea) = sha256(drop_device.token::bytea) and d.app = drop_device.app
       and d.provider = drop_device.provider;
@@ -2523,7 +2553,11 @@ begin
     then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
     case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
-  if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
+  if not push.acts_for_all() and not push.is_own(new.app) then
+    -- Whether another tenant has this call is not even asked: fan_out refuses the statement.
+    new.call_id := gen_random_uuid();
+    new.traceparent := null;
+  elsif current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
     -- As push.take_call_key, whose call would cost as much again.
     insert into push.call_key (call_id, app) values (new.call_id, new.app) on conflict do nothing;
     if not found and not push.take_call_key(new.call_id, new.app) then
@@ -2656,7 +2690,13 @@ language plpgsql security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set work_mem = '64MB' set jit = off
 as $$
+declare
+  v_own text[];
 begin
+  if not push.acts_for_all() then
+    v_own := push.own_apps();
+    perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
+  end if;
   -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
   -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
@@ -2772,7 +2812,7 @@ begin
 end
 $$;
 comment on function push.fan_out is
-  'refuses bad calls and notifications, and makes one delivery a device of the good ones; passes by recipients that cannot '
+  'refuses bad calls and notifications, and those of apps that the caller may not act for, and makes one delivery a device of the good ones; passes by recipients that cannot '
   'be used';
 
 create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls
@@ -5543,7 +5583,7 @@ declare
   v_is_unwanted boolean := v_call.kind = 'missed_call'
     and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = v_call.app), false);
 begin
-  if v_call.id is null
+  if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
     return;
   end if;
@@ -5629,6 +5669,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
     where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
+      and (push.acts_for_all() or push.is_own(o.app))
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
     where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
@@ -5900,6 +5941,222 @@ comment on function push.observe is
   'seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
   'receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches '
   'estimates)';
+
+"""###
+
+private let functionsTenants = ###"""
+-- Tenants: backends that share a database and must not touch each other's calls. A member of push_enqueuer acts for every
+-- app: all such logins are one trust domain. A member of push_tenant acts for the apps that push.grant_app has granted to it,
+-- or to a role that it is a member of, and for none if none was granted.
+--
+-- Who the caller is: most functions here run with their owner's rights, where current_user is the owner. The login
+-- (session_user) and the role that it has switched to (SET ROLE) stay what they are, and count both: a tenant cannot leave its
+-- apps by switching, and a login that may act for everything can switch to a tenant. A pool that logs in as one role and
+-- switches for each transaction is bound as the role it switches to. Superusers, the schema's owner and push_gateway act for
+-- every app.
+--
+-- Where it is asked: of a call, in push.find_call, push.timeline and push.skipped_recipients; of a device, where it is
+-- registered or dropped; of new rows of push.outbox, in its triggers, for INSERT and COPY need no function. Somebody else's
+-- call is answered for as one that does not exist. A tenant has no right to read or update push.outbox itself: row-level
+-- security would let it see its own rows, but Postgres takes no COPY into a table that has it, and EXPLAIN ANALYZE would still
+-- count the rows of others (docs/adr/0032).
+
+-- Who may act for what --------------------------------------------------------------------------------------------------
+
+-- A plain expression, which the planner puts in the place of the call: it is asked for each row that is enqueued. It may say
+-- false of one that acts for all: then push.own_apps says so.
+create or replace function push.acts_for_all() returns boolean language sql stable parallel safe as $$
+  select coalesce(case current_setting('role') when 'none' then
+      pg_has_role(session_user, to_regrole('push_enqueuer'), 'usage')
+          and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
+        or pg_has_role(session_user, to_regrole('push_gateway'), 'usage')
+        or has_schema_privilege(session_user, 'push', 'create')
+    else
+      pg_has_role(current_setting('role')::name, to_regrole('push_enqueuer'), 'usage')
+        and not coalesce(pg_has_role(current_setting('role')::name, to_regrole('push_tenant'), 'usage'), false)
+        and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
+    end, false)
+$$;
+comment on function push.acts_for_all is
+  'a quick yes: the login, and the role that it has switched to, act for every app; false: push.own_apps knows';
+
+create or replace function push.own_apps() returns text[]
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+declare
+  v_tenant  oid := to_regrole('push_tenant');
+  v_is_free boolean := false;
+  v_apps    text[];
+  v_granted text[];
+  v_caller  name;
+begin
+  if push.acts_for_all() then
+    return null;
+  end if;
+  foreach v_caller in array array[session_user] || case when current_setting('role') <> 'none'
+    then array[current_setting('role')::name] else '{}' end
+  loop
+    if has_schema_privilege(v_caller, 'push', 'create') or pg_has_role(v_caller, to_regrole('push_gateway'), 'usage') then
+      v_is_free := true;
+    elsif pg_has_role(v_caller, v_tenant, 'usage') then
+      -- With push_enqueuer beside push_tenant it would read everybody's calls in the table: nothing works until one is revoked.
+      v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else push.granted_apps(v_caller) end;
+      v_apps := case when v_apps is null then v_granted else array(select unnest(v_apps) intersect select unnest(v_granted)) end;
+    elsif pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') or pg_has_role(v_caller, to_regrole('push_ops'), 'usage') then
+      v_is_free := true;
+    end if;
+  end loop;
+  if v_apps is not null or v_is_free then
+    return v_apps;
+  end if;
+  -- It has none of push's roles, and is here by somebody's function that runs with its owner's rights. Nobody can tell whose
+  -- function that is. Where there are tenants, it may be one's.
+  if exists (select from pg_auth_members m where m.roleid = v_tenant
+    and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+  then
+    return push.granted_apps(v_caller);
+  end if;
+  return null;
+end
+$$;
+comment on function push.own_apps is
+  'the apps that the caller may act for: those granted to a member of push_tenant; null: every app';
+
+create or replace function push.granted_apps(p_role name) returns text[]
+language plpgsql stable set search_path = push, pg_temp as $$
+begin
+  return array(
+    select distinct g.app from push.app_grant g
+    where pg_has_role(p_role, to_regrole(quote_ident(g.role)), 'usage')
+    order by g.app);
+end
+$$;
+comment on function push.granted_apps is
+  'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
+
+create or replace function push.is_own(p_app text) returns boolean
+language plpgsql stable set search_path = push, pg_temp as $$
+declare
+  v_own text[] := push.own_apps();
+begin
+  return v_own is null or coalesce(p_app = any (v_own), false);
+end
+$$;
+comment on function push.is_own is 'whether the caller may act for an app. p_app: its name. Ask push.acts_for_all first';
+
+create or replace function push.refuse_app(p_app text) returns void language plpgsql set search_path = push, pg_temp as $$
+begin
+  raise exception using errcode = 'insufficient_privilege',
+    message = format('app: this login may not act for app %s', coalesce(left(p_app, 64), 'without a name')),
+    hint = 'Nothing of this statement was done. push.grant_app lets a role act for an app; push.app_grants shows which it has.',
+    schema = 'push', column = 'app';
+end
+$$;
+comment on function push.refuse_app is 'raises the error for an app that the caller may not act for. p_app: its name';
+
+-- Binding ---------------------------------------------------------------------------------------------------------------
+
+-- With the caller's rights: granting roles is the administrator's, or the schema's owner's if it has made them.
+create or replace function push.grant_app(role text, app text) returns table (changed boolean, message text)
+language plpgsql volatile set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_role  oid := (select r.oid from pg_roles r where r.rolname = grant_app.role);
+  v_moved boolean := false;
+begin
+  if v_role is null then
+    raise exception using errcode = 'undefined_object', message = format('role: there is no role %s', left(grant_app.role, 64)),
+      hint = 'Make it first: create role ... login.';
+  elsif not coalesce(push.is_app(grant_app.app), false) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  elsif to_regrole('push_tenant') is null then
+    raise exception using errcode = 'undefined_object', message = 'role push_tenant is missing',
+      hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
+  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_gateway') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s is a group of push-gateway''s; name a login, or a group of your own', grant_app.role);
+  elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s acts for every app: it is a superuser, the schema''s owner, or has push_gateway', grant_app.role),
+      hint = 'Give the backend a role of its own.';
+  elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s may create roles, and so give itself the rights of others', grant_app.role),
+      hint = format('alter role %I nocreaterole;', grant_app.role);
+  end if;
+  if exists (select from pg_auth_members m where m.member = v_role and m.roleid = to_regrole('push_enqueuer')) then
+    execute format('revoke push_enqueuer from %I', grant_app.role);
+    v_moved := true;
+  end if;
+  if pg_has_role(v_role, to_regrole('push_enqueuer'), 'member') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s has push_enqueuer, which acts for every app', grant_app.role),
+      hint = format('As whoever granted it: revoke push_enqueuer from %I, or from the role that it has it through.', grant_app.role);
+  end if;
+  if not pg_has_role(v_role, to_regrole('push_tenant'), 'usage') then
+    execute format('grant push_tenant to %I', grant_app.role);
+    v_moved := true;
+  end if;
+  insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
+  changed := found or v_moved;
+  message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
+  perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
+  return next;
+end
+$$;
+comment on function push.grant_app is
+  'a backend''s role, and its members, may act for this app, and for no others but those granted, too: the role gets push_tenant, '
+  'and loses push_enqueuer. role: a database role; app: name of the app. Returns whether it changed anything, and a sentence '
+  'about it; running it twice is harmless. For whoever owns the schema';
+
+create or replace function push.revoke_app(role text, app text) returns table (changed boolean, message text)
+language plpgsql volatile set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from push.app_grant g where g.role = revoke_app.role and g.app = revoke_app.app;
+  changed := found;
+  message := format('%s acts for: %s', revoke_app.role, coalesce((
+    select nullif(array_to_string(push.granted_apps(r.rolname), ', '), '') from pg_roles r where r.rolname = revoke_app.role),
+    'no app'));
+  perform push.note_audit('revoke_app', left(revoke_app.app, 64) || '/' || left(revoke_app.role, 64), jsonb_build_object('changed', changed));
+  return next;
+end
+$$;
+comment on function push.revoke_app is
+  'a role no longer acts for this app. It stays in push_tenant, and without any app acts for none. role: a database role, which need '
+  'not exist any more; app: name of the app. Returns whether it changed anything, and a sentence about it; running it twice is '
+  'harmless. For whoever owns the schema';
+
+create or replace view push.app_grants as
+select b.role, g.app, g.granted_at, g.granted_by, case
+    when r.oid is null then 'there is no such role'
+    when has_schema_privilege(r.oid, 'push', 'create') or pg_has_role(r.oid, to_regrole('push_gateway'), 'usage')
+      then 'acts for every app: a superuser, the schema''s owner, or push_gateway'
+    when not pg_has_role(r.oid, to_regrole('push_tenant'), 'usage') then 'is not in push_tenant'
+    when pg_has_role(r.oid, to_regrole('push_enqueuer'), 'usage') then 'acts for no app: has push_enqueuer as well; revoke it'
+    when t.names is not null then 'these members act for no app: ' || t.names || ' have push_enqueuer as well; revoke it'
+    when g.app is null then 'acts for no app but those of roles it is a member of'
+  end as fault
+from (
+  select g.role from push.app_grant g
+  union
+  select r.rolname::text from pg_auth_members m join pg_roles r on r.oid = m.member
+  where m.roleid = to_regrole('push_tenant') and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push')
+) b
+left join push.app_grant g on g.role = b.role
+left join pg_roles r on r.rolname = b.role
+left join lateral (
+  select string_agg(x.rolname, ', ' order by x.rolname) as names from pg_roles x
+  where x.oid <> r.oid and pg_has_role(x.oid, r.oid, 'usage') and pg_has_role(x.oid, to_regrole('push_enqueuer'), 'usage')
+    and not has_schema_privilege(x.oid, 'push', 'create')
+    and not coalesce(pg_has_role(x.oid, to_regrole('push_gateway'), 'usage'), false)
+) t on true;
+comment on view push.app_grants is 'one role that is bound to apps, and one of its apps; members of the role are bound with it';
+comment on column push.app_grants.role is 'the database role';
+comment on column push.app_grants.app is 'an app that it may act for; null: none was granted to it';
+comment on column push.app_grants.granted_at is 'when the app was granted';
+comment on column push.app_grants.granted_by is 'the database role that was logged in then';
+comment on column push.app_grants.fault is 'why the grant is not what it seems; null: it is';
 
 """###
 
@@ -6545,6 +6802,7 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_roles constant jsonb := jsonb_build_object(
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
+    'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
   -- Of a call, neither its payload nor its recipients, who are tokens.
@@ -6573,11 +6831,16 @@ begin
         execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
           'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant execute on function %s to %I', c_calls, v_role);
+      when 'push_tenant' then
+        -- Not to read or update push.outbox: see tenants.sql.
+        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent) on push.outbox to %I',
+          v_role);
+        execute format('grant execute on function %s to %I', c_calls, v_role);
       when 'push_ops' then
         execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
           'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job to %I', v_role);
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
@@ -6606,11 +6869,11 @@ begin
       using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
     return 'missing: ' || array_to_string(v_missing, ', ');
   end if;
-  return 'push_enqueuer, push_ops and push_gateway have their rights';
+  return 'push_enqueuer, push_tenant, push_ops and push_gateway have their rights';
 end
 $$;
 comment on function push.grant_roles is
-  'makes the roles push_enqueuer, push_ops and push_gateway if they are missing and may be made, and gives them their '
+  'makes the roles push_enqueuer, push_tenant, push_ops and push_gateway if they are missing and may be made, and gives them their '
   'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
 
 -- The dashboard -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,212 @@
+-- Tenants: backends that share a database and must not touch each other's calls. A member of push_enqueuer acts for every
+-- app: all such logins are one trust domain. A member of push_tenant acts for the apps that push.grant_app has granted to it,
+-- or to a role that it is a member of, and for none if none was granted.
+--
+-- Who the caller is: most functions here run with their owner's rights, where current_user is the owner. The login
+-- (session_user) and the role that it has switched to (SET ROLE) stay what they are, and count both: a tenant cannot leave its
+-- apps by switching, and a login that may act for everything can switch to a tenant. A pool that logs in as one role and
+-- switches for each transaction is bound as the role it switches to. Superusers, the schema's owner and push_gateway act for
+-- every app.
+--
+-- Where it is asked: of a call, in push.find_call, push.timeline and push.skipped_recipients; of a device, where it is
+-- registered or dropped; of new rows of push.outbox, in its triggers, for INSERT and COPY need no function. Somebody else's
+-- call is answered for as one that does not exist. A tenant has no right to read or update push.outbox itself: row-level
+-- security would let it see its own rows, but Postgres takes no COPY into a table that has it, and EXPLAIN ANALYZE would still
+-- count the rows of others (docs/adr/0032).
+
+-- Who may act for what --------------------------------------------------------------------------------------------------
+
+-- A plain expression, which the planner puts in the place of the call: it is asked for each row that is enqueued. It may say
+-- false of one that acts for all: then push.own_apps says so.
+create or replace function push.acts_for_all() returns boolean language sql stable parallel safe as $$
+  select coalesce(case current_setting('role') when 'none' then
+      pg_has_role(session_user, to_regrole('push_enqueuer'), 'usage')
+          and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
+        or pg_has_role(session_user, to_regrole('push_gateway'), 'usage')
+        or has_schema_privilege(session_user, 'push', 'create')
+    else
+      pg_has_role(current_setting('role')::name, to_regrole('push_enqueuer'), 'usage')
+        and not coalesce(pg_has_role(current_setting('role')::name, to_regrole('push_tenant'), 'usage'), false)
+        and not coalesce(pg_has_role(session_user, to_regrole('push_tenant'), 'usage'), false)
+    end, false)
+$$;
+comment on function push.acts_for_all is
+  'a quick yes: the login, and the role that it has switched to, act for every app; false: push.own_apps knows';
+
+create or replace function push.own_apps() returns text[]
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+declare
+  v_tenant  oid := to_regrole('push_tenant');
+  v_is_free boolean := false;
+  v_apps    text[];
+  v_granted text[];
+  v_caller  name;
+begin
+  if push.acts_for_all() then
+    return null;
+  end if;
+  foreach v_caller in array array[session_user] || case when current_setting('role') <> 'none'
+    then array[current_setting('role')::name] else '{}' end
+  loop
+    if has_schema_privilege(v_caller, 'push', 'create') or pg_has_role(v_caller, to_regrole('push_gateway'), 'usage') then
+      v_is_free := true;
+    elsif pg_has_role(v_caller, v_tenant, 'usage') then
+      -- With push_enqueuer beside push_tenant it would read everybody's calls in the table: nothing works until one is revoked.
+      v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else push.granted_apps(v_caller) end;
+      v_apps := case when v_apps is null then v_granted else array(select unnest(v_apps) intersect select unnest(v_granted)) end;
+    elsif pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') or pg_has_role(v_caller, to_regrole('push_ops'), 'usage') then
+      v_is_free := true;
+    end if;
+  end loop;
+  if v_apps is not null or v_is_free then
+    return v_apps;
+  end if;
+  -- It has none of push's roles, and is here by somebody's function that runs with its owner's rights. Nobody can tell whose
+  -- function that is. Where there are tenants, it may be one's.
+  if exists (select from pg_auth_members m where m.roleid = v_tenant
+    and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+  then
+    return push.granted_apps(v_caller);
+  end if;
+  return null;
+end
+$$;
+comment on function push.own_apps is
+  'the apps that the caller may act for: those granted to a member of push_tenant; null: every app';
+
+create or replace function push.granted_apps(p_role name) returns text[]
+language plpgsql stable set search_path = push, pg_temp as $$
+begin
+  return array(
+    select distinct g.app from push.app_grant g
+    where pg_has_role(p_role, to_regrole(quote_ident(g.role)), 'usage')
+    order by g.app);
+end
+$$;
+comment on function push.granted_apps is
+  'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
+
+create or replace function push.is_own(p_app text) returns boolean
+language plpgsql stable set search_path = push, pg_temp as $$
+declare
+  v_own text[] := push.own_apps();
+begin
+  return v_own is null or coalesce(p_app = any (v_own), false);
+end
+$$;
+comment on function push.is_own is 'whether the caller may act for an app. p_app: its name. Ask push.acts_for_all first';
+
+create or replace function push.refuse_app(p_app text) returns void language plpgsql set search_path = push, pg_temp as $$
+begin
+  raise exception using errcode = 'insufficient_privilege',
+    message = format('app: this login may not act for app %s', coalesce(left(p_app, 64), 'without a name')),
+    hint = 'Nothing of this statement was done. push.grant_app lets a role act for an app; push.app_grants shows which it has.',
+    schema = 'push', column = 'app';
+end
+$$;
+comment on function push.refuse_app is 'raises the error for an app that the caller may not act for. p_app: its name';
+
+-- Binding ---------------------------------------------------------------------------------------------------------------
+
+-- With the caller's rights: granting roles is the administrator's, or the schema's owner's if it has made them.
+create or replace function push.grant_app(role text, app text) returns table (changed boolean, message text)
+language plpgsql volatile set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_role  oid := (select r.oid from pg_roles r where r.rolname = grant_app.role);
+  v_moved boolean := false;
+begin
+  if v_role is null then
+    raise exception using errcode = 'undefined_object', message = format('role: there is no role %s', left(grant_app.role, 64)),
+      hint = 'Make it first: create role ... login.';
+  elsif not coalesce(push.is_app(grant_app.app), false) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  elsif to_regrole('push_tenant') is null then
+    raise exception using errcode = 'undefined_object', message = 'role push_tenant is missing',
+      hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
+  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_gateway') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s is a group of push-gateway''s; name a login, or a group of your own', grant_app.role);
+  elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s acts for every app: it is a superuser, the schema''s owner, or has push_gateway', grant_app.role),
+      hint = 'Give the backend a role of its own.';
+  elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s may create roles, and so give itself the rights of others', grant_app.role),
+      hint = format('alter role %I nocreaterole;', grant_app.role);
+  end if;
+  if exists (select from pg_auth_members m where m.member = v_role and m.roleid = to_regrole('push_enqueuer')) then
+    execute format('revoke push_enqueuer from %I', grant_app.role);
+    v_moved := true;
+  end if;
+  if pg_has_role(v_role, to_regrole('push_enqueuer'), 'member') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s has push_enqueuer, which acts for every app', grant_app.role),
+      hint = format('As whoever granted it: revoke push_enqueuer from %I, or from the role that it has it through.', grant_app.role);
+  end if;
+  if not pg_has_role(v_role, to_regrole('push_tenant'), 'usage') then
+    execute format('grant push_tenant to %I', grant_app.role);
+    v_moved := true;
+  end if;
+  insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
+  changed := found or v_moved;
+  message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
+  perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
+  return next;
+end
+$$;
+comment on function push.grant_app is
+  'a backend''s role, and its members, may act for this app, and for no others but those granted, too: the role gets push_tenant, '
+  'and loses push_enqueuer. role: a database role; app: name of the app. Returns whether it changed anything, and a sentence '
+  'about it; running it twice is harmless. For whoever owns the schema';
+
+create or replace function push.revoke_app(role text, app text) returns table (changed boolean, message text)
+language plpgsql volatile set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from push.app_grant g where g.role = revoke_app.role and g.app = revoke_app.app;
+  changed := found;
+  message := format('%s acts for: %s', revoke_app.role, coalesce((
+    select nullif(array_to_string(push.granted_apps(r.rolname), ', '), '') from pg_roles r where r.rolname = revoke_app.role),
+    'no app'));
+  perform push.note_audit('revoke_app', left(revoke_app.app, 64) || '/' || left(revoke_app.role, 64), jsonb_build_object('changed', changed));
+  return next;
+end
+$$;
+comment on function push.revoke_app is
+  'a role no longer acts for this app. It stays in push_tenant, and without any app acts for none. role: a database role, which need '
+  'not exist any more; app: name of the app. Returns whether it changed anything, and a sentence about it; running it twice is '
+  'harmless. For whoever owns the schema';
+
+create or replace view push.app_grants as
+select b.role, g.app, g.granted_at, g.granted_by, case
+    when r.oid is null then 'there is no such role'
+    when has_schema_privilege(r.oid, 'push', 'create') or pg_has_role(r.oid, to_regrole('push_gateway'), 'usage')
+      then 'acts for every app: a superuser, the schema''s owner, or push_gateway'
+    when not pg_has_role(r.oid, to_regrole('push_tenant'), 'usage') then 'is not in push_tenant'
+    when pg_has_role(r.oid, to_regrole('push_enqueuer'), 'usage') then 'acts for no app: has push_enqueuer as well; revoke it'
+    when t.names is not null then 'these members act for no app: ' || t.names || ' have push_enqueuer as well; revoke it'
+    when g.app is null then 'acts for no app but those of roles it is a member of'
+  end as fault
+from (
+  select g.role from push.app_grant g
+  union
+  select r.rolname::text from pg_auth_members m join pg_roles r on r.oid = m.member
+  where m.roleid = to_regrole('push_tenant') and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push')
+) b
+left join push.app_grant g on g.role = b.role
+left join pg_roles r on r.rolname = b.role
+left join lateral (
+  select string_agg(x.rolname, ', ' order by x.rolname) as names from pg_roles x
+  where x.oid <> r.oid and pg_has_role(x.oid, r.oid, 'usage') and pg_has_role(x.oid, to_regrole('push_enqueuer'), 'usage')
+    and not has_schema_privilege(x.oid, 'push', 'create')
+    and not coalesce(pg_has_role(x.oid, to_regrole('push_gateway'), 'usage'), false)
+) t on true;
+comment on view push.app_grants is 'one role that is bound to apps, and one of its apps; members of the role are bound with it';
+comment on column push.app_grants.role is 'the database role';
+comment on column push.app_grants.app is 'an app that it may act for; null: none was granted to it';
+comment on column push.app_grants.granted_at is 'when the app was granted';
+comment on column push.app_grants.granted_by is 'the database role that was logged in then';
+comment on column push.app_grants.fault is 'why the grant is not what it seems; null: it is';
