@@ -124,7 +124,10 @@ struct APIAttackTests {
       let request = Array("GET /v1/calls/none HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer \(api.key)\r\n\r\n".utf8)
       let served = try TestSocket(port: api.port)
       defer { served.close() }
-      #expect(APIAnswer(await served.ask(request)).status == 404)
+      let enqueue =
+        "POST /v1/calls HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer \(api.key)\r\nContent-Type: application/json\r\n"
+        + "Content-Length: \(APIHarness.call.utf8.count)\r\n\r\n\(APIHarness.call)"
+      #expect(APIAnswer(await served.ask(Array(enqueue.utf8))).status == 202)
 
       // Two descriptors each, in this process.
       var limit = rlimit()

@@ -93,6 +93,11 @@ struct HTTPConnectionStateTests {
     // The next request has begun; the first is still worked on.
     #expect(state.headArrived(length: 10) == .none)
     #expect(state.isWorking)
+    state.endArrived()
+    // With a second whole request it asks for more than its turn.
+    #expect(!state.isWorking)
+    #expect(state.answerEnded() == .none)
+    #expect(state.isWorking)
     #expect(state.answerEnded() == .none)
     #expect(!state.isWorking)
   }

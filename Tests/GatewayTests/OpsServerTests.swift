@@ -106,7 +106,8 @@ import Testing
       #expect(APIAnswer(await third.ask(live)).status == 200)
       #expect(await silent.next() == [])
 
-      async let answers = [second.exchange(ready), third.exchange(ready)]
+      async let answer = second.exchange(ready)
+      async let other = third.exchange(ready)
       var arrival = arrivals.makeAsyncIterator()
       for _ in 0..<2 { await arrival.next() }
       let refused = try TestSocket(port: port)
@@ -115,7 +116,8 @@ import Testing
       #expect(refusal.problem == "too-many-connections")
       #expect(refusal.headers["retry-after"] == "5")
       await door.open()
-      #expect(await answers.map { APIAnswer($0).status } == [200, 200])
+      #expect(APIAnswer(await answer).status == 200)
+      #expect(APIAnswer(await other).status == 200)
       for socket in [silent, second, third, refused] { socket.close() }
       await group.triggerGracefulShutdown()
       try await tasks.waitForAll()

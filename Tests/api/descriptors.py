@@ -42,7 +42,7 @@ def eventually(condition, seconds=PATIENCE):
 # MARK: - The gateway
 
 class Gateway:
-    def __init__(self, options, name, files, core=None, api=True):
+    def __init__(self, options, name, files, core=None):
         self.name = name
         self.log = pathlib.Path(options.directory, f"{name}.log")
         self.cores = pathlib.Path(options.directory, name)
@@ -50,7 +50,9 @@ class Gateway:
         self.ops, self.api = random.randrange(26000, 29000, 2), random.randrange(29000, 32000, 2)
         environment = dict(
             os.environ, PUSH_GATEWAY_HTTP_LISTEN=f"127.0.0.1:{self.ops}", PUSH_GATEWAY_LOG_LEVEL="warning",
-            PUSH_GATEWAY_API_ENABLED="true" if api else "false", PUSH_GATEWAY_API_LISTEN=f"127.0.0.1:{self.api}")
+            PUSH_GATEWAY_API_ENABLED="true", PUSH_GATEWAY_API_LISTEN=f"127.0.0.1:{self.api}",
+            # Swift's own handler, where its tools are installed, would take the signal that asks for a core dump.
+            SWIFT_BACKTRACE="enable=no")
 
         def limit():
             # A shell ignores it for what it starts in the background.
@@ -161,7 +163,14 @@ class Backend:
             "payload": {"callId": name, "from": "doorman"}, "ringSeconds": 60,
             "recipients": [{"userId": f"user-{name}", "fcmToken": f"fcm-token-of-{name}"}]})
 
-    def work(self, when, rounds=1):
+    def work(self, when, rounds=1, keeps_probe=True):
+        """
+        keeps_probe: false where clients may not be told from attackers, for both were answered and wait: then the lasting
+        connection to the probes is made anew.
+        """
+        if not keeps_probe:
+            self.lasting_probe.close()
+            self.lasting_probe = Client(self.gateway.ops, self.source)
         answers = {"call": [], "call on a new connection": [], "probe": [], "/livez": [], "/readyz": []}
         for _ in range(rounds):
             answers["call"].append(self.lasting.ask("/v1/calls", self.call(), self.options.key))
@@ -286,7 +295,10 @@ def withstands_crowds(options):
                    ("slow bodies", SLOW_BODY, many_addresses, "api")]
         for name, data, address, port in crowds:
             with Crowd(getattr(gateway, port), options.connections, data, address):
-                backend.work(f"{options.connections} {name} connections to {port}, {address.__name__}", 4)
+                is_answered = name == "answered once"
+                backend.work(f"{options.connections} {name} connections to {port}, {address.__name__}", 4, not is_answered)
+            if is_answered:
+                backend.work("after them", 1, False)
         check("a listener's fullness is in the log", '"message":"A listener is full"' in gateway.text())
         backend.expect_rings()
 

@@ -62,11 +62,12 @@ struct HTTPConnectionState {
     return .idle
   }
 
-  /// Whether the gateway works on a request: then the next step is its own, not the client's.
+  /// Whether the gateway works on one request: then the next step is its own, not the client's. A client that sends further
+  /// requests before it has the answer could keep the gateway at work for as long as it likes: that does not count.
   var isWorking: Bool {
     guard !isLingering, !isBlocked else { return false }
-    if case .body = reading { return owed > 1 }
-    return owed > 0
+    if case .body = reading { return owed == 2 }
+    return owed == 1
   }
 
   // MARK: - Events
