@@ -60,7 +60,7 @@ import Darwin
     #expect(seats.count == 3)
   }
 
-  @Test func `a connection with a request under way never gives way, and where all have one nobody new comes in`() throws {
+  @Test func `a connection with a request under way never gives way, and where all have one nobody comes in`() throws {
     var seats = HTTPConnectionSeats(max: 2)
     let old = try (0..<2).map { try seated(seats.admit(peer($0))).seat }
     seats.works(old[0])
@@ -86,7 +86,8 @@ import Darwin
     #expect(flood.count == 99 && !flood.contains(neighbour))
   }
 
-  @Test func `those that were answered well outlast any number that only connect, from any number of addresses`() throws {
+  @Test func `those that were answered well outlast any number that only connect, from any number of addresses`() throws
+  {
     var seats = HTTPConnectionSeats(max: 100)
     let used = try (0..<50).map { try seated(seats.admit(peer($0))).seat }
     for seat in used { seats.waits(seat, isProven: true) }
@@ -201,7 +202,9 @@ import Darwin
     guard case .served = connections.admit(peer(0), close: {}) else { throw Unexpected() }
   }
 
-  @Test(arguments: [1, 2, 128, 512, 100_000]) func `a listener accepts no more than what descriptors are counted for`(max: Int) {
+  @Test(arguments: [1, 2, 128, 512, 100_000]) func `a listener accepts no more than it has descriptors for`(
+    max: Int
+  ) {
     let accepted = HTTPConnectionCount.acceptedMax(max)
     // The last time that it asks whether it may, it may take four.
     #expect(accepted - 1 + 4 == max + HTTPConnectionCount.refusedMax)
