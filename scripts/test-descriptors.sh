@@ -41,12 +41,12 @@ unset PUSH_GATEWAY_CONFIG
 psql=$(command -v psql || echo "$(pg_config --bindir)/psql")
 "$psql" -XAtq "$DATABASE_URL" -c "set client_min_messages = error; drop schema if exists push cascade"
 "$gateway" migrate >/dev/null
-rm -rf "$local/simulators"
+rm -rf "$local/simulators" "$local/simulators.out" "$local/pushes.jsonl"
 "$gateway" simulate --directory "$local/simulators" --log "$local/pushes.jsonl" \
   >"$local/simulators.out" 2>"$local/simulators.log" &
 simulator_pid=$!
 tries=0
-until grep -q '"ready":true' "$local/simulators.out"; do
+until grep -qs '"ready":true' "$local/simulators.out"; do
   kill -0 "$simulator_pid" 2>/dev/null || fail "the simulator has ended, see $local/simulators.log"
   tries=$((tries + 1))
   [ "$tries" -lt 300 ] || fail "the simulator was not ready within 30 s, see $local/simulators.log"

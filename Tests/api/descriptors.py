@@ -81,6 +81,7 @@ class Gateway:
 
     def wait_until_ready(self):
         if not eventually(lambda: not self.is_running() or ask(self.ops, "/readyz") == 200) or not self.is_running():
+            self.__exit__()
             sys.exit(f"the gateway did not start: {self.text()[-3000:]}")
         return self
 
