@@ -34,7 +34,7 @@ sim: setup ## replicas that freeze, a Postgres that crashes: make sim SEEDS=5000
 sim-mutants: setup ## which seed of the simulation finds out which broken rule: a build and a minute
 	@scripts/sim-mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(MUTANTS)
 
-test-api: setup ## the HTTP API against schemathesis, then against attackers: three minutes
+test-api: setup ## the HTTP API against schemathesis, then against attackers: five minutes
 	@scripts/test-api.sh
 
 test-alerts: setup build ## every alert, caused by simulators, seen by a real Prometheus: two minutes

@@ -163,6 +163,8 @@ let package = Package(
         "Simulators",
         "Runtime", "TestSupport",
         logging,
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "NIOEmbedded", package: "swift-nio"),
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strictTests),

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The HTTP API against its description and against attackers: schemathesis, then floods, floods of bytes, and slowness.
+# The HTTP API against its description and against attackers: schemathesis, then floods, floods of bytes, and slowness; at
+# last more connections than there are descriptors (scripts/test-descriptors.sh).
 #
 #   scripts/test-api.sh                  builds the gateway (debug) and tests it
 #   PUSH_GATEWAY=… scripts/test-api.sh   tests this one
@@ -97,4 +98,8 @@ kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/ga
 ! grep -q "A request's statement failed" "$local/gateway.log" \
   || { tail -n 20 "$local/gateway.log" >&2; fail "a statement failed unexpectedly, see $local/gateway.log"; }
 ! grep -qF "$key" "$local/gateway.log" || fail "the key is in $local/gateway.log"
+
+# Gateways of its own, under limits of their own.
+PUSH_GATEWAY=$gateway scripts/test-descriptors.sh
+
 say "The API holds"

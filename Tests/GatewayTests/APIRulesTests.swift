@@ -101,16 +101,6 @@ struct APIRulesTests {
     try slow.begin(1)
   }
 
-  @Test func `connections beyond the limit are told so, and beyond that dropped`() {
-    let connections = HTTPConnectionCount(max: 2)
-    let admissions = (0..<HTTPConnectionCount.refusedMax + 3).map { _ in connections.admit() }
-    #expect(admissions.filter { $0 == .served }.count == 2)
-    #expect(admissions.filter { $0 == .refused }.count == HTTPConnectionCount.refusedMax)
-    #expect(admissions.last == .dropped)
-    for admission in admissions { connections.leave(admission) }
-    #expect(connections.admit() == .served)
-  }
-
   @Test(arguments: [
     ("1", true), ("-1.5e-10", true), ("1e330", true), ("1e331", false), ("1e-99999999999999999999", false),
     (String(repeating: "9", count: 64), true), (String(repeating: "9", count: 65), false),

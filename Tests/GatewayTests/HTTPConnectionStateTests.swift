@@ -78,4 +78,43 @@ struct HTTPConnectionStateTests {
     halfway.answerBegan()
     #expect(halfway.timerFired() == .finish)
   }
+
+  @Test func `the gateway works from the end of a request to its answer, and never while its client is slow`() {
+    var state = state()
+    #expect(!state.isWorking)
+    state.bytesArrived()
+    #expect(!state.isWorking)
+    #expect(state.headArrived(length: 10) == .none)
+    #expect(state.bodyArrived(9) == .none)
+    #expect(!state.isWorking)
+    #expect(state.bodyArrived(1) == .none)
+    state.endArrived()
+    #expect(state.isWorking)
+    // The next request has begun; the first is still worked on.
+    #expect(state.headArrived(length: 10) == .none)
+    #expect(state.isWorking)
+    state.endArrived()
+    // With a second whole request it asks for more than its turn.
+    #expect(!state.isWorking)
+    #expect(state.answerEnded() == .none)
+    #expect(state.isWorking)
+    #expect(state.answerEnded() == .none)
+    #expect(!state.isWorking)
+  }
+
+  @Test func `a client that asks and does not read has a time limit, also where it is to be refused`() {
+    var state = state()
+    #expect(state.headArrived(length: 0) == .none)
+    state.endArrived()
+    state.writabilityChanged(isBlocked: true)
+    #expect(state.timer == .unread)
+    #expect(!state.isWorking)
+    state.writabilityChanged(isBlocked: false)
+    #expect(state.timer == .none)
+    #expect(state.isWorking)
+    state.writabilityChanged(isBlocked: true)
+    #expect(state.refused(.malformed) == .none)
+    #expect(state.timer == .unread)
+    #expect(state.timerFired() == .close)
+  }
 }

@@ -59,26 +59,66 @@ import Testing
     }
   }
 
-  @Test func `connections that say nothing are counted, and one too many is told so`() async throws {
+  /// Readiness that is asked for and not answered until the door opens.
+  private actor Door {
+    private var waiting: [CheckedContinuation<Void, Never>] = []
+    private let arrivals: AsyncStream<Void>.Continuation
+    private var isOpen = false
+
+    init(_ arrivals: AsyncStream<Void>.Continuation) { self.arrivals = arrivals }
+
+    func pass() async -> Readiness {
+      if !isOpen {
+        await withCheckedContinuation {
+          waiting.append($0)
+          arrivals.yield()
+        }
+      }
+      return .ready
+    }
+
+    func open() {
+      isOpen = true
+      for continuation in waiting { continuation.resume() }
+      waiting = []
+    }
+  }
+
+  @Test func `connections that say nothing give way, those with a request under way do not`() async throws {
     let (ports, continuation) = AsyncStream.makeStream(of: Int.self)
+    let (arrivals, arriving) = AsyncStream.makeStream(of: Void.self)
+    let door = Door(arriving)
     let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
     let server = OpsServer(
-      listener: .init(host: "127.0.0.1", port: 0), connectionsMax: 2, logger: logger, routes: [HealthRoutes { .ready }],
+      listener: .init(host: "127.0.0.1", port: 0), connectionsMax: 2, logger: logger,
+      routes: [HealthRoutes { await door.pass() }],
       onListening: { continuation.yield($0) })
     let group = ServiceGroup(services: [server], logger: logger)
     try await withThrowingTaskGroup(of: Void.self) { tasks in
       tasks.addTask { try await group.run() }
       let port = try #require(await ports.first { _ in true })
-      let request = Array("GET /livez HTTP/1.1\r\nHost: ops\r\n\r\n".utf8)
+      let live = Array("GET /livez HTTP/1.1\r\nHost: ops\r\n\r\n".utf8)
+      let ready = Array("GET /readyz HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n".utf8)
       let silent = try TestSocket(port: port)
       let second = try TestSocket(port: port)
-      #expect(APIAnswer(await second.ask(request)).status == 200)
+      #expect(APIAnswer(await second.ask(live)).status == 200)
       let third = try TestSocket(port: port)
-      #expect(APIAnswer(await third.exchange(request)).status == 503)
-      third.close()
-      silent.close()
-      second.close()
-      while try await get("/livez", port).status != "200" { try await Task.sleep(for: .milliseconds(20)) }
+      #expect(APIAnswer(await third.ask(live)).status == 200)
+      #expect(await silent.next() == [])
+
+      async let answer = second.exchange(ready)
+      async let other = third.exchange(ready)
+      var arrival = arrivals.makeAsyncIterator()
+      for _ in 0..<2 { await arrival.next() }
+      let refused = try TestSocket(port: port)
+      let refusal = APIAnswer(await refused.exchange(live))
+      #expect(refusal.status == 503)
+      #expect(refusal.problem == "too-many-connections")
+      #expect(refusal.headers["retry-after"] == "5")
+      await door.open()
+      #expect(APIAnswer(await answer).status == 200)
+      #expect(APIAnswer(await other).status == 200)
+      for socket in [silent, second, third, refused] { socket.close() }
       await group.triggerGracefulShutdown()
       try await tasks.waitForAll()
     }

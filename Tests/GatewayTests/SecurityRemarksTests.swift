@@ -50,4 +50,25 @@ import Testing
   @Test func `what is configured when nothing is said fits into 1,024 open files`() throws {
     #expect(DescriptorLimit.fault(of: try configuration([:]), under: 1_024) == nil)
   }
+
+  @Test func `connections are lowered in proportion to what fits, and refused where too few would be left`() throws {
+    let wanted = try configuration(["PUSH_GATEWAY_API_CONNECTIONS_MAX": "1152"])
+    let need = DescriptorLimit.need(of: wanted)
+    #expect(DescriptorLimit.fitted(wanted, under: need)?.api?.connectionsMax == 1_152)
+    let half = try #require(DescriptorLimit.fitted(wanted, under: need - 640))
+    #expect(half.httpConnectionsMax == 64 && half.api?.connectionsMax == 576)
+    for limit in (need - 1_248)..<need {
+      let fitted = try #require(DescriptorLimit.fitted(wanted, under: limit))
+      #expect(DescriptorLimit.need(of: fitted) == limit)
+      #expect(fitted.httpConnectionsMax >= 16 && (fitted.api?.connectionsMax ?? 0) >= 16)
+    }
+    #expect(DescriptorLimit.fitted(wanted, under: need - 1_249) == nil)
+  }
+
+  @Test func `few connections that were asked for are not made more`() throws {
+    let wanted = try configuration(["PUSH_GATEWAY_HTTP_CONNECTIONS_MAX": "4", "PUSH_GATEWAY_API_ENABLED": "false"])
+    let need = DescriptorLimit.need(of: wanted)
+    #expect(DescriptorLimit.fitted(wanted, under: need)?.httpConnectionsMax == 4)
+    #expect(DescriptorLimit.fitted(wanted, under: need - 1) == nil)
+  }
 }

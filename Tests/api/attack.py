@@ -120,8 +120,8 @@ def too_many(api, ops, key, count):
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = min(count, hard - 200)
     served = Client(api)
-    status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
-    check("one connection is served before", status == 404, status)
+    status, _, _ = served.send(request("POST", "/v1/calls", call(f"before-{time.time()}"), key=key)).answer()
+    check("one connection is served before", status == 202, status)
     crowd = []
     answers = {}
     begun = time.monotonic()
@@ -131,10 +131,12 @@ def too_many(api, ops, key, count):
     check("the probe answers among them", is_alive(ops))
     status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
     check("the connection from before is still served", status == 404, status)
-    for client in crowd[-200:]:
+    status, _, _ = ask(api, "POST", "/v1/calls", call(f"among-{time.time()}"), key=key)
+    check("a call is taken among them on a new connection", status == 202, status)
+    for client in crowd[:200]:
         status, _, _ = client.answer()
         answers[status] = answers.get(status, 0) + 1
-    check("the last 200 were refused or closed", set(answers) <= {0, 503}, answers)
+    check("the first 200 had to go", set(answers) <= {0, 408, 503}, answers)
     for client in crowd:
         client.close()
     served.close()

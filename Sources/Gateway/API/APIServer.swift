@@ -14,6 +14,7 @@ struct APIServer: Service {
   private static let headMaxBytes = 16_384
   private static let fieldMaxBytes = 8_192
   private static let fieldsMax = 64
+  private static let key = "api.listen"
 
   private let settings: GatewayConfiguration.API
   private let databaseURL: String
@@ -69,7 +70,7 @@ struct APIServer: Service {
       bodyMaxBytes: settings.bodyMaxBytes, logger: logger)
     let limits = HTTPConnectionGuard.Limits(
       bodyMaxBytes: settings.bodyMaxBytes, request: .seconds(Int64(settings.requestTimeoutSeconds)))
-    let connections = HTTPConnectionCount(max: settings.connectionsMax)
+    let connections = HTTPConnectionCount(max: settings.connectionsMax, listener: Self.key, logger: logger)
     // Its own lines would name every connection that breaks.
     var serverLogger = logger
     serverLogger.logLevel = max(logger.logLevel, .warning)
@@ -83,8 +84,11 @@ struct APIServer: Service {
             maxHeaderFieldCount: Self.fieldsMax))),
       configuration: ApplicationConfiguration(
         address: .hostname(settings.listener.host, port: Int(settings.listener.port)), serverName: nil,
-        backlog: 1_024),
+        backlog: 1_024,
+        availableConnectionsDelegate: MaximumAvailableConnections(
+          HTTPConnectionCount.acceptedMax(settings.connectionsMax), logger: serverLogger)),
       onServerRunning: { [onListening, logger, listener = settings.listener] channel in
+        await HTTPListenerGuard.add(to: channel, listener: Self.key, logger: logger)
         let port = channel.localAddress?.port ?? Int(listener.port)
         logger.notice("The API listens", metadata: ["address": "\(listener.host):\(port)"])
         await onListening(port)

@@ -3,6 +3,7 @@
 import ArgumentParser
 import Foundation
 import Logging
+import NIOCore
 import Runtime
 import ServiceLifecycle
 import UnixSignals
@@ -43,16 +44,14 @@ struct ServeCommand: AsyncParsableCommand {
   func run() async throws {
     ProcessMemory.makePrivate()
     let source = configuration.source
-    let configuration = try source.load()
+    var configuration = try source.load()
     let threshold = LogThreshold(configuration.logLevel)
     let logs = GatewayLogHandler.Sink.standardError(
       logFormat ?? configuration.logFormat ?? .ofStandardError, threshold)
     defer { logs.output.close() }
     LoggingSystem.bootstrap { _ in GatewayLogHandler(logs) }
     let logger = Logger(label: "push-gateway")
-    if let limit = DescriptorLimit.raise(), let fault = DescriptorLimit.fault(of: configuration, under: limit) {
-      logger.warning("Connections may run out of descriptors", metadata: ["reason": "\(fault)"])
-    }
+    try fit(&configuration, logger)
     let heartbeat = Heartbeat()
     let gateway = GatewayService(
       configuration: configuration, source: source, logger: logger, threshold: threshold, heartbeat: heartbeat)
@@ -88,5 +87,25 @@ struct ServeCommand: AsyncParsableCommand {
         ],
         gracefulShutdownSignals: [.sigterm, .sigint], logger: groupLogger))
     try await group.run()
+  }
+
+  /// Makes room for as many descriptors as the system allows, and lowers the limits of connections to those.
+  private func fit(_ configuration: inout GatewayConfiguration, _ logger: Logger) throws {
+    // Each loop takes three descriptors; on a large machine NIO would start one for each core.
+    NIOSingletons.groupLoopCountSuggestion = 2
+    guard let limit = DescriptorLimit.raise(),
+      let fault = DescriptorLimit.fault(of: configuration, under: limit)
+    else { return }
+    guard let fitted = DescriptorLimit.fitted(configuration, under: limit) else {
+      logger.critical("The limit of open files is too low to start", metadata: ["reason": "\(fault)"])
+      throw ExitCode(78)
+    }
+    configuration = fitted
+    logger.warning(
+      "Fewer connections are accepted than configured",
+      metadata: [
+        "http_connections_max": .stringConvertible(fitted.httpConnectionsMax),
+        "api_connections_max": fitted.api.map { .stringConvertible($0.connectionsMax) }, "reason": "\(fault)",
+      ].compactMapValues(\.self))
   }
 }

@@ -19,7 +19,7 @@ struct ConfigurationKey: Equatable, Sendable {
   static let all: [ConfigurationKey] = [
     ConfigurationKey("database", "postgres:// URL of the outbox; DATABASE_URL goes before it"),
     ConfigurationKey("http.listen", "host:port of /livez and /readyz; 127.0.0.1:8080"),
-    ConfigurationKey("http.connections_max", "at most so many connections to http.listen at a time, 1 to 100000; 128"),
+    ConfigurationKey("http.connections_max", "most connections to http.listen at a time, 1 to 100000; 128"),
     ConfigurationKey("api.enabled", "whether backends may enqueue calls over HTTP, see openapi.yaml; false"),
     ConfigurationKey("api.listen", "host:port of the API; 127.0.0.1:8081"),
     ConfigurationKey("api.body_max_bytes", "largest body of a request, 1024 to 1048576; 65536"),

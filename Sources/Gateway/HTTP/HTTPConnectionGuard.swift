@@ -17,6 +17,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     var bodyMaxBytes: Int
     var request: TimeAmount
     var idle = TimeAmount.seconds(60)
+    var unread = TimeAmount.seconds(30)
     var linger = TimeAmount.seconds(2)
   }
 
@@ -42,6 +43,9 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   private var scheduled: Scheduled<Void>?
   /// A new connection that says nothing has the time of a request, a used one that of `idle`.
   private var isUsed = false
+  /// What `connections` was last told.
+  private var isWorking = false
+  private var isLastAnswerGood = false
   /// The request under way offers another protocol: the decoder reads nothing behind it, so the connection ends with its answer.
   private var isLast = false
 
@@ -74,7 +78,8 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
   private func open(_ context: ChannelHandlerContext) {
     guard admission == nil else { return }
-    let admission = connections.admit()
+    let channel = context.channel
+    let admission = connections.admit(HTTPPeer(context.remoteAddress)) { channel.close(promise: nil) }
     self.admission = admission
     switch admission {
     case .served: rearm(context)
@@ -146,8 +151,15 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
       return
     }
     state.answerBegan()
+    isLastAnswerGood = head.status.code < 400
     if isLast { head.headerFields[.connection] = "close" }
     context.write(wrapOutboundOut(.head(head)), promise: promise)
+  }
+
+  func channelWritabilityChanged(context: ChannelHandlerContext) {
+    state.writabilityChanged(isBlocked: !context.channel.isWritable)
+    rearm(context)
+    context.fireChannelWritabilityChanged()
   }
 
   private func perform(_ action: HTTPConnectionState.Action, _ context: ChannelHandlerContext) {
@@ -172,9 +184,10 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     context.read()
   }
 
-  // MARK: - Time
+  // MARK: - Time and seat
 
   private func rearm(_ context: ChannelHandlerContext) {
+    reseat()
     guard state.timer != timer, admission != nil else { return }
     timer = state.timer
     scheduled?.cancel()
@@ -186,11 +199,18 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     }
   }
 
+  private func reseat() {
+    guard case .served(let seat) = admission, state.isWorking != isWorking else { return }
+    isWorking = state.isWorking
+    if isWorking { connections.works(seat) } else { connections.waits(seat, isProven: isLastAnswerGood) }
+  }
+
   private var duration: TimeAmount? {
     switch timer {
     case .none: nil
     case .request: limits.request
     case .idle: isUsed ? limits.idle : limits.request
+    case .unread: limits.unread
     case .linger: limits.linger
     }
   }

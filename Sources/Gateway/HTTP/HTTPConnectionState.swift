@@ -15,6 +15,8 @@ struct HTTPConnectionState {
     case request
     /// Between requests, and before the first.
     case idle
+    /// Answers are owed to a client that does not read those before.
+    case unread
     /// After the last answer.
     case linger
   }
@@ -43,6 +45,8 @@ struct HTTPConnectionState {
   /// A refusal, and how many answers go before it.
   private var refusal: (problem: APIProblem, ahead: Int)?
   private(set) var isLingering = false
+  /// The client has not read what was written.
+  private var isBlocked = false
 
   init(bodyMaxBytes: Int) {
     self.bodyMaxBytes = bodyMaxBytes
@@ -53,9 +57,17 @@ struct HTTPConnectionState {
 
   var timer: Timer {
     if isLingering { return .linger }
-    if refusal != nil { return .none }
-    if reading != .nothing { return .request }
-    return owed > 0 ? .none : .idle
+    if refusal == nil, reading != .nothing { return .request }
+    if refusal != nil || owed > 0 { return isBlocked ? .unread : .none }
+    return .idle
+  }
+
+  /// Whether the gateway works on one request: then the next step is its own, not the client's. A client that sends further
+  /// requests before it has the answer could keep the gateway at work for as long as it likes: that does not count.
+  var isWorking: Bool {
+    guard !isLingering, !isBlocked else { return false }
+    if case .body = reading { return owed == 2 }
+    return owed == 1
   }
 
   // MARK: - Events
@@ -86,6 +98,9 @@ struct HTTPConnectionState {
   /// The connection itself must not be.
   mutating func refused(_ problem: APIProblem) -> Action { isReading ? refuse(problem) : .none }
 
+  /// - Parameter isBlocked: more waits to be written than the client has read for.
+  mutating func writabilityChanged(isBlocked: Bool) { self.isBlocked = isBlocked }
+
   mutating func answerBegan() { isAnswerBegun = true }
 
   mutating func answerEnded() -> Action {
@@ -99,7 +114,7 @@ struct HTTPConnectionState {
     switch timer {
     case .none: .none
     case .request: refuse(.tooSlow)
-    case .idle, .linger: .close
+    case .idle, .unread, .linger: .close
     }
   }
 

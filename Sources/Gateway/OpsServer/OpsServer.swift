@@ -10,11 +10,13 @@ struct OpsServer: Service {
   /// Nothing that is sent to it is longer.
   private static let limits = HTTPConnectionGuard.Limits(bodyMaxBytes: 65_536, request: .seconds(10))
 
+  private static let key = "http.listen"
+
   private let application: Application<RouterResponder<BasicRequestContext>>
 
   /// - Parameters:
   ///   - listener: port 0 takes a free one.
-  ///   - connectionsMax: at a time; those beyond are refused.
+  ///   - connectionsMax: at a time; beyond that, connections that wait give way to new ones.
   ///   - routes: the parts; no two may claim the same path.
   ///   - onListening: told the port once requests are answered.
   init(
@@ -23,15 +25,20 @@ struct OpsServer: Service {
   ) {
     let router = OpsRouter()
     for part in routes { part.add(to: router) }
-    let connections = HTTPConnectionCount(max: connectionsMax)
+    let connections = HTTPConnectionCount(max: connectionsMax, listener: Self.key, logger: logger)
     application = Application(
       router: router,
       server: .http1(
         configuration: HTTP1Channel.Configuration(
           additionalChannelHandlers: [HTTPConnectionGuard(limits: Self.limits, connections: connections)])),
       configuration: ApplicationConfiguration(
-        address: .hostname(listener.host, port: Int(listener.port)), serverName: nil),
-      onServerRunning: { channel in await onListening(channel.localAddress?.port ?? Int(listener.port)) },
+        address: .hostname(listener.host, port: Int(listener.port)), serverName: nil,
+        availableConnectionsDelegate: MaximumAvailableConnections(
+          HTTPConnectionCount.acceptedMax(connectionsMax), logger: logger)),
+      onServerRunning: { channel in
+        await HTTPListenerGuard.add(to: channel, listener: Self.key, logger: logger)
+        await onListening(channel.localAddress?.port ?? Int(listener.port))
+      },
       logger: logger)
   }
 

@@ -9,8 +9,11 @@ import Darwin
 
 /// The process' limit of open descriptors (getrlimit(2), RLIMIT_NOFILE).
 enum DescriptorLimit {
-  /// Event loops, Postgres, standard streams, files that are read again, and some to spare.
+  /// Set aside for what is not a client's connection: event loops, Postgres, look-ups of names, standard streams, files that are
+  /// read again, and some to spare.
   private static let ownNeed = 96
+  /// A listener that may have fewer connections than this is of no use. Where less is configured, that counts.
+  private static let connectionsMin = 16
 
   /// Raises the soft limit to the hard one. Returns the limit in force; nil if it is not known.
   static func raise() -> Int? {
@@ -34,6 +37,22 @@ enum DescriptorLimit {
     return
       "so many connections need \(need) open files, and the limit is \(limit): raise it (ulimit -n, LimitNOFILE=), or lower "
       + "\(caps) by \(need - limit) in all"
+  }
+
+  /// The configuration with limits of connections that fit under this limit of open files: those that are configured if they
+  /// fit, else lowered in proportion. nil: not even the least fit, and the gateway could not do its work.
+  static func fitted(_ configuration: GatewayConfiguration, under limit: Int) -> GatewayConfiguration? {
+    let excess = need(of: configuration) - limit
+    guard excess > 0 else { return configuration }
+    let ops = configuration.httpConnectionsMax
+    let api = configuration.api?.connectionsMax ?? 0
+    let room = ops + api - excess
+    let (opsMin, apiMin) = (min(ops, connectionsMin), min(api, connectionsMin))
+    guard room >= opsMin + apiMin else { return nil }
+    var fitted = configuration
+    fitted.httpConnectionsMax = max(opsMin, min(room - apiMin, room * ops / (ops + api)))
+    fitted.api?.connectionsMax = room - fitted.httpConnectionsMax
+    return fitted
   }
 
   /// Descriptors that everything configured may take at a time.

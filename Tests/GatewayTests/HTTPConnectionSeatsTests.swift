@@ -1,0 +1,254 @@
+// Who gives way to whom when a listener is full, without a socket.
+
+import Logging
+import NIOCore
+import NIOEmbedded
+import Runtime
+import Synchronization
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+@testable import Gateway
+
+@Suite struct HTTPConnectionSeatsTests {
+  private typealias Seat = HTTPConnectionSeats.Seat
+
+  private func peer(_ number: Int) -> HTTPPeer { HTTPPeer([10, 0, UInt8(number / 250), UInt8(number % 250)][...]) }
+
+  private func seated(_ admission: HTTPConnectionSeats.Admission) throws -> (seat: Seat, evicted: Seat?) {
+    guard case .seated(let seat, let evicted) = admission else { throw Unexpected() }
+    return (seat, evicted)
+  }
+
+  private struct Unexpected: Error {}
+
+  private final class SteppedClock: GatewayClock {
+    private let time = Mutex(Instant(nanoseconds: 0))
+    func now() -> Instant { time.withLock { $0 } }
+    func wallMilliseconds() -> Int64 { 0 }
+    func advance(_ duration: Nanoseconds) { time.withLock { $0 = $0 + duration } }
+  }
+
+  /// A log that is counted.
+  private final class LogLines: Sendable {
+    private struct Handler: LogHandler {
+      let lines: LogLines
+      var metadata: Logger.Metadata = [:]
+      var logLevel = Logger.Level.trace
+      subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+        get { metadata[key] }
+        set { metadata[key] = newValue }
+      }
+      func log(event: LogEvent) { lines.kept.withLock { $0 += 1 } }
+    }
+
+    private let kept = Mutex(0)
+    var count: Int { kept.withLock { $0 } }
+    var logger: Logger { Logger(label: "test") { _ in Handler(lines: self) } }
+  }
+
+  @Test func `beyond the limit the connection that has waited longest gives way`() throws {
+    var seats = HTTPConnectionSeats(max: 3)
+    let old = try (0..<3).map { try seated(seats.admit(peer($0))).seat }
+    #expect(try seated(seats.admit(peer(3))).evicted == old[0])
+    #expect(try seated(seats.admit(peer(4))).evicted == old[1])
+    #expect(seats.count == 3)
+  }
+
+  @Test func `a connection with a request under way never gives way, and where all have one nobody comes in`() throws {
+    var seats = HTTPConnectionSeats(max: 2)
+    let old = try (0..<2).map { try seated(seats.admit(peer($0))).seat }
+    seats.works(old[0])
+    let (new, evicted) = try seated(seats.admit(peer(2)))
+    #expect(evicted == old[1])
+    seats.works(new)
+    #expect(seats.admit(peer(3)) == .full)
+    seats.waits(old[0], isProven: true)
+    #expect(try seated(seats.admit(peer(3))).evicted == old[0])
+  }
+
+  @Test func `whoever floods from one address drives out its own connections`() throws {
+    var seats = HTTPConnectionSeats(max: 100)
+    let neighbour = try seated(seats.admit(peer(1))).seat
+    var flood: [Seat] = []
+    for _ in 0..<5_000 {
+      let (seat, evicted) = try seated(seats.admit(peer(2)))
+      #expect(evicted == nil || evicted == flood.first)
+      if evicted != nil { flood.removeFirst() }
+      flood.append(seat)
+    }
+    #expect(seats.count == 100)
+    #expect(flood.count == 99 && !flood.contains(neighbour))
+  }
+
+  @Test func `those that were answered well outlast any number that only connect, from any number of addresses`() throws
+  {
+    var seats = HTTPConnectionSeats(max: 100)
+    let used = try (0..<50).map { try seated(seats.admit(peer($0))).seat }
+    for seat in used { seats.waits(seat, isProven: true) }
+    var evicted: Set<Seat> = []
+    for number in 0..<10_000 { try seated(seats.admit(peer(number + 100))).evicted.map { _ = evicted.insert($0) } }
+    #expect(evicted.count == 9_950)
+    #expect(evicted.isDisjoint(with: used))
+  }
+
+  @Test func `nobody keeps newcomers out by being answered once on every connection`() throws {
+    var seats = HTTPConnectionSeats(max: 100)
+    for number in 0..<100 {
+      let seat = try seated(seats.admit(peer(number))).seat
+      seats.works(seat)
+      seats.waits(seat, isProven: true)
+    }
+    let newcomer = try seated(seats.admit(peer(1_000))).seat
+    // Half of the seats are not held by answers: so many others come before the newcomer goes.
+    for number in 0..<49 { #expect(try seated(seats.admit(peer(1_001 + number))).evicted != newcomer) }
+    seats.works(newcomer)
+    for number in 0..<1_000 { #expect(try seated(seats.admit(peer(2_000 + number))).evicted != newcomer) }
+  }
+
+  @Test func `where nearly all work, newcomers get seats of those that are idle`() throws {
+    var seats = HTTPConnectionSeats(max: 80)
+    let old = try (0..<80).map { try seated(seats.admit(peer($0))).seat }
+    for seat in old { seats.works(seat) }
+    for seat in old.suffix(40) { seats.waits(seat, isProven: true) }
+    // Ten newcomers, an eighth of the seats, before one of them goes for another.
+    for number in 0..<10 { #expect(try seated(seats.admit(peer(100 + number))).evicted.map { $0 < 80 } == true) }
+    #expect(try seated(seats.admit(peer(110))).evicted.map { $0 < 80 } == true)
+    #expect(try seated(seats.admit(peer(111))).evicted == 80)
+  }
+
+  @Test func `what was said of a seat that was given away is passed over`() throws {
+    var seats = HTTPConnectionSeats(max: 1)
+    let gone = try seated(seats.admit(peer(1))).seat
+    let (seat, evicted) = try seated(seats.admit(peer(2)))
+    #expect(evicted == gone)
+    seats.works(gone)
+    seats.waits(gone, isProven: true)
+    seats.leave(gone)
+    #expect(seats.count == 1)
+    #expect(try seated(seats.admit(peer(3))).evicted == seat)
+  }
+
+  @Test func `a model in which every connection is looked at agrees`() throws {
+    var random = SplitMix64(seed: 7)
+    var order = FairOrder()
+    var model: [(seat: Seat, peer: HTTPPeer)] = []
+    for seat in Seat(0)..<4_000 {
+      if model.isEmpty || random.next() % 5 < 3 {
+        let peer = peer(Int(random.next() % 6))
+        order.append(seat, of: peer)
+        model.append((seat, peer))
+      } else {
+        order.remove(model.remove(at: Int(random.next() % UInt64(model.count))).seat)
+      }
+      #expect(order.count == model.count)
+      guard let first = order.first else {
+        #expect(model.isEmpty)
+        continue
+      }
+      let counts = Dictionary(grouping: model) { $0.peer }.mapValues(\.count)
+      let peer = try #require(model.first { $0.seat == first }?.peer)
+      #expect(counts[peer] == counts.values.max())
+      #expect(model.first { $0.peer == peer }?.seat == first)
+    }
+  }
+
+  @Test func `an address of IPv4 is a peer, of IPv6 its network`() throws {
+    func peer(_ address: String) throws -> HTTPPeer { HTTPPeer(try NIOCore.SocketAddress(ipAddress: address, port: 1)) }
+    #expect(try peer("192.0.2.1") == peer("192.0.2.1"))
+    #expect(try peer("192.0.2.1") != peer("192.0.2.2"))
+    #expect(try peer("::ffff:192.0.2.1") == peer("192.0.2.1"))
+    #expect(try peer("2001:db8:1:2::1") == peer("2001:db8:1:2:ffff::9"))
+    #expect(try peer("2001:db8:1:2::1") != peer("2001:db8:1:3::1"))
+  }
+
+  // MARK: - The count
+
+  @Test func `what gives way is closed, and the log says so once a minute`() throws {
+    let clock = SteppedClock()
+    let lines = LogLines()
+    let connections = HTTPConnectionCount(max: 1, listener: "api.listen", logger: lines.logger, clock: clock)
+    let closed = Mutex<[Int]>([])
+    func admit(_ number: Int) -> HTTPConnectionCount.Admission {
+      connections.admit(peer(number)) { closed.withLock { $0.append(number) } }
+    }
+    let first = admit(0)
+    #expect(closed.withLock { $0 } == [] && lines.count == 0)
+    _ = admit(1)
+    _ = admit(2)
+    #expect(closed.withLock { $0 } == [0, 1] && lines.count == 1)
+    connections.leave(first)
+    clock.advance(.seconds(61))
+    _ = admit(3)
+    #expect(closed.withLock { $0 } == [0, 1, 2] && lines.count == 2)
+  }
+
+  @Test func `where all work, some are told so, and beyond that dropped`() throws {
+    let connections = HTTPConnectionCount(max: 2)
+    let served = try (0..<2).map { number in
+      guard case .served(let seat) = connections.admit(peer(number), close: {}) else { throw Unexpected() }
+      connections.works(seat)
+      return HTTPConnectionCount.Admission.served(seat)
+    }
+    let others = (0..<HTTPConnectionCount.refusedMax + 1).map { connections.admit(peer($0), close: {}) }
+    #expect(others.filter { $0 == .refused }.count == HTTPConnectionCount.refusedMax)
+    #expect(others.last == .dropped)
+    for admission in others + served { connections.leave(admission) }
+    guard case .served = connections.admit(peer(0), close: {}) else { throw Unexpected() }
+  }
+
+  @Test(arguments: [1, 2, 128, 512, 100_000]) func `a listener accepts no more than it has descriptors for`(
+    max: Int
+  ) {
+    let accepted = HTTPConnectionCount.acceptedMax(max)
+    // The last time that it asks whether it may, it may take four.
+    #expect(accepted - 1 + 4 == max + HTTPConnectionCount.refusedMax)
+    #expect(accepted > max)
+  }
+
+  // MARK: - The listener
+
+  /// Counts what is asked of the system.
+  private final class ReadCounter: ChannelOutboundHandler {
+    typealias OutboundIn = Never
+    var count = 0
+    func read(context: ChannelHandlerContext) { count += 1 }
+  }
+
+  @Test func `a listener without descriptors pauses, says so once a minute, and goes on`() throws {
+    let lines = LogLines()
+    let reads = ReadCounter()
+    let channel = EmbeddedChannel()
+    let pipeline = channel.pipeline.syncOperations
+    try pipeline.addHandlers([reads, HTTPListenerGuard(listener: "http.listen", logger: lines.logger)])
+    func fail(_ code: CInt) { channel.pipeline.fireErrorCaught(IOError(errnoCode: code, reason: "accept")) }
+
+    channel.read()
+    #expect(reads.count == 1)
+    for round in 0..<2 {
+      fail(EMFILE)
+      fail(EMFILE)
+      channel.read()
+      #expect(reads.count == 1 + round && lines.count == 1)
+      channel.embeddedEventLoop.advanceTime(by: HTTPListenerGuard.pause)
+      channel.read()
+      #expect(reads.count == 2 + round)
+    }
+    channel.embeddedEventLoop.advanceTime(by: .seconds(60))
+    fail(ENFILE)
+    #expect(lines.count == 2)
+    channel.embeddedEventLoop.advanceTime(by: HTTPListenerGuard.pause)
+    // A connection that broke before it was accepted stops nothing.
+    fail(ECONNABORTED)
+    channel.read()
+    #expect(reads.count == 4 && lines.count == 2)
+    // No error goes on: it would end the listener.
+    try channel.throwIfErrorCaught()
+    _ = try? channel.finish()
+  }
+}
