@@ -93,6 +93,12 @@ STATEMENTS = {
     "select * from push.resume_invalidation('default', 'fcm')": OPS,
     "select * from push.create_api_key('default', 'x')": OPS,
     "select * from push.revoke_api_key(1)": OPS,
+    "select * from push.erase_user('u', 'default')": OPS,
+    "select push.finish_erasures()": set(),
+    "select push.erase_tokens('default', '', now(), '{}', '{}')": set(),
+    "select token_hashes from push.erasure": set(),
+    # The setting of push.erase_user gives nobody its right.
+    "set push.erasing = 'on'; update push.outbox set recipients = '[]' where call_id = 'ringing'": set(),
     "select push.ensure_partitions()": {"ops", "gateway"},
     "select push.oldest_ringing()": {"ops", "gateway"},
     # The service.

@@ -118,7 +118,7 @@ select test.equal('a payload that named u keeps the call''s id only', (select pa
 select test.equal('what was not sent is void, the others'' is owed', pg_temp.owed('message') || ' ' || pg_temp.owed('missed') ~ 'victim', false);
 select test.equal('the others'' message is still owed', pg_temp.owed('message') ~ '^(bystander:notification:ready ?)+$', true);
 select test.equal('their missed call, too', pg_temp.owed('missed') ~ 'bystander:missed_call:ready', true);
-select test.equal('u''s phones are told to stop: a cancel for each invite in flight, and each that was delivered', (select count(*) filter (where d.kind = 0) || ' ' || count(*) filter (where d.kind = 1) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'rings' and user_id = 'victim.7731'), '1 3');
+select test.equal('u''s phones are told to stop: a cancel for each invite in flight, and each that was delivered', (select count(*) filter (where d.kind = 0) || ' ' || count(*) filter (where d.kind = 1) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'rings' and user_id = 'victim.7731'), '2 3');
 select test.equal('the call rings on for the others', (select state from push.outbox where call_id = 'rings'), 'ringing');
 select test.equal('a VoIP token is told, too', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane where call_id = 'rings' and d.kind = 1 and l.provider = 'apns' and user_id = 'victim.7731'), 1::bigint);
 select test.equal('no device is left', (select count(*) from push.devices where user_id = 'victim.7731' and app = 'erase'), 0::bigint);
@@ -144,3 +144,39 @@ delete from push.devices where app = 'other' and user_id = 'victim.7731';
 delete from push.token_invalidations where app = 'other' and user_id = 'victim.7731';
 delete from push.audit where target in ('other/victim.7731', 'erase/victim.77312');
 select test.equal('u is found nowhere', pg_temp.found('victim.7731', 'bad'), '');
+
+-- Again, in bites, and of whoever is none.
+create temp table again as select * from push.erase_user('victim.7731', 'erase', 60000);
+select test.equal('again there is nothing to do', (select sum(removed + masked + waiting) || ' ' || bool_and(is_complete) from again), '0 true');
+select test.equal('each time is written down, without the name', (select count(*) || ' ' || min(detail ->> 'complete') from push.audit where action = 'erase_user' and target = 'erase/sha256:' || left(encode(sha256('victim.7731'), 'hex'), 16)), '2 true');
+create function pg_temp.bites(p_user text) returns text language plpgsql as $$
+declare
+  v_bites int := 0; v_complete boolean := false; v_removed bigint;
+begin
+  while not v_complete and v_bites < 10000 loop
+    v_bites := v_bites + 1;
+    select bool_and(e.is_complete), sum(e.removed + e.masked) into v_complete, v_removed from push.erase_user(p_user, 'erase', 0) e;
+  end loop;
+  return format('%s %s', v_bites > 1, v_removed > 0);
+end $$;
+select pg_temp.found('bystander', 'cab') \g /dev/null
+select test.equal('a bite goes on where the last one ended, and counts are those of the pass', pg_temp.bites('bystander'), 't t');
+select pg_temp.claim_all(:g, 20) \g /dev/null
+select pg_temp.settle(call_id) from push.outbox where app = 'erase' \g /dev/null
+select push.finish_erasures(p_pause => '0') \g /dev/null
+delete from push.outbox where app = 'other';
+delete from push.devices where app = 'other';
+delete from push.token_invalidations where app = 'other';
+update push.erasure set asked_at = asked_at - interval '11 minutes';
+select push.finish_erasures(p_pause => '0') \g /dev/null
+select test.equal('the other user is erased in bites', pg_temp.found('bystander', 'cab'), '');
+create function pg_temp.error(p_statement text) returns text language plpgsql as $$
+begin
+  execute p_statement;
+  return 'no error';
+exception when others then
+  return sqlstate || ' ' || sqlerrm;
+end $$;
+select test.equal(format('no user: %s', u), pg_temp.error(format('select push.erase_user(%L, %L)', u, 'erase')), '22023 user_id: must have 1 to 256 characters') from unnest(array[null, '', repeat('x', 257), '[erased]']) u;
+select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an app')$$), '22023 app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores');
+select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)), true);

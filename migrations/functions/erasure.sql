@@ -263,7 +263,9 @@ declare
   v_begun   timestamptz := clock_timestamp();
   v_user    text := erase_user.user_id;
   v_app     text := erase_user.app;
-  v_until   timestamptz := v_begun + make_interval(secs => greatest(coalesce(max_ms, 1000), 1) / 1000.0);
+  v_until   timestamptz := v_begun + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
+  -- Each call comes further, however little time it has.
+  v_steps   int := 0;
   v_digest  bytea := push.user_digest(v_user);
   v_text    text := to_jsonb(v_user)::text;
   v_erasure push.erasure;
@@ -305,7 +307,8 @@ begin
   end if;
 
   -- Calls, in the order of their numbers. No index says whom a call names.
-  while v_erasure.after_id < v_erasure.until_id and clock_timestamp() < v_until loop
+  while v_erasure.after_id < v_erasure.until_id and (v_steps = 0 or clock_timestamp() < v_until) loop
+    v_steps := v_steps + 1;
     v_from := clock_timestamp();
     select max(b.id), array_agg(b.id order by b.id) filter (where b.is_named) into v_last, v_calls
       from (
@@ -328,7 +331,10 @@ begin
   end loop;
 
   -- The history of calls that somebody has deleted: partition by partition, some pages at a time.
-  while v_erasure.after_id >= v_erasure.until_id and v_erasure.scanned_at is null and clock_timestamp() < v_until loop
+  while v_erasure.after_id >= v_erasure.until_id and v_erasure.scanned_at is null
+    and (v_steps = 0 or clock_timestamp() < v_until)
+  loop
+    v_steps := v_steps + 1;
     v_table := (
       select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
       where i.inhparent = 'push.history'::regclass
@@ -416,7 +422,7 @@ end
 $$;
 comment on function push.erase_user is
   'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app; max_ms: it stops '
-  'after about so many milliseconds. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
+  'after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
   'which something is still owed or that are locked, and of devices 1 if one was locked: gateways do the rest within a quarter of an '
   'hour; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
   'name, and their phones are told to stop. Running it again is harmless, and a new pass';
