@@ -917,12 +917,12 @@ begin
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
         then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'Nobody does what has no row. Put it back, as migrations/0001_schema.sql does: insert into push.job (name, every).' end
+        else 'Nobody does what has no row. Put it back, as the migrations do (0001, 0012): insert into push.job (name, every).' end
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
     cross join (
       select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'ensure_partitions',
-        'drop_partitions']) n(name)
+      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
+        'ensure_partitions', 'drop_partitions']) n(name)
       where not exists (select from push.job j where j.name = n.name)
     ) m
     left join lateral (
@@ -2015,7 +2015,7 @@ $$;
 
 COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'forgets the tickets of these calls, with the tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches: for whoever removes calls by hand';
 
-CREATE FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
+CREATE FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'on'
@@ -2054,7 +2054,7 @@ begin
     delete from push.devices d
     where d.ctid = any (array(
       select x.ctid from push.devices x
-      where x.app = p_app and push.user_digest(x.user_id) = p_user_digest and x.registered_at <= p_asked_at
+      where p_devices and x.app = p_app and push.user_digest(x.user_id) = p_user_digest and x.registered_at <= p_asked_at
       for update skip locked))
     returning hashtextextended(d.token, 0) as hash
   )
@@ -2081,7 +2081,7 @@ begin
   p_counts := push.add_counts(p_counts, 'quarantined_tokens', v_count, 0);
 
   if exists (select from push.devices d
-      where d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
+      where p_devices and d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
     or exists (select from push.token_invalidations x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
     or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
     is_done := false;
@@ -2089,7 +2089,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'removes one user''s devices, dead and quarantined tokens, and Expo''s tickets. p_app; p_user_digest: as push.erasure.user_digest; p_asked_at: devices that were registered later stay; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something was locked. Reads whole tables; for push.erase_user and push.finish_erasures';
+COMMENT ON FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'removes one user''s devices, dead and quarantined tokens, and Expo''s tickets. p_app; p_user_digest: as push.erasure.user_digest; p_asked_at: devices that were registered later stay; p_devices: false: leaves devices alone, of which there may be millions; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something was locked. Reads whole tables; for push.erase_user and push.finish_erasures';
 
 CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1000) RETURNS TABLE(place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2223,7 +2223,7 @@ begin
   end loop;
 
   select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
-    from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, v_erasure.counts, v_erasure.token_hashes) e;
+    from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
 
   -- What ops wrote down of this app, where the user's id stands as a word of its own. JSON escapes it its own way.
   v_text := substr(v_text, 2, length(v_text) - 2);
@@ -2836,7 +2836,7 @@ $$;
 
 COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text) IS 'number of a call; an error if there is none, or, without an app, several';
 
-CREATE FUNCTION push.finish_erasures(p_max integer DEFAULT 10, p_pause interval DEFAULT '00:00:05'::interval) RETURNS bigint
+CREATE FUNCTION push.finish_erasures(p_max integer DEFAULT 10) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -2857,7 +2857,7 @@ declare
 begin
   for v_erasure in
     select e.* from push.erasure e
-    where e.finished_at is null and e.looked_at < clock_timestamp() - p_pause and (e.waiting <> '{}' or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
+    where e.finished_at is null and (e.waiting <> '{}' or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
     order by e.looked_at
     limit p_max
     for update skip locked
@@ -2877,7 +2877,7 @@ begin
     v_done := false;
     if v_calls = '{}' and v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last then
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, v_erasure.counts, v_erasure.token_hashes) e;
+        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
     end if;
     if v_done then
       perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
@@ -2893,7 +2893,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.finish_erasures(p_max integer, p_pause interval) IS 'goes on with up to p_max erasures that wait (push.erasure): masks calls of which nothing is owed to the user any more, and, ten minutes after push.erase_user, removes what was said of the user''s tokens meanwhile. p_pause: not those that were looked at so lately. Returns how many it looked at; waits for nobody';
+COMMENT ON FUNCTION push.finish_erasures(p_max integer) IS 'goes on with up to p_max erasures that wait (push.erasure): masks calls of which nothing is owed to the user any more, and, ten minutes after push.erase_user, removes what was said of the user''s tokens meanwhile. Returns how many it looked at; waits for nobody';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4866,8 +4866,10 @@ begin
       v_more := v_more or exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
       perform push.prune();
-      perform push.finish_erasures();
       v_more := exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'erase' then
+      perform push.finish_erasures();
+      v_more := false;
     when 'ensure_partitions' then
       perform push.ensure_partitions();
       v_more := false;

@@ -38,6 +38,8 @@ comment on column push.erasure.token_hashes is
 comment on column push.erasure.counts is 'object: rows by table, as push.erase_user returns them: {"devices": [removed, masked]}';
 comment on column push.erasure.finished_at is 'when nothing was left; removed 90 days later';
 
+insert into push.job (name, every) values ('erase', '15 s');
+
 -- What is too old is found by these (push.prune).
 create index devices_invalidated on push.devices (invalidated_at) where invalidated_at is not null;
 create index quarantined_tokens_age on push.quarantined_tokens (quarantined_at);

@@ -61,7 +61,7 @@ def gateways():
                     gateway, outbox, n, claim, 4 if outbox % 5 == 0 else 0, f"ticket-{outbox}-{n}", 1000 if lane == lanes[1] else None)
                 if outbox % 5 == 0:
                     one("select push.invalidate_tokens(array[%s]::smallint[], array[%s], '{null}', '{x}')", lane, token)
-            for job in ("prune", "expire_all", "check_ends", "escalate", "promote"):
+            for job in ("prune", "erase", "expire_all", "check_ends", "escalate", "promote"):
                 one("select push.run_job(%s)", job)
             db.execute("select push.claim_receipts(%s, 10, 1), push.settle_receipts(%s, array(select 'ticket-' || i || '-0' from generate_series(1, 500) i), array_fill('x'::text, array[500]))", (APP, APP))
             idle = idle + 1 if last and not rows else 0
@@ -98,7 +98,7 @@ def of_traffic():
     for _ in range(100):
         if owner("select bool_and(is_complete) and sum(waiting) = 0 from push.erase_user(%s, %s)", VICTIM, APP):
             break
-    owner("update push.erasure set asked_at = asked_at - interval '11 minutes', looked_at = '-infinity' where app = %s returning null", APP)
+    owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s returning null", APP)
     owner("select push.finish_erasures()")
     check("its erasures are finished", owner("select count(*) from push.erasure where app = %s and finished_at is null", APP), 0)
     tables = owner("select array_agg(relname) from pg_class where relnamespace = 'push'::regnamespace and relkind in ('r', 'p') and not relispartition")
@@ -130,7 +130,6 @@ def of_a_lock():
                 db.execute("select sum(waiting), bool_and(is_complete) from push.erase_user(%s, %s, 60000)", (VICTIM, APP)).fetchone(), (1, True))
         check("others are masked meanwhile", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-free'"), False)
         held.rollback()
-    owner("update push.erasure set looked_at = '-infinity' returning null")
     owner("select push.finish_erasures()")
     check("and that one once it is free", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-held'"), False)
 

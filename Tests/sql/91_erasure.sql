@@ -126,18 +126,18 @@ select test.equal('u is found only where the call that rings needs it, and as a 
 
 -- A gateway gives the invites back, and sends the cancels.
 select test.equal('which calls a gateway is to give back', push.ended(array(select id from push.outbox where call_id = 'rings')) <> '{}', true);
-select push.finish_erasures(p_pause => '0') \g /dev/null
+select push.finish_erasures() \g /dev/null
 select test.equal('what is in flight is waited for', (select cardinality(waiting) from push.erasure), 1);
 select pg_temp.settle('rings', 'victim.7731') \g /dev/null
 select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/null
 -- Meanwhile a provider called one of u's tokens dead.
 select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}', '{UNREGISTERED}') \g /dev/null
-select push.finish_erasures(p_pause => '0') \g /dev/null
+select push.finish_erasures() \g /dev/null
 select test.equal('then the call is masked, while it rings', (select waiting = '{}' and finished_at is null from push.erasure) and (select recipients::text !~ 'victim' and declined = jsonb_build_object('[erased]', declined -> '[erased]') and state = 'ringing' from push.outbox where call_id = 'rings'), true);
 select push.decline_call('rings', 'bystander') \g /dev/null
 select test.equal('the others may decline it, and that ends it', (select state = 'ended' from push.outbox where call_id = 'rings'), true);
-update push.erasure set asked_at = asked_at - interval '11 minutes', looked_at = looked_at - interval '1 minute';
-select push.run_job('prune') \g /dev/null
+update push.erasure set asked_at = asked_at - interval '11 minutes';
+select push.run_job('erase') \g /dev/null
 select test.equal('and ten minutes later it is finished', (select finished_at is not null and token_hashes = '{}' from push.erasure), true);
 delete from push.outbox where app = 'other';
 delete from push.devices where app = 'other' and user_id = 'victim.7731';
@@ -163,12 +163,12 @@ select pg_temp.found('bystander', 'cab') \g /dev/null
 select test.equal('a bite goes on where the last one ended, and counts are those of the pass', pg_temp.bites('bystander'), 't t');
 select pg_temp.claim_all(:g, 20) \g /dev/null
 select pg_temp.settle(call_id) from push.outbox where app = 'erase' \g /dev/null
-select push.finish_erasures(p_pause => '0') \g /dev/null
+select push.finish_erasures() \g /dev/null
 delete from push.outbox where app = 'other';
 delete from push.devices where app = 'other';
 delete from push.token_invalidations where app = 'other';
 update push.erasure set asked_at = asked_at - interval '11 minutes';
-select push.finish_erasures(p_pause => '0') \g /dev/null
+select push.finish_erasures() \g /dev/null
 select test.equal('the other user is erased in bites', pg_temp.found('bystander', 'cab'), '');
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin

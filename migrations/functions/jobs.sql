@@ -51,8 +51,10 @@ begin
       v_more := v_more or exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
       perform push.prune();
-      perform push.finish_erasures();
       v_more := exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'erase' then
+      perform push.finish_erasures();
+      v_more := false;
     when 'ensure_partitions' then
       perform push.ensure_partitions();
       v_more := false;

@@ -909,6 +909,8 @@ comment on column push.erasure.token_hashes is
 comment on column push.erasure.counts is 'object: rows by table, as push.erase_user returns them: {"devices": [removed, masked]}';
 comment on column push.erasure.finished_at is 'when nothing was left; removed 90 days later';
 
+insert into push.job (name, every) values ('erase', '15 s');
+
 -- What is too old is found by these (push.prune).
 create index devices_invalidated on push.devices (invalidated_at) where invalidated_at is not null;
 create index quarantined_tokens_age on push.quarantined_tokens (quarantined_at);
@@ -2890,7 +2892,7 @@ private let functionsErasure = ###"""
 --
 -- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites are void, phones that may
 -- ring are told to stop, the other users' ring on. Such a call, and any other of which the user is still owed something that has
--- left or must leave (an invite in flight, a cancel), is masked when that is settled: by the job "prune", which every gateway runs.
+-- left or must leave (an invite in flight, a cancel), is masked when that is settled: by the job "erase", which any gateway runs.
 --
 -- Nothing here waits for a lock but push.decline_call, which waits for the deliveries of calls that it has locked, as the end of
 -- a call does (claims.sql). What somebody else has locked is passed by, and looked at again. A pass is made of bites, which end
@@ -3063,7 +3065,7 @@ comment on function push.erase_from_call is
 -- Tokens outside of calls ----------------------------------------------------------------------------------------------
 
 -- The tables are read as a whole: an index on a user of each would cost every settlement and registration.
-create or replace function push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamptz, inout p_counts jsonb,
+create or replace function push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamptz, p_devices boolean, inout p_counts jsonb,
   inout p_hashes bigint[], out is_done boolean)
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = on set plan_cache_mode = force_generic_plan set jit = off
@@ -3100,7 +3102,7 @@ begin
     delete from push.devices d
     where d.ctid = any (array(
       select x.ctid from push.devices x
-      where x.app = p_app and push.user_digest(x.user_id) = p_user_digest and x.registered_at <= p_asked_at
+      where p_devices and x.app = p_app and push.user_digest(x.user_id) = p_user_digest and x.registered_at <= p_asked_at
       for update skip locked))
     returning hashtextextended(d.token, 0) as hash
   )
@@ -3127,7 +3129,7 @@ begin
   p_counts := push.add_counts(p_counts, 'quarantined_tokens', v_count, 0);
 
   if exists (select from push.devices d
-      where d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
+      where p_devices and d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
     or exists (select from push.token_invalidations x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
     or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
     is_done := false;
@@ -3136,7 +3138,8 @@ end
 $$;
 comment on function push.erase_tokens is
   'removes one user''s devices, dead and quarantined tokens, and Expo''s tickets. p_app; p_user_digest: as push.erasure.user_digest; '
-  'p_asked_at: devices that were registered later stay; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. '
+  'p_asked_at: devices that were registered later stay; p_devices: false: leaves devices alone, of which there may be '
+  'millions; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. '
   'is_done: false: something was locked. Reads whole tables; for push.erase_user and push.finish_erasures';
 
 -- The whole -----------------------------------------------------------------------------------------------------------
@@ -3271,7 +3274,7 @@ begin
   end loop;
 
   select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
-    from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, v_erasure.counts, v_erasure.token_hashes) e;
+    from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
 
   -- What ops wrote down of this app, where the user's id stands as a word of its own. JSON escapes it its own way.
   v_text := substr(v_text, 2, length(v_text) - 2);
@@ -3353,7 +3356,7 @@ comment on function push.erased_user is
   'the user that a digest stands for, if a call still names them; null: it does not. p_outbox_id: push.outbox.id; p_user_digest: as '
   'push.erasure.user_digest';
 
-create or replace function push.finish_erasures(p_max int default 10, p_pause interval default '5 s') returns bigint
+create or replace function push.finish_erasures(p_max int default 10) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -3370,7 +3373,7 @@ declare
 begin
   for v_erasure in
     select e.* from push.erasure e
-    where e.finished_at is null and e.looked_at < clock_timestamp() - p_pause and (e.waiting <> '{}' or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
+    where e.finished_at is null and (e.waiting <> '{}' or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
     order by e.looked_at
     limit p_max
     for update skip locked
@@ -3390,7 +3393,7 @@ begin
     v_done := false;
     if v_calls = '{}' and v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last then
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, v_erasure.counts, v_erasure.token_hashes) e;
+        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
     end if;
     if v_done then
       perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
@@ -3407,8 +3410,7 @@ end
 $$;
 comment on function push.finish_erasures is
   'goes on with up to p_max erasures that wait (push.erasure): masks calls of which nothing is owed to the user any more, and, ten '
-  'minutes after push.erase_user, removes what was said of the user''s tokens meanwhile. p_pause: not those that were looked at so '
-  'lately. Returns how many it looked at; waits for nobody';
+  'minutes after push.erase_user, removes what was said of the user''s tokens meanwhile. Returns how many it looked at; waits for nobody';
 
 """###
 
@@ -3974,8 +3976,10 @@ begin
       v_more := v_more or exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
       perform push.prune();
-      perform push.finish_erasures();
       v_more := exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'erase' then
+      perform push.finish_erasures();
+      v_more := false;
     when 'ensure_partitions' then
       perform push.ensure_partitions();
       v_more := false;
@@ -4544,12 +4548,12 @@ begin
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
         then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'Nobody does what has no row. Put it back, as migrations/0001_schema.sql does: insert into push.job (name, every).' end
+        else 'Nobody does what has no row. Put it back, as the migrations do (0001, 0012): insert into push.job (name, every).' end
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
     cross join (
       select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'ensure_partitions',
-        'drop_partitions']) n(name)
+      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
+        'ensure_partitions', 'drop_partitions']) n(name)
       where not exists (select from push.job j where j.name = n.name)
     ) m
     left join lateral (
