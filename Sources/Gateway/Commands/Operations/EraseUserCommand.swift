@@ -27,7 +27,9 @@ struct EraseUserCommand: AsyncParsableCommand {
   @OptionGroup var options: OperationsOptions
 
   func validate() throws {
-    guard 1...256 ~= user.unicodeScalars.count else { throw ValidationError("the user's id must have 1 to 256 characters") }
+    guard 1...256 ~= user.unicodeScalars.count else {
+      throw ValidationError("the user's id must have 1 to 256 characters")
+    }
   }
 
   func run() async throws {
