@@ -1874,7 +1874,7 @@ CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
 
 COMMENT ON FUNCTION push.epoch_ms(p_time timestamp with time zone) IS 'a time, p_time, as milliseconds since 1970';
 
-CREATE FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, p_app text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
+CREATE FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET "push.erasing" TO 'on'
@@ -1991,7 +1991,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, p_app text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'masks one user in one call, its history and what belongs to it; what is ready or waiting of the user''s is void. p_outbox_id: push.outbox.id; p_user_id; p_app; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something is still owed, or locked. For push.erase_user';
+COMMENT ON FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'masks one user in one call, its history and what belongs to it; what is ready or waiting of the user''s is void. p_outbox_id: push.outbox.id; p_user_id; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something is still owed, or locked. For push.erase_user';
 
 CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2162,7 +2162,7 @@ begin
     v_erasure.after_id := coalesce(v_last, v_erasure.until_id);
     foreach v_id in array coalesce(v_calls, '{}') loop
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_app, v_erasure.counts, v_erasure.token_hashes) e;
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
       if not v_done then
         v_erasure.waiting := v_erasure.waiting || v_id;
       end if;
@@ -2183,6 +2183,9 @@ begin
       v_erasure.scanned_at := clock_timestamp();
       exit;
     end if;
+    if v_table <> v_erasure.after_table then
+      v_erasure.after_page := 0;
+    end if;
     v_pages := pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int;
     execute format('select array_agg(distinct h.outbox_id order by h.outbox_id) from push.%I h '
       'where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 and h.lane = any ($4)', v_table)
@@ -2191,7 +2194,7 @@ begin
     foreach v_id in array coalesce(v_calls, '{}') loop
       continue when v_id = any (v_erasure.waiting);
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_app, v_erasure.counts, v_erasure.token_hashes) e;
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
       if not v_done then
         v_erasure.waiting := v_erasure.waiting || v_id;
       end if;
@@ -2216,7 +2219,7 @@ begin
   v_erasure.waiting := '{}';
   foreach v_id in array v_calls loop
     select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_from_call(v_id, v_user, v_app, v_erasure.counts, v_erasure.token_hashes) e;
+      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
     if not v_done then
       v_erasure.waiting := v_erasure.waiting || v_id;
     end if;
@@ -2869,7 +2872,7 @@ begin
       v_user := push.erased_user(v_id, v_erasure.user_digest);
       continue when v_user is null;
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.app, v_erasure.counts, v_erasure.token_hashes) e;
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
       if not v_done then
         v_calls := v_calls || v_id;
       end if;
@@ -4071,7 +4074,7 @@ begin
     ) x
     where l.provider = 'expo'));
   delete from push.erasure e where e.id = any (array(
-    select x.id from push.erasure x where x.finished_at < now() - interval '90 days' limit 250 for update skip locked));
+    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));

@@ -169,7 +169,7 @@ begin
     ) x
     where l.provider = 'expo'));
   delete from push.erasure e where e.id = any (array(
-    select x.id from push.erasure x where x.finished_at < now() - interval '90 days' limit 250 for update skip locked));
+    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));

@@ -2946,7 +2946,7 @@ comment on function push.add_counts is
 
 -- One call ------------------------------------------------------------------------------------------------------------
 
-create or replace function push.erase_from_call(p_outbox_id bigint, p_user_id text, p_app text, inout p_counts jsonb,
+create or replace function push.erase_from_call(p_outbox_id bigint, p_user_id text, inout p_counts jsonb,
   inout p_hashes bigint[], out is_done boolean)
 language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -3059,7 +3059,7 @@ end
 $$;
 comment on function push.erase_from_call is
   'masks one user in one call, its history and what belongs to it; what is ready or waiting of the user''s is void. p_outbox_id: '
-  'push.outbox.id; p_user_id; p_app; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something '
+  'push.outbox.id; p_user_id; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something '
   'is still owed, or locked. For push.erase_user';
 
 -- Tokens outside of calls ----------------------------------------------------------------------------------------------
@@ -3213,7 +3213,7 @@ begin
     v_erasure.after_id := coalesce(v_last, v_erasure.until_id);
     foreach v_id in array coalesce(v_calls, '{}') loop
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_app, v_erasure.counts, v_erasure.token_hashes) e;
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
       if not v_done then
         v_erasure.waiting := v_erasure.waiting || v_id;
       end if;
@@ -3234,6 +3234,9 @@ begin
       v_erasure.scanned_at := clock_timestamp();
       exit;
     end if;
+    if v_table <> v_erasure.after_table then
+      v_erasure.after_page := 0;
+    end if;
     v_pages := pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int;
     execute format('select array_agg(distinct h.outbox_id order by h.outbox_id) from push.%I h '
       'where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 and h.lane = any ($4)', v_table)
@@ -3242,7 +3245,7 @@ begin
     foreach v_id in array coalesce(v_calls, '{}') loop
       continue when v_id = any (v_erasure.waiting);
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_app, v_erasure.counts, v_erasure.token_hashes) e;
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
       if not v_done then
         v_erasure.waiting := v_erasure.waiting || v_id;
       end if;
@@ -3267,7 +3270,7 @@ begin
   v_erasure.waiting := '{}';
   foreach v_id in array v_calls loop
     select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_from_call(v_id, v_user, v_app, v_erasure.counts, v_erasure.token_hashes) e;
+      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
     if not v_done then
       v_erasure.waiting := v_erasure.waiting || v_id;
     end if;
@@ -3385,7 +3388,7 @@ begin
       v_user := push.erased_user(v_id, v_erasure.user_digest);
       continue when v_user is null;
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.app, v_erasure.counts, v_erasure.token_hashes) e;
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
       if not v_done then
         v_calls := v_calls || v_id;
       end if;
@@ -5263,7 +5266,7 @@ begin
     ) x
     where l.provider = 'expo'));
   delete from push.erasure e where e.id = any (array(
-    select x.id from push.erasure x where x.finished_at < now() - interval '90 days' limit 250 for update skip locked));
+    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
