@@ -232,6 +232,31 @@ import Testing
     }
   }
 
+  // MARK: People
+
+  @Test func `a user is erased, and a name is neither printed nor written down`() async throws {
+    try await OperationsFixture.with { database in
+      try await database.execute(
+        "select push.register_device('android', 'porteiro', 'fcm', '\(OperationsFixture.fcmToken)')")
+      let erased = try await run(database, "erase-user", "android", "--app", "porteiro")
+      #expect(erased.status == 0, "\(erased.errors)")
+      #expect(erased.output == "devices: 1 removed; outbox: 1 masked; history: 1 masked\n")
+      #expect(
+        try await database.value("select count(*) from push.outbox where recipients::text like '%android%'") == "0")
+      #expect(try await database.value("select state from push.outbox where call_id = 'call-1'") == "ringing")
+      #expect(
+        try await database.value("select bool_and(a::text !~ 'android') from push.audit a where action = 'erase_user'")
+          == "true")
+      let again = try await run(database, "erase-user", "android", "--app", "porteiro")
+      #expect(again.output == "nothing was found\n")
+      let rows = try await run(database, "erase-user", "android", "--app", "porteiro", "--json").array()
+      #expect(Set(rows[0].keys) == ["place", "removed", "masked", "waiting", "is_complete"])
+      #expect(try await run(database, "erase-user", "android", "--app", "no app").status == 1)
+      #expect(try await run(database, "erase-user", "", "--app", "porteiro").status == 64)
+      #expect(try await run(database, "erase-user", "android").status == 64)
+    }
+  }
+
   // MARK: What goes wrong
 
   @Test func `an unknown lane is answered with the nearest one`() async throws {
@@ -249,7 +274,7 @@ import Testing
     ["status"], ["status", "--json"], ["status", "--watch"], ["lanes"], ["timeline", "c"], ["requeue", "c"],
     ["void", "c"],
     ["pause", "a", "fcm"], ["resume", "a", "fcm"], ["resume-invalidation", "a", "fcm"],
-    ["api-key", "create", "a", "b"],
+    ["erase-user", "u", "--app", "a"], ["api-key", "create", "a", "b"],
     ["api-key", "list"], ["api-key", "revoke", "1"],
   ]
 
@@ -277,7 +302,8 @@ import Testing
       for arguments in [
         ["status"], ["status", "--json"], ["lanes"], ["timeline", "call-1"], ["requeue", "call-1"],
         ["pause", "porteiro", "fcm"], ["resume", "porteiro", "fcm"], ["resume-invalidation", "porteiro", "fcm"],
-        ["void", "call-1"], ["api-key", "create", "porteiro", "b"], ["api-key", "list"], ["api-key", "revoke", "1"],
+        ["void", "call-1"], ["erase-user", "ios", "--app", "porteiro"], ["api-key", "create", "porteiro", "b"],
+        ["api-key", "list"], ["api-key", "revoke", "1"],
       ] {
         let run = try await OperationsFixture.run(asRole, arguments)
         #expect(run.status == 0, "\(arguments): \(run.errors)")

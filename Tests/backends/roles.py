@@ -98,6 +98,12 @@ STATEMENTS = {
     "select * from push.resume_invalidation('default', 'fcm')": OPS,
     "select * from push.create_api_key('default', 'x')": OPS,
     "select * from push.revoke_api_key(1)": OPS,
+    "select * from push.erase_user('u', 'default')": OPS,
+    "select push.finish_erasures()": set(),
+    "select push.erase_tokens('default', '', now(), true, '{}', '{}')": set(),
+    "select token_hashes from push.erasure": set(),
+    # The setting of push.erase_user gives nobody its right.
+    "set push.erasing = 'on'; update push.outbox set recipients = '[]' where call_id = 'ringing'": set(),
     "select push.ensure_partitions()": {"ops", "gateway"},
     "select push.oldest_ringing()": {"ops", "gateway"},
     # The service.
@@ -126,7 +132,7 @@ STATEMENTS = {
     "select push.give_back(1, '{}', '{}')": set(),
     "select push.claimed_places('{1}')": set(),
     "select push.take_job(1)": {"gateway"},
-    "select push.run_job(name) from unnest('{promote,miss,expire,expire_all,escalate,tally,prune,ensure_partitions,drop_partitions}'::text[]) name": {"gateway"},
+    "select push.run_job(name) from unnest('{promote,miss,expire,expire_all,escalate,tally,prune,erase,ensure_partitions,drop_partitions}'::text[]) name": {"gateway"},
     "select push.claim(1, 3, '{1}', '{10}', '{-infinity}'), push.settle(1, null, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', '{UNREGISTERED}', '{null}', '{ringing}', '{now}', '{now}') from (select 1::bigint as id) o": {"gateway"},
     "select push.park(1, '{1}', '{0}', '{1}', '{1}', '{1000}', '{x}')": {"gateway"},
     "select push.release(1, '{1}', '{0}', '{1}')": {"gateway"},

@@ -140,3 +140,17 @@ def schema_fault(value, schema, document, where):
                   for index, item in enumerate(value))
         return next(filter(None, faults), None)
     return None
+
+
+def security_faults(page, columns):
+    """What is wrong with what is stored where, and with the table of attacks; one None where nothing is. columns: by table."""
+    stored = re.search(r"^## What is stored where$(.*?)^## ", page.text, re.M | re.S)[1]
+    rows = {row[1]: row[0] for row in re.finditer(r"^\| `push\.([a-z_]+)` \|.*$", stored, re.M)}
+    attacks = re.search(r"^## Attacks, tests and answers$(.*?)^## ", page.text, re.M | re.S)[1]
+    found = [f"push.{table} is not named in what is stored where" for table in columns if f"`push.{table}`" not in stored]
+    found += [f"push.{table}.{column} is not named in its row of what is stored where"
+              for table, names in columns.items() for column in names if f"`{column}`" not in rows.get(table, "")]
+    found += [f"finding {number} has no row among the attacks" for number in range(1, 14) if f"\n| {number}. " not in attacks]
+    found += [f"there is no test {test}" for test in re.findall(r"`([\w./-]+\.(?:py|sql|swift|sh)|\w+Tests)`", page.text)
+              if not any(ROOT.glob(test if "/" in test else f"Tests/**/{test}" + ("" if "." in test else ".swift")))]
+    return found or [None]

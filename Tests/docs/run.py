@@ -16,7 +16,7 @@ where it prints nothing. Times, UUIDs, keys and process ids may differ, duration
 openapi.yaml wants for that request. `<!-- situations: … -->` says what the table after it must show: see phones.py.
 `<!-- file: NAME -->` names the file that the next block is; Tests/integrations runs those. JavaScript, Java and Lua are
 shown to node, javac and luac, where there are these. Links must lead somewhere, those of alerts to operations.md, too,
-and every `push.name` must exist.
+and every `push.name` must exist. security.md names every table, with what it holds of people, and tests that exist.
 """
 
 import os
@@ -25,12 +25,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import phones
-from checks import COMPILERS, body_fault, compiler, link_fault, openapi, program_fault, runbook_faults
+from checks import COMPILERS, body_fault, compiler, link_fault, openapi, program_fault, runbook_faults, security_faults
 from page import ROOT, Page
 from session import Postgres, run
 
-OPERATIONS = "docs/operations.md"
-PAGES = ["README.md", OPERATIONS, *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/integrations/*.md"))]
+OPERATIONS, SECURITY = "docs/operations.md", "docs/security.md"
+PAGES = ["README.md", OPERATIONS, SECURITY, "SECURITY.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/integrations/*.md"))]
 
 # Alerts link to these: a heading may be reworded only together with them.
 RUNBOOKS = {
@@ -51,7 +51,7 @@ def main():
     pages = [Page(name) for name in arguments or PAGES]
     postgres = Postgres(given)
     try:
-        results = [*run_situations(postgres, pages), *check_pages(pages, postgres.names())]
+        results = [*run_situations(postgres, pages), *check_pages(pages, postgres)]
     finally:
         postgres.drop()
     failures = [f"not ok - {where}: {fault}" for where, fault in results if fault]
@@ -74,15 +74,17 @@ def run_situations(postgres, pages):
                 yield f"{situation.page}:{block.line} ({situation.name})", fault
 
 
-def check_pages(pages, names):
+def check_pages(pages, postgres):
     """What needs no psql; yields (where, fault or None)."""
-    document = openapi()
+    document, names = openapi(), postgres.names()
     for page in pages:
         if page.name == OPERATIONS:
             missing = sorted(RUNBOOKS - page.anchors)
             yield page.name, next((f"SQL in line {block.line} is not tested" for block in page.loose), None)
             yield page.name, f"alerts need #{missing[0]}" if missing else None
             yield page.name, next(runbook_faults(page), None)
+        if page.name == SECURITY:
+            yield from ((page.name, fault) for fault in security_faults(page, postgres.columns()))
         for block, request in page.bodies:
             yield f"{page.name}:{block.line}", body_fault(block, request, document)
         for block in page.programs:

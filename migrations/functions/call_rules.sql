@@ -487,11 +487,14 @@ comment on function push.miss is
 
 create or replace function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
 declare
+  -- A setting is anybody's; what goes with it is not.
+  v_is_erasing boolean := coalesce(current_setting('push.erasing', true) = 'on', false)
+    and has_column_privilege('push.outbox', 'recipients', 'update');
   v_fault text := case
     when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
         or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
-      then ': only state, answered_by and end_reason can be changed; enqueue another call'
+      then case when not v_is_erasing then ': only state, answered_by and end_reason can be changed; enqueue another call' end
     when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
       then '.state: must be answered, ended or missed'
     when old.state <> 'ringing' and new.state <> old.state
@@ -508,9 +511,11 @@ begin
   if new.state = old.state then
     new.ended_at := old.ended_at;
     new.end_reason := old.end_reason;
-    new.answered_by := old.answered_by;
-    new.answered_device := old.answered_device;
     new.voided := old.voided;
+    if not v_is_erasing then
+      new.answered_by := old.answered_by;
+      new.answered_device := old.answered_device;
+    end if;
   else
     new.ended_at := clock_timestamp();
     new.end_reason := coalesce(new.end_reason, new.state);
@@ -519,7 +524,8 @@ begin
 end
 $$;
 comment on function push.check_call is
-  'lets a call end once and refuses any other change, with an error that names the column and prints no token';
+  'lets a call end once and refuses any other change but that of push.erase_user, with an error that names the column and prints '
+  'no token';
 
 create or replace trigger check_call before update on push.outbox for each row execute function push.check_call();
 

@@ -52,6 +52,9 @@ begin
     when 'prune' then
       perform push.prune();
       v_more := exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'erase' then
+      perform push.finish_erasures();
+      v_more := false;
     when 'ensure_partitions' then
       perform push.ensure_partitions();
       v_more := false;

@@ -272,12 +272,12 @@ begin
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
         then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'Nobody does what has no row. Put it back, as migrations/0001_schema.sql does: insert into push.job (name, every).' end
+        else 'Nobody does what has no row. Put it back, as the migrations do (0001, 0012): insert into push.job (name, every).' end
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
     cross join (
       select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'ensure_partitions',
-        'drop_partitions']) n(name)
+      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
+        'ensure_partitions', 'drop_partitions']) n(name)
       where not exists (select from push.job j where j.name = n.name)
     ) m
     left join lateral (

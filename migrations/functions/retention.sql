@@ -126,6 +126,7 @@ declare
   -- A bite ends after so long, and steps shrink or grow to take a tenth of it or two: a call may have a thousand reports.
   c_bite   constant interval := '25 ms';
   c_pause  constant interval := '10 minutes';
+  c_keep_tokens constant interval := '90 days';
   -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
@@ -147,6 +148,28 @@ begin
   delete from push.audit a where a.id = any (array(
     select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));
+  -- Tokens that are of no use. One that is tried again is found dead again.
+  delete from push.token_invalidations t where t.ctid = any (array(
+    select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
+    for update skip locked));
+  delete from push.devices d where d.ctid = any (array(
+    select x.ctid from push.devices x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
+    for update skip locked));
+  delete from push.quarantined_tokens q where q.ctid = any (array(
+    select x.ctid from push.quarantined_tokens x where x.quarantined_at < now() - c_keep_tokens order by x.quarantined_at limit 250
+    for update skip locked));
+  delete from push.provider_tokens t where t.ctid = any (array(
+    select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
+  -- Expo has forgotten them. As a rule the app's gateway has given them up; an app that is configured no more has none.
+  delete from push.receipt_batch r where r.ctid = any (array(
+    select x.tid from push.lane l cross join lateral (
+      select r.ctid as tid from push.receipt_batch r
+      where r.app = l.app and r.due_at < now() - interval '1 day' and r.give_up_at < now() - interval '1 day'
+      limit 25 for update skip locked
+    ) x
+    where l.provider = 'expo'));
+  delete from push.erasure e where e.id = any (array(
+    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
@@ -200,7 +223,8 @@ end
 $$;
 comment on function push.prune is
   'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have '
-  'ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit) of more than 90 days '
-  'ago, and replicas that ended more than a day ago. Returns how many calls. It stops after 25 ms and goes '
+  'ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit), dead and quarantined '
+  'tokens and finished erasures of more than 90 days ago, tokens of providers that expired, tickets that were given up, and replicas '
+  'that ended, more than a day ago. Returns how many calls. It stops after 25 ms and goes '
   'on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next '
   'pass';

@@ -53,7 +53,7 @@ begin
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-          'push.lane_conditions, push.count_owed to %I', v_role);
+          'push.lane_conditions, push.count_owed, push.erase_user to %I', v_role);
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '

@@ -22,7 +22,7 @@ public struct ReasonLabels: Sendable {
   private static let ours = [
     "AcceptedLate", "CallAnswered", "CallEnded", "CallMissed", "DeadlinePassed", "FateUnknown", "GatewayCrashed",
     "Interrupted", "MissingField", "NoTemplate", "PayloadTooLarge", "Restored", "SaidByCancel", "SettlementRefused",
-    "Shutdown", "Unknown",
+    "Shutdown", "Unknown", "UserErased",
   ]
 
   /// The labels, by index.

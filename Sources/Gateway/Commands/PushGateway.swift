@@ -31,7 +31,8 @@ struct PushGateway: AsyncParsableCommand {
         name: "Operations",
         subcommands: [
           StatusCommand.self, TimelineCommand.self, LanesCommand.self, PauseCommand.self, ResumeCommand.self,
-          RequeueCommand.self, VoidCommand.self, ResumeInvalidationCommand.self, APIKeyCommand.self,
+          RequeueCommand.self, VoidCommand.self, ResumeInvalidationCommand.self, EraseUserCommand.self,
+          APIKeyCommand.self,
         ])
     ])
 }

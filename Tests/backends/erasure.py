@@ -1,0 +1,139 @@
+"""One user's data is erased while calls come in, are sent, answered and declined: nobody gets an error, nobody else's call suffers,
+and at the end nothing of the user is left. And who may not do it."""
+
+from threading import Event, Thread
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from harness import check, connect, owner, refused
+
+APP = "erasing"
+CALLS = 60
+VICTIM, OTHER = "victim-4242", "neighbour-4242"
+TOKENS = {VICTIM: "victim-token-0123456789", OTHER: "other-token-0123456789"}
+RECIPIENTS = Jsonb([*({"userId": user, "fcmToken": token} for user, token in TOKENS.items()), VICTIM, OTHER])
+
+errors = []
+enqueued, settled = Event(), Event()
+
+
+def worker(body):
+    def run():
+        try:
+            body()
+        except psycopg.Error as error:
+            errors.append(f"{body.__name__}: {error.sqlstate} {error.diag.message_primary}")
+    return Thread(target=run, name=body.__name__)
+
+
+def backends():
+    with connect(autocommit=True) as db:
+        for i in range(CALLS):
+            call = f"erasing-{i}"
+            db.execute("select push.register_device(%s, %s, 'fcm', %s), push.register_device(%s, %s, 'expo', 'ExponentPushToken[erasing]')",
+                (VICTIM, APP, TOKENS[VICTIM] + "-registered", OTHER, APP))
+            db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": call, "from": VICTIM if i % 7 == 0 else "door"}), RECIPIENTS, APP))
+            db.execute("select push.report_ringing(%s, %s, %s)", (call, OTHER, APP))
+            if i % 3 == 0:
+                db.execute("select push.answer_call(%s, %s, %s)", (call, OTHER, APP))
+            elif i % 3 == 1:
+                db.execute("select push.decline_call(%s, %s, %s)", (call, OTHER, APP))
+            else:
+                db.execute("select push.end_call(%s, 'ended', %s)", (call, APP))
+
+
+def gateways():
+    with connect(login="gateway", autocommit=True) as db:
+        def one(statement, *parameters):
+            return db.execute(statement, parameters).fetchone()[0]
+
+        lanes = [one("select push.register_lane(%s, %s)", APP, p) for p in ("fcm", "expo")]
+        one("select push.register_app(%s, 60, 1)::text", APP)
+        gateway, claim, idle = one("select push.register_gateway('erasing', 'test')"), 0, 0
+        while idle < 3:
+            last = enqueued.is_set()
+            claim += 1
+            db.execute("select push.beat(%s, true)", (gateway,))
+            rows = db.execute("select outbox_id, n, lane, token from push.claim(%s, %s, %s::smallint[], '{20,20}', '{-infinity,-infinity}') order by 1, 2", (gateway, claim, lanes)).fetchall()
+            for outbox, n, lane, token in rows:
+                one("select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], array[%s]::int[], '{1}', array[%s]::smallint[], '{200}', '{x}', array[%s], '{c}', '{now}', '{now}', null, array[%s]::int[])",
+                    gateway, outbox, n, claim, 4 if outbox % 5 == 0 else 0, f"ticket-{outbox}-{n}", 1000 if lane == lanes[1] else None)
+                if outbox % 5 == 0:
+                    one("select push.invalidate_tokens(array[%s]::smallint[], array[%s], '{null}', '{x}')", lane, token)
+            for job in ("prune", "erase", "expire_all", "check_ends", "escalate", "promote"):
+                one("select push.run_job(%s)", job)
+            db.execute("select push.claim_receipts(%s, 10, 1), push.settle_receipts(%s, array(select 'ticket-' || i || '-0' from generate_series(1, 500) i), array_fill('x'::text, array[500]))", (APP, APP))
+            idle = idle + 1 if last and not rows else 0
+        one("select push.retire_gateway(%s)::text", gateway)
+    settled.set()
+
+
+def erasers():
+    with connect(login="ops", autocommit=True) as db:
+        while not settled.is_set() and not errors:
+            db.execute("select * from push.erase_user(%s, %s, 20)", (VICTIM, APP))
+
+
+def others():
+    with connect(login="ops", autocommit=True) as db:
+        while not settled.is_set() and not errors:
+            db.execute("select * from push.erase_user('nobody-4242', %s, 20)", (APP,))
+
+
+def of_traffic():
+    threads = [worker(body) for body in (gateways, erasers, erasers, others)]
+    writer = worker(backends)
+    for thread in [*threads, writer]:
+        thread.start()
+    writer.join()
+    enqueued.set()
+    for thread in threads:
+        thread.join()
+    check("a user is erased by two at once while calls come and go: no error anywhere", errors, [])
+    check("every call ended", owner("select count(*) from push.outbox where app = %s and ended_at is not null", APP), CALLS)
+    check("and nothing is owed", owner("select count(*) from push.deliveries where app = %s", APP), 0)
+    check("the other user's part in the calls is whole", owner("select count(*) from push.outbox where app = %s and recipients @> %s and recipients @> '[\"neighbour-4242\"]'",
+        APP, Jsonb([{"userId": OTHER, "fcmToken": TOKENS[OTHER]}])), CALLS)
+    for _ in range(100):
+        if owner("select bool_and(is_complete) and sum(waiting) = 0 from push.erase_user(%s, %s)", VICTIM, APP):
+            break
+    owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s returning null", APP)
+    owner("select push.finish_erasures()")
+    check("its erasures are finished", owner("select count(*) from push.erasure where app = %s and finished_at is null", APP), 0)
+    tables = owner("select array_agg(relname) from pg_class where relnamespace = 'push'::regnamespace and relkind in ('r', 'p') and not relispartition")
+    left = [table for table in tables if owner(f"select exists (select from push.{table} x where strpos(x::text, %s) + strpos(x::text, %s) > 0)", VICTIM, TOKENS[VICTIM])]
+    check("and nothing of the user is left", left, [])
+
+
+def of_those_who_may_not():
+    for login in ("nobody", "enqueuer"):
+        with connect(login=login, autocommit=True) as db, refused(f"{login} erases nobody", "42501"):
+            db.execute("select push.erase_user('u', %s)", (APP,))
+    # What push.erase_user sets is a setting like any other, and gives nobody its rights.
+    with connect(autocommit=True) as db:
+        db.execute("set push.erasing = 'on'")
+        db.execute("update push.outbox set answered_by = 'somebody' where app = %s and ended_at is not null", (APP,))
+    check("a backend changes no call that has ended, whatever it sets", owner("select count(*) from push.outbox where answered_by = 'somebody'"), 0)
+
+
+def of_a_lock():
+    """Whoever holds a call's row, for as long as it likes, delays that call only."""
+    with connect() as held:
+        with connect(autocommit=True) as db:
+            for call in ("held", "free"):
+                db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": f"erasing-{call}", "from": "x"}), RECIPIENTS, APP))
+                db.execute("select push.end_call(%s, 'busy', %s)", (f"erasing-{call}", APP))
+        held.execute("select id from push.outbox where call_id = 'erasing-held' for no key update")
+        with connect(login="ops", autocommit=True) as db:
+            check("a call that somebody has locked is passed by, and said to wait",
+                db.execute("select sum(waiting), bool_and(is_complete) from push.erase_user(%s, %s, 60000)", (VICTIM, APP)).fetchone(), (1, True))
+        check("others are masked meanwhile", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-free'"), False)
+        held.rollback()
+    owner("select push.finish_erasures()")
+    check("and that one once it is free", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-held'"), False)
+
+
+of_traffic()
+of_those_who_may_not()
+of_a_lock()

@@ -1,0 +1,182 @@
+-- One user is erased: from every table, whatever tables there are. What else there is stays.
+create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 60) || p_end $$;
+create function pg_temp.claim_all(p_gateway int, p_claim int) returns bigint language sql as $$
+  select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane order by id), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99])) $$;
+-- All that is claimed of a call, with an Expo ticket each where it is Expo's.
+create function pg_temp.settle(p_call text, p_user text default null, p_outcome int default 0, p_provider text default '.') returns bigint language sql as $$
+  select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[p_outcome]::smallint[], array[200]::smallint[],
+    array['x'], array['message-of-' || right(d.token, 6)], array[p_call], array[clock_timestamp()], array[clock_timestamp()],
+    array['[{"at": "2026-01-01T00:00:00Z", "attempt": 1, "status": 503, "reason": "Busy"}]'], array[case when l.provider = 'expo' then 1000 end]))::bigint
+  from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane
+  where o.call_id = p_call and d.state = 1 and (p_user is null or d.user_id = p_user) and l.provider ~ p_provider $$;
+create function pg_temp.owed(p_call text) returns text language sql as $$
+  select string_agg(format('%s:%s:%s', user_id, kind, state), ' ' order by user_id, n) from push.deliveries where call_id = p_call $$;
+create function pg_temp.past(p_call text) returns text language sql as $$
+  select string_agg(format('%s:%s:%s', user_id, kind, coalesce(reason, outcome)), ' ' order by user_id, n) from push.delivery_history where call_id = p_call $$;
+
+-- What must not be found: an id, tokens, their masks and hashes. A row of any table as text shows all its columns.
+create function pg_temp.needles(p_user text, p_end text) returns table (needle text) language sql as $$
+  select unnest(array[p_user, encode(convert_to(p_user, 'UTF8'), 'hex')])
+  union all
+  select unnest(array[t, left(t, 4) || '…' || right(t, 4), hashtextextended(t, 0)::text, encode(convert_to(t, 'UTF8'), 'hex'), encode(sha256(convert_to(t, 'UTF8')), 'hex')])
+  from unnest(array[pg_temp.hex(p_end || '1'), pg_temp.hex(p_end || '2'), 'erasure-token-0123456789-' || p_end || '3', 'ExponentPushToken[erasure-' || p_end || '4]',
+    'erasure-token-0123456789-' || p_end || '5', 'ExponentPushToken[erasure-' || p_end || '6]']) t $$;
+create function pg_temp.found(p_user text, p_end text) returns text language plpgsql as $$
+declare
+  v_table text; v_count bigint; v_found text[] := '{}';
+begin
+  for v_table in select c.relname from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition order by 1 loop
+    execute format('select count(*) from push.%I x where exists (select from pg_temp.needles($1, $2) n where strpos(x::text, n.needle) > 0)', v_table) into v_count using p_user, p_end;
+    if v_count > 0 then v_found := v_found || v_table; end if;
+  end loop;
+  return array_to_string(v_found, ' ');
+end $$;
+-- Rows of another user, as they stand.
+create function pg_temp.rows_of(p_user text) returns text language plpgsql as $$
+declare
+  v_table text; v_rows text; v_all text := '';
+begin
+  for v_table in select c.relname from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+      and c.relname not in ('outbox', 'receipt_batch') order by 1 loop
+    execute format('select string_agg(x::text, E''\n'' order by x::text) from push.%I x where strpos(x::text, $1) > 0', v_table) into v_rows using p_user;
+    v_all := v_all || v_table || ': ' || coalesce(v_rows, '') || E'\n';
+  end loop;
+  return v_all;
+end $$;
+create function pg_temp.entries() returns text language sql as $$
+  select string_agg(format('%s: %s %s', o.call_id, o.payload, (select string_agg(e::text, ' ' order by i) from jsonb_array_elements(o.recipients) with ordinality r(e, i) where e::text ~ 'bystander')), E'\n' order by o.id)
+    || (select count(*) from push.receipt_batch r cross join unnest(r.user_id) u where u = 'bystander')
+  from push.outbox o where o.call_id <> 'caller' $$;
+
+-- Every place is filled: u is to be erased, v is like u in every way, and rings beside u.
+select push.register_app('erase', 60, 1, false, null, 'all', true) \g /dev/null
+select push.register_lane('erase', p), push.register_lane('other', p) from unnest('{apns,fcm,expo}'::text[]) p \g /dev/null
+select push.register_gateway('erasure', '1') as g \gset
+create function pg_temp.fill(p_user text, p_end text) returns void language sql as $$
+  select push.register_device(p_user, 'erase', 'apns', pg_temp.hex(p_end || '1'), platform => 'ios'), push.register_device(p_user, 'erase', 'apns', pg_temp.hex(p_end || '2'), voip => false),
+    push.register_device(p_user, 'erase', 'fcm', 'erasure-token-0123456789-' || p_end || '3', platform => 'android'), push.register_device(p_user, 'erase', 'expo', 'ExponentPushToken[erasure-' || p_end || '4]'),
+    push.register_device(p_user, 'other', 'fcm', 'elsewhere-token-0123456789-' || p_end) $$;
+select pg_temp.fill('victim.7731', 'bad'), pg_temp.fill('bystander', 'cab') \g /dev/null
+create function pg_temp.entry(p_user text, p_end text) returns jsonb language sql as $$
+  select jsonb_build_object('userId', p_user, 'fcmToken', 'erasure-token-0123456789-' || p_end || '5', 'pushToken', 'ExponentPushToken[erasure-' || p_end || '6]', 'locale', 'pt-BR', 'data', jsonb_build_object('flat', p_user)) $$;
+create function pg_temp.family(p_call text, p_kind text default 'incoming_call', p_from text default 'door') returns void language sql as $$
+  insert into push.outbox (app, kind, payload, recipients) values ('erase', p_kind, jsonb_build_object('callId', p_call, 'from', p_from, 'fromName', 'N ' || p_from, 'chatId', 'chat'),
+    jsonb_build_array(pg_temp.entry('victim.7731', 'bad'), pg_temp.entry('bystander', 'cab'), 'victim.7731', 'bystander')) $$;
+
+-- Answered by u, and finished.
+select pg_temp.family('answered') \g /dev/null
+select pg_temp.claim_all(:g, 1), pg_temp.settle('answered'), push.report_ringing('answered', 'victim.7731'), push.report_ringing('answered', 'bystander'),
+  push.answer_call('answered', 'victim.7731', device => 'erasure-token-0123456789-bad5'), pg_temp.claim_all(:g, 2), pg_temp.settle('answered') \g /dev/null
+-- Declined by both, escalated, with a fallback.
+select pg_temp.family('declined') \g /dev/null
+select pg_temp.claim_all(:g, 3), pg_temp.settle('declined') \g /dev/null
+update push.escalations_due set due_at = now() - interval '1 s';
+select push.escalate(), pg_temp.claim_all(:g, 4), pg_temp.settle('declined') \g /dev/null
+select push.decline_call('declined', u, device => d) from (values ('victim.7731', 'erasure-token-0123456789-bad5'), ('bystander', null)) x(u, d) \g /dev/null
+select pg_temp.claim_all(:g, 5), pg_temp.settle('declined') \g /dev/null
+-- u called, and nothing is owed; and a call of another app, by another user of this id.
+select pg_temp.family('caller', p_from => 'victim.7731') \g /dev/null
+select push.end_call('caller', 'busy'), pg_temp.claim_all(:g, 6), pg_temp.settle('caller') \g /dev/null
+insert into push.outbox (app, payload, recipients) values ('other', '{"callId": "elsewhere", "from": "victim.7731"}', '["victim.7731"]');
+-- Receipts, dead and quarantined tokens, what ops wrote down.
+create function pg_temp.dead(p_user text, p_end text) returns void language sql as $$
+  insert into push.token_invalidations (app, provider, token, user_id, reason) values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, 'UNREGISTERED'), ('erase', 'fcm', 'erasure-token-0123456789-' || p_end || '5', null, 'UNREGISTERED'),
+    ('other', 'fcm', 'old-elsewhere-token-' || p_end, p_user, 'UNREGISTERED');
+  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason) values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, now(), 'x'), ('erase', 'expo', 'ExponentPushToken[erasure-' || p_end || '6]', null, now(), 'x');
+  select push.note_audit('void_call', 'erase/' || p_user, jsonb_build_object('note', 'asked for by ' || p_user, 'user', p_user, p_user, true)) $$;
+select pg_temp.dead('victim.7731', 'bad'), pg_temp.dead('bystander', 'cab'), push.note_audit('void_call', 'other/victim.7731', '{"note": "victim.77312"}'), push.note_audit('x', 'erase/victim.77312') \g /dev/null
+-- Owed: a message, a call that rings with an invite in flight, one delivered and one not sent, and a missed call.
+select pg_temp.family('message', 'message'), pg_temp.family('missed') \g /dev/null
+select push.end_call('missed') \g /dev/null
+select pg_temp.family('rings') \g /dev/null
+select pg_temp.claim_all(:g, 7), pg_temp.settle('rings', 'bystander'), pg_temp.settle('rings', 'victim.7731', p_provider => 'fcm') \g /dev/null
+select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id where d.state = 1 and o.call_id in ('message', 'missed') \g /dev/null
+-- A call that was deleted: its history stays.
+select pg_temp.family('deleted') \g /dev/null
+select pg_temp.claim_all(:g, 8) \g /dev/null
+select pg_temp.settle('deleted') \g /dev/null
+delete from push.outbox where call_id = 'deleted';
+
+-- The places: a table that can hold a user or a token, and is not filled here, is one that nobody has thought of.
+select test.equal('every table that can name a user, or hold a token, is filled by this test', string_agg(distinct c.table_name, ' ' order by c.table_name), 'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations')
+from information_schema.columns c join pg_class r on r.relname = c.table_name and r.relnamespace = 'push'::regnamespace and r.relkind in ('r', 'p') and not r.relispartition
+where c.table_schema = 'push' and c.column_name ~ 'user|token|device|recipient|payload|answered_by|declined|locale'
+  -- The providers' own tokens, and digests until an erasure is finished.
+  and c.table_name not in ('provider_tokens', 'erasure');
+select test.equal('and is found to be', pg_temp.found('victim.7731', 'bad'), 'audit delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations');
+create temp table before as select pg_temp.rows_of('bystander') as bystander, pg_temp.rows_of('elsewhere') as elsewhere, pg_temp.entries() as entries;
+select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed('rings') ~ 'victim.7731:invite:claimed', true);
+
+-- Erased. A transaction's clock stands still in some of what is compared, so the search is for names.
+create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000);
+select test.equal('it says what it did, table by table', (select string_agg(place, ' ') from said where removed + masked > 0), 'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens audit');
+select test.equal('to its end, but for the call that rings', (select bool_and(is_complete) || ' ' || sum(waiting) from said), 'true 1');
+select test.equal('another user''s rows are as they were', pg_temp.rows_of('bystander'), (select bystander from before));
+select test.equal('another app''s, too', pg_temp.rows_of('elsewhere'), (select elsewhere from before));
+select test.equal('and their part in calls and tickets', pg_temp.entries(), (select entries from before));
+select test.equal('a payload that named u keeps the call''s id only', (select payload from push.outbox where call_id = 'caller'), '{"callId": "caller", "chatId": "chat", "from": "[erased]"}'::jsonb);
+select test.equal('what was not sent is void, the others'' is owed', pg_temp.owed('message') || ' ' || pg_temp.owed('missed') ~ 'victim', false);
+select test.equal('the others'' message is still owed', pg_temp.owed('message') ~ '^(bystander:notification:ready ?)+$', true);
+select test.equal('their missed call, too', pg_temp.owed('missed') ~ 'bystander:missed_call:ready', true);
+select test.equal('u''s phones are told to stop: a cancel for each invite in flight, and each that was delivered', (select count(*) filter (where d.kind = 0) || ' ' || count(*) filter (where d.kind = 1) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'rings' and user_id = 'victim.7731'), '2 3');
+select test.equal('the call rings on for the others', (select state from push.outbox where call_id = 'rings'), 'ringing');
+select test.equal('a VoIP token is told, too', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane where call_id = 'rings' and d.kind = 1 and l.provider = 'apns' and user_id = 'victim.7731'), 1::bigint);
+select test.equal('no device is left', (select count(*) from push.devices where user_id = 'victim.7731' and app = 'erase'), 0::bigint);
+select test.equal('u is found only where the call that rings needs it, and as a digest', pg_temp.found('victim.7731', 'bad'), 'audit delivery devices erasure history outbox token_invalidations');
+
+-- A gateway gives the invites back, and sends the cancels.
+select test.equal('which calls a gateway is to give back', push.ended(array(select id from push.outbox where call_id = 'rings')) <> '{}', true);
+select push.finish_erasures() \g /dev/null
+select test.equal('what is in flight is waited for', (select cardinality(waiting) from push.erasure), 1);
+select pg_temp.settle('rings', 'victim.7731') \g /dev/null
+select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/null
+-- Meanwhile a provider called one of u's tokens dead.
+select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}', '{UNREGISTERED}') \g /dev/null
+select push.finish_erasures() \g /dev/null
+select test.equal('then the call is masked, while it rings', (select waiting = '{}' and finished_at is null from push.erasure) and (select recipients::text !~ 'victim' and declined = jsonb_build_object('[erased]', declined -> '[erased]') and state = 'ringing' from push.outbox where call_id = 'rings'), true);
+select push.decline_call('rings', 'bystander') \g /dev/null
+select test.equal('the others may decline it, and that ends it', (select state = 'ended' from push.outbox where call_id = 'rings'), true);
+update push.erasure set asked_at = asked_at - interval '11 minutes';
+select push.run_job('erase') \g /dev/null
+select test.equal('and ten minutes later it is finished', (select finished_at is not null and token_hashes = '{}' from push.erasure), true);
+delete from push.outbox where app = 'other';
+delete from push.devices where app = 'other' and user_id = 'victim.7731';
+delete from push.token_invalidations where app = 'other' and user_id = 'victim.7731';
+delete from push.audit where target in ('other/victim.7731', 'erase/victim.77312');
+select test.equal('u is found nowhere', pg_temp.found('victim.7731', 'bad'), '');
+
+-- Again, in bites, and of whoever is none.
+create temp table again as select * from push.erase_user('victim.7731', 'erase', 60000);
+select test.equal('again there is nothing to do', (select sum(removed + masked + waiting) || ' ' || bool_and(is_complete) from again), '0 true');
+select test.equal('each time is written down, without the name', (select count(*) || ' ' || min(detail ->> 'complete') from push.audit where action = 'erase_user' and target = 'erase/sha256:' || left(encode(sha256('victim.7731'), 'hex'), 16)), '2 true');
+create function pg_temp.bites(p_user text) returns text language plpgsql as $$
+declare
+  v_bites int := 0; v_complete boolean := false; v_removed bigint;
+begin
+  while not v_complete and v_bites < 10000 loop
+    v_bites := v_bites + 1;
+    select bool_and(e.is_complete), sum(e.removed + e.masked) into v_complete, v_removed from push.erase_user(p_user, 'erase', 0) e;
+  end loop;
+  return format('%s %s', v_bites > 1, v_removed > 0);
+end $$;
+select pg_temp.found('bystander', 'cab') \g /dev/null
+select test.equal('a bite goes on where the last one ended, and counts are those of the pass', pg_temp.bites('bystander'), 't t');
+select pg_temp.claim_all(:g, 20) \g /dev/null
+select pg_temp.settle(call_id) from push.outbox where app = 'erase' \g /dev/null
+select push.finish_erasures() \g /dev/null
+delete from push.outbox where app = 'other';
+delete from push.devices where app = 'other';
+delete from push.token_invalidations where app = 'other';
+update push.erasure set asked_at = asked_at - interval '11 minutes';
+select push.finish_erasures() \g /dev/null
+select test.equal('the other user is erased in bites', pg_temp.found('bystander', 'cab'), '');
+create function pg_temp.error(p_statement text) returns text language plpgsql as $$
+begin
+  execute p_statement;
+  return 'no error';
+exception when others then
+  return sqlstate || ' ' || sqlerrm;
+end $$;
+select test.equal(format('no user: %s', u), pg_temp.error(format('select push.erase_user(%L, %L)', u, 'erase')), '22023 user_id: must have 1 to 256 characters') from unnest(array[null, '', repeat('x', 257), '[erased]']) u;
+select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an app')$$), '22023 app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores');
+select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)), true);

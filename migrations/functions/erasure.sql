@@ -1,0 +1,526 @@
+-- One user's data is erased: what names the user, or is a token of theirs, is removed, or masked where a row tells of others, too.
+--
+-- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites are void, phones that may
+-- ring are told to stop, the other users' ring on. Such a call, and any other of which the user is still owed something that has
+-- left or must leave (an invite in flight, a cancel), is masked when that is settled: by the job "erase", which any gateway runs.
+--
+-- Nothing here waits for a lock but push.decline_call, which waits for the deliveries of calls that it has locked, as the end of
+-- a call does (claims.sql). What somebody else has locked is passed by, and looked at again. A pass is made of bites, which end
+-- after a while: push.erasure remembers where.
+
+-- Masks ---------------------------------------------------------------------------------------------------------------
+
+-- As text: a key that names the user is masked, too, and nothing else can be a whole string of JSON.
+create or replace function push.mask_user(p_value jsonb, p_user_id text) returns jsonb language sql immutable parallel safe as $$
+  select replace(p_value::text, to_jsonb(p_user_id)::text, '"[erased]"')::jsonb
+$$;
+comment on function push.mask_user is
+  'a JSON value in which each string, and each key, that is p_user_id reads [erased]. p_value: the value';
+
+create or replace function push.mask_recipients(p_recipients jsonb, p_user_id text) returns jsonb
+language sql immutable parallel safe as $$
+  select case when jsonb_typeof(p_recipients) <> 'array' then push.mask_user(p_recipients, p_user_id) else coalesce((
+    select jsonb_agg(case when p_user_id = case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end
+        then '"[erased]"'::jsonb else push.mask_user(e.entry, p_user_id) end order by e.i)
+    from jsonb_array_elements(p_recipients) with ordinality e(entry, i)), '[]') end
+$$;
+comment on function push.mask_recipients is
+  'recipients of a call without what one entry says of this user: tokens, locale, data. p_recipients: push.outbox.recipients; '
+  'p_user_id: the user';
+
+-- A payload that names the user tells of the call's parties: only its ids are left.
+create or replace function push.mask_payload(p_payload jsonb, p_user_id text) returns jsonb language sql immutable parallel safe as $$
+  select push.mask_user(coalesce((
+    select jsonb_object_agg(m.key, m.value) from jsonb_each(p_payload) m
+    where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}'), p_user_id)
+$$;
+comment on function push.mask_payload is
+  'a payload that names the user, reduced to callId, messageId, chatId and from, with the user masked. p_payload: '
+  'push.outbox.payload; p_user_id: the user';
+
+create or replace function push.user_digest(p_user_id text) returns bytea language sql immutable parallel safe as
+$$ select sha256(convert_to(p_user_id, 'UTF8')) $$;
+comment on function push.user_digest is 'what an erasure is known by: SHA-256 of the backend''s id of a user, p_user_id';
+
+create or replace function push.quote_pattern(p_text text) returns text language sql immutable parallel safe as
+$$ select regexp_replace(p_text, '([^[:alnum:]_[:space:]])', '\\\1', 'g') $$;
+comment on function push.quote_pattern is 'a regular expression that matches exactly this text, p_text';
+
+create or replace function push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) returns jsonb
+language sql immutable parallel safe as $$
+  select case when p_removed + p_masked = 0 then p_counts else p_counts || jsonb_build_object(p_place, jsonb_build_array(
+    coalesce((p_counts -> p_place ->> 0)::bigint, 0) + p_removed, coalesce((p_counts -> p_place ->> 1)::bigint, 0) + p_masked)) end
+$$;
+comment on function push.add_counts is
+  'adds to what an erasure did. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: rows';
+
+-- One call ------------------------------------------------------------------------------------------------------------
+
+create or replace function push.erase_from_call(p_outbox_id bigint, p_user_id text, inout p_counts jsonb,
+  inout p_hashes bigint[], out is_done boolean)
+language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_call  push.outbox;
+  v_since timestamptz;
+  v_free  tid[];
+  v_n     int[];
+  v_count bigint;
+begin
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
+  if not found and exists (select from push.outbox o where o.id = p_outbox_id) then
+    is_done := false;
+    return;
+  end if;
+  -- A call that was deleted has left its history only.
+  v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
+  p_hashes := array(
+    select unnest(p_hashes)
+    union
+    select hashtextextended(t.token, 0)
+      from jsonb_array_elements(v_call.recipients) e
+      cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'apnsToken')),
+        (push.recipient_token(e, 'fcmToken')), (push.recipient_token(e, 'pushToken'))) t(token)
+      where e ->> 'userId' = p_user_id and t.token is not null
+    union
+    select h.token_hash from push.history h
+      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.token_hash is not null);
+
+  -- What has not left never does. A cancel leaves: a phone must not ring without an end.
+  v_free := array(
+    select d.ctid from push.delivery d
+    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.state in (0, 2)
+      and d.kind <> 1 and (d.kind <> 0 or v_call.ended_at is not null or v_call.declined ? p_user_id)
+    for update skip locked);
+  with gone as (
+    delete from push.delivery d where d.ctid = any (v_free) returning d.*
+  ), tallied as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, 2, 'UserErased', g.attempt = 0, count(*) from gone g group by 2, 3, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
+    reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, '[erased]', v_call.call_id, '…',
+    'UserErased', g.failures, g.fallback_of
+  from gone g;
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'delivery', v_count, 0);
+
+  if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
+    or exists (select from push.ends_unchecked u where u.outbox_id = p_outbox_id)
+    or v_call.ended_at is null and v_call.declined ? p_user_id is not true
+      and v_call.recipients <> push.mask_recipients(v_call.recipients, p_user_id) then
+    is_done := false;
+    return;
+  end if;
+  is_done := true;
+
+  v_n := array(
+    select h.n from push.history h
+    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
+    for no key update skip locked);
+  update push.history h set user_id = '[erased]', device = '…', token_hash = null, provider_message_id = null
+    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.n = any (v_n);
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'history', 0, v_count);
+  if exists (select from push.history h
+    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id) then
+    is_done := false;
+  end if;
+
+  delete from push.ring_reports r where r.outbox_id = p_outbox_id and r.user_id = p_user_id;
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'ring_reports', v_count, 0);
+  update push.escalations e set user_id = '[erased]' where e.outbox_id = p_outbox_id and e.user_id = p_user_id;
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'escalations', 0, v_count);
+
+  if v_call.id is null then
+    return;
+  end if;
+  v_call.recipients := push.mask_recipients(v_call.recipients, p_user_id);
+  v_call.declined := case when v_call.declined ? p_user_id
+    then push.mask_user(v_call.declined #- array[p_user_id, 'device'], p_user_id) else v_call.declined end;
+  if v_call.answered_by = p_user_id or hashtextextended(v_call.answered_device, 0) = any (p_hashes) then
+    v_call.answered_device := null;
+  end if;
+  if v_call.answered_by = p_user_id then
+    v_call.answered_by := '[erased]';
+  end if;
+  if v_call.payload <> push.mask_user(v_call.payload, p_user_id) then
+    -- The others' phones show who called.
+    if v_call.ended_at is null or exists (select from push.delivery d where d.outbox_id = p_outbox_id) then
+      is_done := false;
+    else
+      v_call.payload := push.mask_payload(v_call.payload, p_user_id);
+    end if;
+  end if;
+  update push.outbox o
+    set recipients = v_call.recipients, declined = v_call.declined, answered_by = v_call.answered_by,
+      answered_device = v_call.answered_device, payload = v_call.payload
+    where o.id = p_outbox_id
+      and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload)
+        is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
+end
+$$;
+comment on function push.erase_from_call is
+  'masks one user in one call, its history and what belongs to it; what is ready or waiting of the user''s is void. p_outbox_id: '
+  'push.outbox.id; p_user_id; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something '
+  'is still owed, or locked. For push.erase_user';
+
+-- Tokens outside of calls ----------------------------------------------------------------------------------------------
+
+-- The tables are read as a whole: an index on a user of each would cost every settlement and registration.
+create or replace function push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamptz, p_devices boolean, inout p_counts jsonb,
+  inout p_hashes bigint[], out is_done boolean)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = on set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_batch  push.receipt_batch;
+  v_kept   bigint[];
+  v_gone   bigint[];
+  v_number bigint;
+  v_count  bigint;
+begin
+  is_done := true;
+  for v_number in
+    select r.id from push.receipt_batch r
+    where r.app = p_app and exists (select from unnest(r.user_id) u where push.user_digest(u) = p_user_digest)
+  loop
+    select r.* into v_batch from push.receipt_batch r where r.id = v_number for update skip locked;
+    if not found then
+      is_done := false;
+      continue;
+    end if;
+    v_kept := array(
+      select i from unnest(v_batch.user_id) with ordinality t(u, i) where push.user_digest(t.u) <> p_user_digest order by i);
+    p_hashes := array(
+      select unnest(p_hashes)
+      union
+      select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token)
+      where push.user_digest(t.u) = p_user_digest);
+    p_counts := push.add_counts(p_counts, 'receipt_batch', cardinality(v_batch.ticket) - cardinality(v_kept), 0);
+    perform push.keep_receipts(v_number, v_kept);
+  end loop;
+
+  with gone as (
+    delete from push.devices d
+    where d.ctid = any (array(
+      select x.ctid from push.devices x
+      where p_devices and x.app = p_app and push.user_digest(x.user_id) = p_user_digest and x.registered_at <= p_asked_at
+      for update skip locked))
+    returning hashtextextended(d.token, 0) as hash
+  )
+  select coalesce(array_agg(g.hash), '{}') into v_gone from gone g;
+  p_hashes := array(select unnest(p_hashes) union select unnest(v_gone));
+  p_counts := push.add_counts(p_counts, 'devices', cardinality(v_gone), 0);
+
+  -- Of tokens of no device nobody said whose they were.
+  delete from push.token_invalidations t
+    where t.ctid = any (array(
+      select x.ctid from push.token_invalidations x
+      where x.app = p_app and (push.user_digest(x.user_id) = p_user_digest
+        or x.user_id is null and hashtextextended(x.token, 0) = any (p_hashes))
+      for update skip locked));
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'token_invalidations', v_count, 0);
+  delete from push.quarantined_tokens t
+    where t.ctid = any (array(
+      select x.ctid from push.quarantined_tokens x
+      where x.app = p_app and (push.user_digest(x.user_id) = p_user_digest
+        or x.user_id is null and hashtextextended(x.token, 0) = any (p_hashes))
+      for update skip locked));
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'quarantined_tokens', v_count, 0);
+
+  if exists (select from push.devices d
+      where p_devices and d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
+    or exists (select from push.token_invalidations x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
+    or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
+    is_done := false;
+  end if;
+end
+$$;
+comment on function push.erase_tokens is
+  'removes one user''s devices, dead and quarantined tokens, and Expo''s tickets. p_app; p_user_digest: as push.erasure.user_digest; '
+  'p_asked_at: devices that were registered later stay; p_devices: false: leaves devices alone, of which there may be '
+  'millions; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. '
+  'is_done: false: something was locked. Reads whole tables; for push.erase_user and push.finish_erasures';
+
+-- The whole -----------------------------------------------------------------------------------------------------------
+
+create or replace function push.erase_user(user_id text, app text, max_ms int default 1000)
+returns table (place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_begun   timestamptz := clock_timestamp();
+  v_user    text := erase_user.user_id;
+  v_app     text := erase_user.app;
+  v_until   timestamptz := v_begun + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
+  -- Each call comes further, however little time it has.
+  v_steps   int := 0;
+  v_digest  bytea := push.user_digest(v_user);
+  v_text    text := to_jsonb(v_user)::text;
+  v_erasure push.erasure;
+  v_is_new  boolean;
+  c_word    constant text := '(?<![[:alnum:]_])';
+  c_end     constant text := '(?![[:alnum:]_])';
+  v_lanes   smallint[] := array(select l.id from push.lane l where l.app = v_app);
+  v_calls   bigint[];
+  v_id      bigint;
+  v_last    bigint;
+  v_pages   bigint;
+  v_step    int := 100;
+  v_done    boolean;
+  v_tokens  boolean;
+  v_table   text;
+  v_from    timestamptz;
+  v_count   bigint;
+begin
+  if v_user is null or length(v_user) not between 1 and 256 or v_user = '[erased]' then
+    raise exception using errcode = 'invalid_parameter_value', message = 'user_id: must have 1 to 256 characters',
+      hint = 'It is the id that recipients and push.register_device gave.';
+  elsif not coalesce(push.is_app(v_app), false) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  end if;
+  -- Two erasures of one user come one after the other.
+  insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
+  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = v_digest for update;
+  v_is_new := v_erasure.scanned_at is not null or v_erasure.until_id = 0;
+  if v_is_new then
+    v_erasure.asked_at := clock_timestamp();
+    v_erasure.after_id := 0;
+    v_erasure.until_id := coalesce((select max(o.id) from push.outbox o), 0);
+    v_erasure.after_table := '';
+    v_erasure.after_page := 0;
+    v_erasure.scanned_at := null;
+    v_erasure.finished_at := null;
+    v_erasure.counts := '{}';
+  end if;
+
+  -- Calls, in the order of their numbers. No index says whom a call names.
+  while v_erasure.after_id < v_erasure.until_id and (v_steps = 0 or clock_timestamp() < v_until) loop
+    v_steps := v_steps + 1;
+    v_from := clock_timestamp();
+    select max(b.id), array_agg(b.id order by b.id) filter (where b.is_named) into v_last, v_calls
+      from (
+        select o.id, o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0
+          or strpos(o.payload::text, v_text) > 0) as is_named
+        from push.outbox o
+        where o.id > v_erasure.after_id and o.id <= v_erasure.until_id
+        order by o.id
+        limit v_step
+      ) b;
+    v_erasure.after_id := coalesce(v_last, v_erasure.until_id);
+    foreach v_id in array coalesce(v_calls, '{}') loop
+      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
+      if not v_done then
+        v_erasure.waiting := v_erasure.waiting || v_id;
+      end if;
+    end loop;
+    v_step := case when clock_timestamp() - v_from > interval '20 ms' then greatest(v_step / 2, 1) else least(v_step * 2, 5000) end;
+  end loop;
+
+  -- The history of calls that somebody has deleted: partition by partition, some pages at a time.
+  while v_erasure.after_id >= v_erasure.until_id and v_erasure.scanned_at is null
+    and (v_steps = 0 or clock_timestamp() < v_until)
+  loop
+    v_steps := v_steps + 1;
+    v_table := (
+      select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'push.history'::regclass
+        and (c.relname > v_erasure.after_table or c.relname = v_erasure.after_table and v_erasure.after_page > 0));
+    if v_table is null then
+      v_erasure.scanned_at := clock_timestamp();
+      exit;
+    end if;
+    if v_table <> v_erasure.after_table then
+      v_erasure.after_page := 0;
+    end if;
+    v_pages := pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int;
+    execute format('select array_agg(distinct h.outbox_id order by h.outbox_id) from push.%I h '
+      'where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 and h.lane = any ($4)', v_table)
+      into v_calls
+      using format('(%s,0)', v_erasure.after_page)::tid, format('(%s,0)', v_erasure.after_page + 1000)::tid, v_user, v_lanes;
+    foreach v_id in array coalesce(v_calls, '{}') loop
+      continue when v_id = any (v_erasure.waiting);
+      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
+      if not v_done then
+        v_erasure.waiting := v_erasure.waiting || v_id;
+      end if;
+    end loop;
+    v_erasure.after_table := v_table;
+    v_erasure.after_page := case when v_erasure.after_page + 1000 < v_pages then v_erasure.after_page + 1000 else 0 end;
+  end loop;
+
+  -- Calls that ring, locked all at once, before any of their deliveries. Their phones are told to stop while the tokens are known.
+  -- The device is none that exists: each phone of the user's is told.
+  v_calls := array(
+    select o.id from push.outbox o
+    where o.state = 'ringing' and o.app = v_app and o.ended_at is null and o.declined ? v_user is not true
+      and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)))
+    for no key update skip locked);
+  v_calls := array(select c.id from unnest(v_calls) c(id) order by c.id);
+  foreach v_id in array v_calls loop
+    perform push.decline_call((select o.call_id from push.outbox o where o.id = v_id), v_user, v_app, 'declined',
+      'none-of-the-phones-declined');
+  end loop;
+  v_calls := array(select c.id from unnest(v_erasure.waiting || v_calls) c(id) group by c.id order by c.id);
+  v_erasure.waiting := '{}';
+  foreach v_id in array v_calls loop
+    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
+    if not v_done then
+      v_erasure.waiting := v_erasure.waiting || v_id;
+    end if;
+  end loop;
+
+  select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
+    from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
+
+  -- What ops wrote down of this app, where the user's id stands as a word of its own. JSON escapes it its own way.
+  v_text := substr(v_text, 2, length(v_text) - 2);
+  update push.audit a
+    set target = regexp_replace(a.target, c_word || push.quote_pattern(v_user) || c_end, '[erased]', 'g'),
+      detail = regexp_replace(a.detail::text, c_word || push.quote_pattern(v_text) || c_end, '[erased]', 'g')::jsonb
+    where a.id = any (array(
+      select x.id from push.audit x
+      where (split_part(x.target, '/', 1) = v_app)
+        and (x.target ~ (c_word || push.quote_pattern(v_user) || c_end)
+          or x.detail::text ~ (c_word || push.quote_pattern(v_text) || c_end))
+      for no key update skip locked));
+  get diagnostics v_count = row_count;
+  v_erasure.counts := push.add_counts(v_erasure.counts, 'audit', 0, v_count);
+
+  if v_is_new or v_erasure.scanned_at is not null then
+    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_digest, 'hex'), 16),
+      jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting),
+        'complete', v_erasure.scanned_at is not null));
+  end if;
+  update push.erasure e
+    set asked_at = v_erasure.asked_at, after_id = v_erasure.after_id, until_id = greatest(v_erasure.until_id, 1),
+      after_table = v_erasure.after_table, after_page = v_erasure.after_page, scanned_at = v_erasure.scanned_at,
+      waiting = v_erasure.waiting, token_hashes = v_erasure.token_hashes, counts = v_erasure.counts,
+      finished_at = v_erasure.finished_at
+    where e.id = v_erasure.id;
+  return query
+    select t.name, coalesce((v_erasure.counts -> t.name ->> 0)::bigint, 0), coalesce((v_erasure.counts -> t.name ->> 1)::bigint, 0),
+      case when t.name = 'outbox' then cardinality(v_erasure.waiting)::bigint
+        when t.name = 'devices' then (not v_tokens)::int::bigint else 0 end,
+      v_erasure.scanned_at is not null
+    from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,'
+      'audit}'::text[]) with ordinality t(name, i)
+    order by t.i;
+end
+$$;
+comment on function push.erase_user is
+  'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app; max_ms: it stops '
+  'after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
+  'which something is still owed or that are locked, and of devices 1 if one was locked: gateways do the rest within a quarter of an '
+  'hour; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
+  'name, and their phones are told to stop. Running it again is harmless, and a new pass';
+
+-- What had to wait ------------------------------------------------------------------------------------------------------
+
+create or replace function push.erased_user(p_outbox_id bigint, p_user_digest bytea) returns text
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_call push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
+begin
+  return (
+    select n.name
+    from (
+      select d.user_id as name from push.delivery d where d.outbox_id = p_outbox_id
+      union
+      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+        from jsonb_array_elements(v_call.recipients) e
+      union
+      select s.value #>> '{}' from jsonb_path_query(v_call.recipients, 'strict $.** ? (@.type() == "string")') s(value)
+      union
+      select s.value #>> '{}' from jsonb_path_query(v_call.payload, 'strict $.** ? (@.type() == "string")') s(value)
+      union
+      select jsonb_object_keys(v_call.declined)
+      union
+      select v_call.answered_by
+      union
+      select h.user_id from push.history h
+        where h.outbox_id = p_outbox_id and h.finished_at >= coalesce(v_call.created_at - interval '1 hour', '-infinity')
+      union
+      select r.user_id from push.ring_reports r where r.outbox_id = p_outbox_id
+    ) n
+    where push.user_digest(n.name) = p_user_digest
+    limit 1);
+end
+$$;
+comment on function push.erased_user is
+  'the user that a digest stands for, if a call still names them; null: it does not. p_outbox_id: push.outbox.id; p_user_digest: as '
+  'push.erasure.user_digest';
+
+create or replace function push.finish_erasures(p_max int default 10) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  -- Until then a gateway may hold a token in memory, and its provider call it dead.
+  c_last    constant interval := '10 minutes';
+  c_calls   constant int := 100;
+  v_erasure push.erasure;
+  v_id      bigint;
+  v_user    text;
+  v_done    boolean;
+  v_calls   bigint[];
+  v_touched bigint := 0;
+begin
+  for v_erasure in
+    select e.* from push.erasure e
+    where e.finished_at is null and (e.waiting <> '{}' or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
+    order by e.looked_at
+    limit p_max
+    for update skip locked
+  loop
+    v_touched := v_touched + 1;
+    -- Those that go on waiting go to the end.
+    v_calls := v_erasure.waiting[c_calls + 1:];
+    foreach v_id in array v_erasure.waiting[:c_calls] loop
+      v_user := push.erased_user(v_id, v_erasure.user_digest);
+      continue when v_user is null;
+      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
+      if not v_done then
+        v_calls := v_calls || v_id;
+      end if;
+    end loop;
+    v_done := false;
+    if v_calls = '{}' and v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last then
+      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
+    end if;
+    if v_done then
+      perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
+        jsonb_build_object('counts', v_erasure.counts));
+    end if;
+    update push.erasure e
+      set waiting = v_calls, looked_at = clock_timestamp(), counts = v_erasure.counts,
+        token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
+        finished_at = case when v_done then clock_timestamp() end
+      where e.id = v_erasure.id;
+  end loop;
+  return v_touched;
+end
+$$;
+comment on function push.finish_erasures is
+  'goes on with up to p_max erasures that wait (push.erasure): masks calls of which nothing is owed to the user any more, and, ten '
+  'minutes after push.erase_user, removes what was said of the user''s tokens meanwhile. Returns how many it looked at; waits for nobody';
