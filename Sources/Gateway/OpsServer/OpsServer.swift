@@ -10,7 +10,7 @@ struct OpsServer: Service {
   /// Nothing that is sent to it is longer.
   private static let limits = HTTPConnectionGuard.Limits(bodyMaxBytes: 65_536, request: .seconds(10))
 
-  private let application: Application<RouterResponder<BasicRequestContext>>
+  private let application: Application<RouterResponder<OpsRequestContext>>
 
   /// - Parameters:
   ///   - listener: port 0 takes a free one.
@@ -21,7 +21,7 @@ struct OpsServer: Service {
     listener: GatewayConfiguration.Listener, connectionsMax: Int = 128, logger: Logger, routes: [any OpsRoutes],
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
-    let router = OpsRouter()
+    let router = OpsRouter(context: OpsRequestContext.self)
     for part in routes { part.add(to: router) }
     let connections = HTTPConnectionCount(max: connectionsMax)
     application = Application(
