@@ -3,6 +3,7 @@
 import Foundation
 import Logging
 import Runtime
+import TestSupport
 import Testing
 
 @testable import Gateway

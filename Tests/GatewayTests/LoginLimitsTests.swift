@@ -11,7 +11,7 @@ import Testing
   private let start = Instant(nanoseconds: 0)
 
   @Test func `a guesser is slowed down, and nobody else`() {
-    var limits = LoginLimits()
+    let limits = Limits()
     var admitted = 0
     for _ in 0..<1000 where limits.tries(guesser, start) { admitted += 1 }
     #expect(admitted == 1)
@@ -20,7 +20,7 @@ import Testing
   }
 
   @Test func `few wrong tries of one address wait for their answers`() {
-    var limits = LoginLimits()
+    let limits = Limits()
     var now = start
     for count in 1...LoginLimits.heldMax {
       now = now + .seconds(1)
@@ -34,22 +34,30 @@ import Testing
   }
 
   @Test func `all of an IPv6 network is one guesser`() {
-    var limits = LoginLimits()
+    let limits = Limits()
     #expect(limits.tries(PeerAddress("2001:db8::1"), start))
     #expect(!limits.tries(PeerAddress("2001:db8::2"), start))
     #expect(limits.tries(PeerAddress("2001:db8:0:1::2"), start))
   }
 
   @Test func `a good key with each request is never too often, a wrong one is`() {
-    var limits = LoginLimits()
+    let limits = Limits()
     for _ in 0..<1000 { #expect(limits.mayShow(other, start)) }
     #expect(limits.mayShow(guesser, start) && limits.showed(guesser, start) == 1)
     #expect(!limits.mayShow(guesser, start) && limits.mayShow(other, start))
     #expect(limits.mayShow(guesser, start + .seconds(1)))
   }
 
+  @Test func `good keys are never too often`() {
+    let limits = Limits()
+    for _ in 0..<1000 {
+      #expect(limits.tries(other, start))
+      limits.succeeded(other)
+    }
+  }
+
   @Test func `failures are forgotten by a good key, and after a while`() {
-    var limits = LoginLimits()
+    let limits = Limits()
     #expect(limits.failed(guesser, start) == 1 && limits.failed(guesser, start) == 2)
     limits.succeeded(guesser)
     #expect(limits.failed(guesser, start) == 1)
@@ -58,11 +66,23 @@ import Testing
   }
 
   @Test func `many addresses cost a bounded memory`() {
-    var limits = LoginLimits()
+    let limits = Limits()
     for number in 0..<3 * LoginLimits.peersMax {
       let peer = PeerAddress("10.\(number >> 16).\(number >> 8 & 255).\(number & 255)")
       _ = limits.failed(peer, start + .milliseconds(Int64(number)))
     }
     #expect(limits.count == LoginLimits.peersMax)
   }
+}
+
+/// Limits that an expectation may change.
+private final class Limits {
+  private var limits = LoginLimits()
+  var count: Int { limits.count }
+  func tries(_ peer: PeerAddress?, _ now: Instant) -> Bool { limits.tries(peer, now) }
+  func mayShow(_ peer: PeerAddress?, _ now: Instant) -> Bool { limits.mayShow(peer, now) }
+  func failed(_ peer: PeerAddress?, _ now: Instant) -> Int { limits.failed(peer, now) }
+  func showed(_ peer: PeerAddress?, _ now: Instant) -> Int { limits.showed(peer, now) }
+  func answered(_ peer: PeerAddress?) { limits.answered(peer) }
+  func succeeded(_ peer: PeerAddress?) { limits.succeeded(peer) }
 }

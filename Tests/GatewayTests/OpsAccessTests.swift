@@ -74,7 +74,7 @@ import Testing
   }
 
   @Test func `on loopback a login is needed as soon as a proxy may be before it`() async throws {
-    try await DashboardHarness.with { dashboard in
+    try await DashboardHarness.with { (dashboard: DashboardHarness) async throws in
       for path in Self.data {
         #expect(try await dashboard.get(path).status == 200)
         for field in [
@@ -85,7 +85,7 @@ import Testing
       }
     }
     // A proxy that adds nothing, and sends any Host.
-    try await DashboardHarness.with(hosts: ["push.example.com"]) { dashboard in
+    try await DashboardHarness.with(hosts: ["push.example.com"]) { (dashboard: DashboardHarness) async throws in
       for host in ["push.example.com", "localhost", "127.0.0.1"] {
         for path in Self.data {
           #expect(try await dashboard.send("GET", path, host: host).status == 401, "\(host)\(path)")
@@ -101,11 +101,11 @@ import Testing
       #expect(answer.status == 503 && answer.body == "not ready\n")
       #expect(try await dashboard.get("/readyz", headers: [Self.key]).body == "porteiro/apns has no connection\n")
     }
-    try await DashboardHarness.with(listen: "0.0.0.0") { dashboard in
+    try await DashboardHarness.with(listen: "0.0.0.0") { (dashboard: DashboardHarness) async throws in
       #expect(try await dashboard.get("/readyz").body == "ready\n")
       #expect(try await dashboard.get("/readyz", headers: [Self.key]).body == "ready\nporteiro/fcm: a remark\n")
     }
-    try await DashboardHarness.with(readiness: readiness) { dashboard in
+    try await DashboardHarness.with(readiness: readiness) { (dashboard: DashboardHarness) async throws in
       #expect(try await dashboard.get("/readyz").body == "porteiro/apns has no connection\n")
     }
   }
@@ -130,12 +130,12 @@ import Testing
       let tossed = ["Cookie: \(value.dropFirst("__Host-".count))"]
       #expect(try await dashboard.send("GET", "/ui/state", host: "push.example.com", headers: tossed).status == 401)
     }
-    try await DashboardHarness.with { dashboard in
+    try await DashboardHarness.with { (dashboard: DashboardHarness) async throws in
       #expect(try await cookie(dashboard).hasPrefix("push-gateway="))
       let origin = "https://127.0.0.1:\(dashboard.port)"
       #expect(try await cookie(dashboard, origin: origin).hasSuffix("; Secure"))
     }
-    try await DashboardHarness.with(isTLS: true) { dashboard in
+    try await DashboardHarness.with(isTLS: true) { (dashboard: DashboardHarness) async throws in
       #expect(try await cookie(dashboard).hasSuffix("; Secure"))
     }
   }

@@ -78,8 +78,11 @@ struct LoginLimits {
     return failures
   }
 
-  /// The address has shown a good key.
-  mutating func succeeded(_ peer: PeerAddress?) { records[peer?.neighbourhood]?.failures = 0 }
+  /// The address has shown a good key: its try does not count.
+  mutating func succeeded(_ peer: PeerAddress?) {
+    records[peer?.neighbourhood]?.failures = 0
+    records[peer?.neighbourhood]?.rate.spend(-1)
+  }
 
   private func current(_ who: PeerAddress?, _ now: Instant) -> Record {
     guard let record = records[who], now - record.lastAt < Self.memory || record.held > 0 else {
