@@ -62,7 +62,7 @@ unset PUSH_GATEWAY_CONFIG
 psql=$(command -v psql || echo "$(pg_config --bindir)/psql")
 "$psql" -XAtq "$DATABASE_URL" -c "set client_min_messages = error; drop schema if exists push cascade"
 "$gateway" migrate >/dev/null
-rm -rf "$local/simulators"
+rm -rf "$local/simulators" "$local/simulators.out"
 "$gateway" simulate --directory "$local/simulators" >"$local/simulators.out" 2>"$local/simulators.log" &
 simulator_pid=$!
 started="$simulator_pid $started"
