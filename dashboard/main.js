@@ -1,10 +1,10 @@
 // The page: what is shown when, and the keys.
 
-import { ask, Poll } from "./live.js";
+import { ask, Poll, Refusal } from "./live.js";
 import { drawCalls } from "./call.js";
 import { drawOverview } from "./overview.js";
 import { byId, clockSeconds, length, say, setServerTime, tick } from "./dom.js";
-import { confirmSwitch, readSession, session, startSession } from "./session.js";
+import { confirmSwitch, mustLogIn, readSession, session, startSession } from "./session.js";
 
 const staleAfterMs = 7_000;
 let state = null;
@@ -29,16 +29,20 @@ function draw() {
 
 const poll = new Poll(async () => {
   try {
+    if (!session.isKnown) await readSession();
     state = await ask("/ui/state");
     heardAt = Date.now();
     fault = null;
     setServerTime(state.overview.now);
     draw();
-    if (!session.isKnown) await readSession();
     const id = callID();
     if (id) await drawCall(id);
   } catch (error) {
     fault = error.message;
+    if (error instanceof Refusal && error.status === 401) {
+      if (!state) say(byId("verdict-word"), "Log in to see how calls are");
+      mustLogIn();
+    }
     throw error;
   } finally {
     drawAge();

@@ -160,5 +160,5 @@ function drawAudit(audit) {
   return el("ul", { class: "list" }, audit.map((entry) => el("li", {},
     el("div", { class: "head" }, el("span", {}, el("b", {}, words(entry.action)), " ", entry.target), el("span", { class: "soft" }, since(entry.at))),
     entry.note ? el("div", {}, `“${entry.note}”`) : null,
-    el("small", {}, [entry.via ?? "unnamed program", `as ${entry.who}`].join(" ")))));
+    el("small", {}, [entry.operator && `${entry.operator},`, entry.via ?? "unnamed program", `as ${entry.who}`].filter(Boolean).join(" ")))));
 }

@@ -3,16 +3,26 @@
 import { ask, Refusal } from "./live.js";
 import { byId, say } from "./dom.js";
 
-/** `token`: null while nobody is logged in; `isKnown`: whether the gateway has said so. */
-export const session = { canLogIn: false, token: null, isKnown: false };
+/** `token`: null while nobody is logged in; `name`: who is; `mustLogIn`: nothing can be read before; `isKnown`: whether the gateway has said so. */
+export const session = { canLogIn: false, canLogOut: false, mustLogIn: false, name: null, token: null, isKnown: false };
+const nobody = { name: null, token: null };
 
 let onChange = () => {};
 
 function take(answer) {
   Object.assign(session, answer, { isKnown: true });
-  byId("session").hidden = !session.canLogIn;
+  byId("session").hidden = session.token ? !session.canLogOut : !session.canLogIn;
   say(byId("session"), session.token ? "Log out" : "Log in");
+  say(byId("who"), session.name ?? "");
   onChange();
+}
+
+/** The gateway wants to know who looks: asks for a key, once. */
+export function mustLogIn() {
+  const wasLoggedIn = session.token !== null;
+  if (wasLoggedIn) take(nobody);
+  if (session.canLogIn && !document.querySelector("dialog[open]") && (wasLoggedIn || !byId("login").wasShown)) open(byId("login"));
+  byId("login").wasShown = true;
 }
 
 /** Asks whether somebody is logged in. */
@@ -26,7 +36,7 @@ export function startSession(changed) {
     try {
       take(await ask("/ui/session/end", { body: {}, token: session.token }));
     } catch (error) {
-      if (error instanceof Refusal) take({ token: null });
+      if (error instanceof Refusal) take(nobody);
       else say(byId("said"), `Still logged in: ${error.message}.`);
     }
   });
@@ -37,7 +47,7 @@ export function startSession(changed) {
       const answer = await ask("/ui/lanes", { token: session.token, body: { app, provider, paused: !paused, note: form.elements.note.value } });
       say(byId("said"), answer.message);
     } catch (error) {
-      if (error instanceof Refusal && error.status === 401) take({ token: null });
+      if (error instanceof Refusal && error.status === 401) take(nobody);
       throw error;
     }
     onChange();

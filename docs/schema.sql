@@ -3330,7 +3330,7 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.take_tally, push.settled, push.observe, push.enqueue_calls to %I', c_calls, v_role);
+          'push.take_tally, push.settled, push.observe, push.operate_lane, push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
@@ -3995,6 +3995,24 @@ $$;
 
 COMMENT ON FUNCTION push.open_life() IS 'begins the life of the server, and opens it once every living gateway has reclaimed what it holds; as a rule it is open';
 
+CREATE FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if p_paused then
+    return query select s.changed, s.message from push.pause_lane(p_app, p_provider, p_note) s;
+  else
+    return query select s.changed, s.message from push.resume_lane(p_app, p_provider, p_note) s;
+  end if;
+  update push.audit a set operator = left(p_operator, 128)
+    where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+end
+$$;
+
+COMMENT ON FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'push.pause_lane or push.resume_lane for somebody who is logged in to the dashboard. p_operator: who, for push.audit.operator; p_app, p_provider: which lane; p_paused: whether it is to be paused; p_note: why';
+
 CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'push', 'pg_temp'
@@ -4040,8 +4058,8 @@ CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
       ) r),
     'audit', (
       select coalesce(jsonb_agg(jsonb_build_object(
-          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'action', a.action, 'target', a.target,
-          'note', a.detail ->> 'note')
+          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'operator', a.operator, 'action', a.action,
+          'target', a.target, 'note', a.detail ->> 'note')
         order by a.at desc), '[]')
       from (select * from push.audit a order by a.at desc limit 8) a))
 $$;
@@ -6117,7 +6135,8 @@ CREATE TABLE push.audit (
     action text NOT NULL,
     target text NOT NULL,
     detail jsonb,
-    via text DEFAULT NULLIF(current_setting('application_name'::text), ''::text)
+    via text DEFAULT NULLIF(current_setting('application_name'::text), ''::text),
+    operator text
 );
 
 COMMENT ON TABLE push.audit IS 'one intervention, by ops or by a gateway on its own';
@@ -6135,6 +6154,8 @@ COMMENT ON COLUMN push.audit.target IS 'what it was done to, for example app/pro
 COMMENT ON COLUMN push.audit.detail IS 'object: what was asked and what came of it';
 
 COMMENT ON COLUMN push.audit.via IS 'the program that asked (application_name): psql, push-gateway dashboard';
+
+COMMENT ON COLUMN push.audit.operator IS 'the person for whom the dashboard acted: the name of an ops key, or what a proxy vouches for; null: anybody else. Written by push.operate_lane alone, which only the service may call';
 
 ALTER TABLE push.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.audit_id_seq

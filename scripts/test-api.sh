@@ -63,7 +63,7 @@ unset PUSH_GATEWAY_CONFIG
 psql=$(command -v psql || echo "$(pg_config --bindir)/psql")
 "$psql" -XAtq "$DATABASE_URL" -c "set client_min_messages = error; drop schema if exists push cascade"
 "$gateway" migrate >/dev/null
-rm -rf "$local/simulators"
+rm -rf "$local/simulators" "$local/simulators.out"
 "$gateway" simulate --directory "$local/simulators" >"$local/simulators.out" 2>"$local/simulators.log" &
 simulator_pid=$!
 started="$simulator_pid $started"
@@ -72,7 +72,10 @@ await "the simulator" "$simulator_pid" "$local/simulators.log" grep -q '"ready":
 ops_port=$(shuf -i 20000-25999 -n 1)
 api_port=$((ops_port + 1))
 api=http://127.0.0.1:$api_port
-PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$ops_port PUSH_GATEWAY_API_ENABLED=true \
+(umask 077 && openssl rand -hex 32 >"$local/ops.key" && openssl rand -hex 32 >"$local/metrics.key")
+# Its ops listener is one that other machines reach: there a login is needed.
+PUSH_GATEWAY_HTTP_LISTEN=0.0.0.0:$ops_port PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE=$local/ops.key \
+  PUSH_GATEWAY_HTTP_METRICS_KEY_FILE=$local/metrics.key PUSH_GATEWAY_API_ENABLED=true \
   PUSH_GATEWAY_API_LISTEN=127.0.0.1:$api_port PUSH_GATEWAY_LOG_LEVEL=warning \
   "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>"$local/gateway.log" &
 gateway_pid=$!
@@ -89,15 +92,18 @@ PYTHONPATH=Tests/api "$local/venv/bin/st" --config-file Tests/api/schemathesis.t
 grep -A3 -E '^Test cases:|^=.* in [0-9.]+s' "$local/schemathesis.log" || true
 
 say "Attackers"
-python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key"
-
-say "Postgres crashes while calls are taken"
-python3 Tests/api/durable.py --api "127.0.0.1:$api_port" --key "$key" --gateway "$gateway_pid" --cluster "$local/postgres"
+python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key" \
+  --ops-key "$(cat "$local/ops.key")" --metrics-key "$(cat "$local/metrics.key")"
 
 kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/gateway.log"
 ! grep -q "A request's statement failed" "$local/gateway.log" \
   || { tail -n 20 "$local/gateway.log" >&2; fail "a statement failed unexpectedly, see $local/gateway.log"; }
-! grep -qF "$key" "$local/gateway.log" || fail "the key is in $local/gateway.log"
+for secret in "$key" "$(cat "$local/ops.key")" "$(cat "$local/metrics.key")"; do
+  ! grep -qF "$secret" "$local/gateway.log" || fail "a key is in $local/gateway.log"
+done
+
+say "Postgres crashes while calls are taken"
+python3 Tests/api/durable.py --api "127.0.0.1:$api_port" --key "$key" --gateway "$gateway_pid" --cluster "$local/postgres"
 
 # Gateways of its own, under limits of their own.
 PUSH_GATEWAY=$gateway scripts/test-descriptors.sh

@@ -65,6 +65,18 @@ struct OpenSSLKey: ~Copyable, @unchecked Sendable {
     return unsafe OpenSSLKey(owning: key)
   }
 
+  /// A public key as X.509 has it (SubjectPublicKeyInfo, RFC 5280 §4.1.2.7), or nil when it is none: a point that is not on its
+  /// curve is none, either.
+  static func publicKey(der: [UInt8]) -> OpenSSLKey? {
+    defer { ERR_clear_error() }
+    let key = unsafe der.withUnsafeBufferPointer { buffer in
+      var next = buffer.baseAddress
+      return unsafe d2i_PUBKEY(nil, &next, buffer.count)
+    }
+    guard let key = unsafe key else { return nil }
+    return unsafe OpenSSLKey(owning: key)
+  }
+
   /// Runs `parse` over the text; the BIO only borrows it.
   private static func read(_ pem: [UInt8], _ parse: (OpaquePointer) -> OpaquePointer?) -> OpaquePointer? {
     unsafe pem.withUnsafeBytes { bytes in

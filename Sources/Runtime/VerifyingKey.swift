@@ -1,4 +1,4 @@
-// A public key that checks provider tokens: what the simulators and tests hold.
+// A public key that checks tokens: those of a proxy that vouches for somebody, and in simulators and tests those for providers.
 
 /// A public key for one signature algorithm: EC P-256 for ES256, RSA of at least 2048 bits for RS256.
 public final class VerifyingKey: Sendable {
@@ -20,6 +20,13 @@ public final class VerifyingKey: Sendable {
   public init(pem: [UInt8], for algorithm: SignatureAlgorithm, source: String) throws(SigningKeyError) {
     let key = try OpenSSLKey.publicKey(pem: pem, source: source)
     if let reason = key.unfitness(for: algorithm) { throw SigningKeyError(reason, source: source) }
+    self.key = key
+    self.algorithm = algorithm
+  }
+
+  /// Takes a public key as X.509 has it; nil for anything else, and for a key that does not fit the algorithm.
+  init?(der: [UInt8], for algorithm: SignatureAlgorithm) {
+    guard let key = OpenSSLKey.publicKey(der: der), key.unfitness(for: algorithm) == nil else { return nil }
     self.key = key
     self.algorithm = algorithm
   }

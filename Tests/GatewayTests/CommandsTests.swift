@@ -118,7 +118,8 @@ import Testing
   @Test func `check-config --help lists every key there is`() {
     let help = PushGateway.helpMessage(for: CheckConfigCommand.self, columns: 200)
     for key in ConfigurationKey.all {
-      #expect(help.contains(key.path.joined(separator: ".").replacing("*", with: "APP")))
+      #expect(
+        help.contains(key.path.joined(separator: ".").replacing("*", with: key.path.last == "*" ? "NAME" : "APP")))
     }
   }
 }

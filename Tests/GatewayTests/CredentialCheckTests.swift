@@ -33,7 +33,8 @@ import Testing
     let app = material.identity.app
     #expect(
       checks.map(\.subject) == [
-        "tls.ca_file", "apps.\(app)", "apps.\(app).apns", "apps.\(app).fcm", "apps.\(app).expo",
+        "tls.ca_file", "dashboard.ops_key_file", "apps.\(app)", "apps.\(app).apns", "apps.\(app).fcm",
+        "apps.\(app).expo",
       ])
     #expect(failures(configuration) == [])
   }

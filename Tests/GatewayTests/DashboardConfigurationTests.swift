@@ -12,11 +12,58 @@ struct DashboardConfigurationTests {
   }
 
   @Test func `the dashboard is on, to be looked at, unless it is switched off`() throws {
-    #expect(try load("").dashboard == GatewayConfiguration.Dashboard(opsKeyFile: nil, hosts: []))
-    #expect(try load("dashboard: { enabled: false }").dashboard == nil)
+    #expect(try load("").hasDashboard && load("").opsAccess == GatewayConfiguration.OpsAccess())
+    #expect(try !load("dashboard: { enabled: false }").hasDashboard)
     #expect(
-      try load("dashboard: { hosts: 'push.example.com, 10.0.0.7 [fd00::1]' }").dashboard?.hosts
+      try load("dashboard: { hosts: 'push.example.com, 10.0.0.7 [fd00::1]' }").opsAccess.hosts
         == ["push.example.com", "10.0.0.7", "[fd00::1]"])
+    #expect(
+      try load("http: { hosts: a.example }\ndashboard: { hosts: b.example }").opsAccess.hosts == [
+        "a.example", "b.example",
+      ])
+  }
+
+  @Test func `ops keys have names, from the file and the environment`() throws {
+    for name in ["a.key", "b.key", "o.key"] { try folder.write("x", to: name) }
+    let yaml = "dashboard: { ops_key_file: o.key, ops_keys: { alice: a.key, Bob.B: b.key } }"
+    #expect(try load(yaml).opsAccess.opsKeys.map(\.name) == ["Bob.B", "alice", "ops"])
+    let configuration = try folder.load(
+      "database: postgres://db/x\napps: { a: { expo: } }",
+      ["PUSH_GATEWAY_DASHBOARD_OPS_KEYS_CARLA": folder.path + "/a.key"])
+    #expect(configuration.opsAccess.opsKeys == [OpsKey(name: "carla", file: folder.path + "/a.key")])
+    #expect(throws: ConfigurationError.self) {
+      try load("dashboard: { ops_key_file: o.key, ops_keys: { ops: a.key } }")
+    }
+  }
+
+  private static let identity =
+    "header: Cf-Access-Jwt-Assertion, issuer: 'https://team.example', audience: abc, jwks_file: token, allowed: 'a@x.example @y.example'"
+
+  @Test func `an identity has an email unless it is told otherwise`() throws {
+    let identity = try #require(try load("dashboard: { identity: { \(Self.identity) } }").opsAccess.identity)
+    #expect(identity.header == "Cf-Access-Jwt-Assertion" && identity.keysFile == folder.path + "/token")
+    #expect(
+      identity.rules
+        == IdentityRules(
+          issuer: "https://team.example", audience: "abc", nameClaim: "email", allowed: ["a@x.example", "@y.example"]))
+    let named = try load("dashboard: { identity: { \(Self.identity), name_claim: sub } }").opsAccess.identity
+    #expect(named?.rules.nameClaim == "sub")
+    for (right, wrong) in [
+      ("header: Cf-Access-Jwt-Assertion", "header: 'a b'"), ("header: Cf-Access-Jwt-Assertion", "header: Cookie"),
+      ("issuer: 'https://team.example', ", ""), ("audience: abc, ", ""), ("jwks_file: token", "jwks_file: nowhere"),
+      (", allowed: 'a@x.example @y.example'", ""), ("@y.example", "@"),
+    ] {
+      #expect(throws: ConfigurationError.self, "\(wrong)") {
+        try load("dashboard: { identity: { \(Self.identity.replacing(right, with: wrong)) } }")
+      }
+    }
+  }
+
+  @Test(arguments: [
+    "trusted_proxies: 10.0.0.0/33", "trusted_proxies: proxy.example", "metrics_key_file: nowhere", "hosts: 'a:80'",
+  ])
+  func `a wrong value of the listener is an error`(setting: String) {
+    #expect(throws: ConfigurationError.self) { try load("http: { \(setting) }") }
   }
 
   @Test(arguments: [
@@ -43,5 +90,9 @@ struct DashboardConfigurationTests {
       try result("short.key").hasSuffix(
         "short.key: must hold a key of at least 32 characters, such as openssl rand -hex 32 makes"))
     #expect(try result("long.key").hasPrefix("a key in "))
+    let twice = try load(
+      "dashboard: { ops_key_file: long.key, ops_keys: { alice: long.key } }\nhttp: { metrics_key_file: long.key }")
+    let failures = CredentialCheck.all(of: twice).filter { if case .failure = $0.result { true } else { false } }
+    #expect(failures.map(\.subject) == ["dashboard.ops_key_file", "http.metrics_key_file"])
   }
 }

@@ -34,22 +34,36 @@ struct DashboardHarness {
   }
 
   /// Starts it, runs `body`, and stops it.
-  static func with(hasKey: Bool = true, hosts: [String] = [], _ body: (DashboardHarness) async throws -> Void)
-    async throws
-  {
+  ///
+  /// - Parameters:
+  ///   - hasKey: whether there is an ops key, named `ops`.
+  ///   - listen: `0.0.0.0` for what other machines could reach; it is asked by the loopback all the same.
+  ///   - access: what else is configured.
+  static func with(
+    hasKey: Bool = true, hosts: [String] = [], listen: String = "127.0.0.1",
+    access: GatewayConfiguration.OpsAccess = .init(), isTLS: Bool = false,
+    readiness: Readiness = .ready, _ body: (DashboardHarness) async throws -> Void
+  ) async throws {
     let keyFile = FileManager.default.temporaryDirectory.appending(path: "ops-key-\(UUID().uuidString)").path
     try Data((key + "\n").utf8).write(to: URL(fileURLWithPath: keyFile))
     defer { try? FileManager.default.removeItem(atPath: keyFile) }
+    var access = access
+    if hasKey { access.opsKeys.append(OpsKey(name: "ops", file: keyFile)) }
+    access.hosts += hosts
     try await TestDatabase.with { database in
       var logger = Logger(label: "dashboard", factory: { StreamLogHandler.standardError(label: $0) })
       logger.logLevel = .critical
-      let listener = GatewayConfiguration.Listener(host: "127.0.0.1", port: 0)
-      let dashboard = Dashboard(
-        settings: GatewayConfiguration.Dashboard(opsKeyFile: hasKey ? keyFile : nil, hosts: hosts), listener: listener,
-        databaseURL: database.url, logger: logger)
+      let listener = GatewayConfiguration.Listener(host: listen, port: 0)
+      let gate = OpsGate(access: access, listener: listener, isTLS: isTLS, logger: logger)
+      let dashboard = Dashboard(gate: gate, databaseURL: database.url, logger: logger)
       let (ports, listening) = AsyncStream.makeStream(of: Int.self)
       let server = OpsServer(
-        listener: listener, logger: logger, routes: [HealthRoutes { .ready }, dashboard],
+        listener: listener, logger: logger,
+        routes: [
+          OpsHostCheck(hosts: gate.hosts),
+          HealthRoutes(readiness: { readiness }, remarks: { ["porteiro/fcm: a remark"] }, gate: gate),
+          MetricsRoutes(metrics: Metrics(lanes: []), readiness: { readiness }, gate: gate), dashboard,
+        ],
         onListening: { listening.yield($0) })
       let group = ServiceGroup(services: [dashboard, server], logger: logger)
       try await withThrowingTaskGroup(of: Void.self) { tasks in
@@ -93,8 +107,8 @@ struct DashboardHarness {
   }
 
   /// Logs in with the key.
-  func logIn() async throws -> Visitor {
-    Visitor(try await send("POST", "/ui/session", #"{"key": "\#(Self.key)"}"#))
+  func logIn(_ key: String = Self.key, headers: [String] = []) async throws -> Visitor {
+    Visitor(try await send("POST", "/ui/session", #"{"key": "\#(key)"}"#, headers: headers))
   }
 
   /// Pauses or resumes FCM of the app `porteiro`.

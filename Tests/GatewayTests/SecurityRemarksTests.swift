@@ -25,8 +25,26 @@ import Testing
     ("DATABASE_URL", "postgres://u@db.example/push?sslmode=prefer", "database"),
   ])
   func `what crosses the network in clear text is named`(key: String, value: String, named: String) throws {
-    let remarks = SecurityRemarks.all(of: try configuration([key: value]))
+    let remarks = SecurityRemarks.all(of: try configuration([key: value])).filter { !$0.hasPrefix("dashboard.") }
     #expect(remarks.count == 1 && remarks[0].hasPrefix("\(named): "), "\(remarks)")
+  }
+
+  @Test func `a listener for others without anybody who may log in is named, with what to set`() throws {
+    try folder.write(DashboardHarness.key, to: "ops.key")
+    let key = ["PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE": folder.path + "/ops.key"]
+    for reached in [
+      ["PUSH_GATEWAY_HTTP_LISTEN": "0.0.0.0:8080"], ["PUSH_GATEWAY_HTTP_HOSTS": "push.example.com"],
+      ["PUSH_GATEWAY_HTTP_TRUSTED_PROXIES": "10.0.0.7"],
+    ] {
+      func remark(_ more: [String: String] = [:]) throws -> String? {
+        SecurityRemarks.all(of: try configuration(reached.merging(more) { $1 })).first { $0.hasPrefix("dashboard.") }
+      }
+      #expect(try remark()?.contains("/metrics refuse everybody") == true)
+      #expect(
+        try remark(["PUSH_GATEWAY_HTTP_METRICS_KEY_FILE": folder.path + "/ops.key"])?.contains("http.metrics_key_file")
+          == false)
+      #expect(try remark(key) == nil)
+    }
   }
 
   @Test func `a database that is reached with TLS alone is fine`() throws {

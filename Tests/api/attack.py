@@ -9,6 +9,7 @@ import json
 import resource
 import socket
 import sys
+import threading
 import time
 
 failures = []
@@ -21,9 +22,9 @@ def check(what, is_right, found=""):
 
 
 class Client:
-    def __init__(self, address, timeout=30):
+    def __init__(self, address, timeout=30, source=None):
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout)
+        self.socket = socket.create_connection((host, int(port)), timeout, source and (source, 0))
 
     def send(self, data):
         """Sends what the server takes; it may stop reading."""
@@ -58,8 +59,8 @@ class Client:
         self.socket.close()
 
 
-def request(method, path, body=None, key=None, extra=""):
-    text = f"{method} {path} HTTP/1.1\r\nHost: api\r\n{extra}"
+def request(method, path, body=None, key=None, extra="", host="api"):
+    text = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{extra}"
     if key:
         text += f"Authorization: Bearer {key}\r\n"
     if body is not None:
@@ -77,7 +78,7 @@ def ask(address, *arguments, **named):
 
 def is_alive(ops):
     begun = time.monotonic()
-    status, _, _ = ask(ops, "GET", "/livez")
+    status, _, _ = ask(ops, "GET", "/livez", host=ops)
     return status == 200 and time.monotonic() - begun < 2
 
 
@@ -150,11 +151,77 @@ def too_many(api, ops, key, count):
     check("a call is taken afterwards", status == 202, status)
 
 
+# --- http.listen, which other machines reach: the dashboard, the metrics, the probes ---
+
+OPS_PATHS = ("/", "/ui/main.js", "/ui/session", "/ui/state", "/ui/calls?id=x", "/metrics", "/livez", "/readyz", "/nothing")
+OPS_DATA = ("/ui/state", "/ui/calls?id=x", "/metrics")
+
+
+def read_by_a_stranger(ops, keys):
+    for path in OPS_DATA:
+        for name, extra in [("nothing", ""), ("a wrong key", f"Authorization: Bearer {'0' * 64}\r\n"), ("no word", "Authorization: Bearer \r\n"),
+                            ("an invented cookie", f"Cookie: __Host-push-gateway={'A' * 43}; push-gateway={'A' * 43}\r\n"),
+                            ("an unsigned identity", "X-Goog-IAP-JWT-Assertion: eyJhbGciOiJub25lIn0.eyJlbWFpbCI6ImFAYiJ9.\r\n")]:
+            status, _, body = ask(ops, "GET", path, host=ops, extra=extra)
+            check(f"{path} with {name} is refused", status in (401, 403, 429) and b"push_gateway_" not in body and b"lanes" not in body, status)
+            time.sleep(0.25 if "Bearer" in extra else 0)
+    for path, name in [("/metrics", "metrics"), ("/metrics", "ops"), ("/ui/state", "ops")]:
+        status, _, _ = ask(ops, "GET", path, host=ops, key=keys[name])
+        check(f"{path} with the key of {name} is read", status == 200, status)
+    status, _, _ = ask(ops, "GET", "/ui/state", host=ops, key=keys["metrics"])
+    check("the key of the metrics opens nothing else", status == 401, status)
+    status, _, body = ask(ops, "GET", "/readyz", host=ops)
+    check("a probe needs no key, and tells one word", status == 200 and body == b"ready\n", (status, body))
+
+
+def foreign_host(ops, keys):
+    port = ops.rpartition(":")[2]
+    for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "localhost.", ""):
+        found = {path: ask(ops, "GET", path, host=host, key=keys["ops"])[0] for path in OPS_PATHS}
+        # Without any host a probe is answered, for a browser always names one.
+        wrong = {path: status for path, status in found.items() if status not in (400, 421) and (host or path not in ("/livez", "/readyz"))}
+        check(f"no path answers to the host {host!r}", not wrong, wrong)
+
+
+def log_in(ops, key, source):
+    body = json.dumps({"key": key}).encode()
+    client = Client(ops, source=source)
+    try:
+        return client.send(request("POST", "/ui/session", body, host=ops, extra=f"Origin: http://{ops}\r\n")).answer()[0]
+    finally:
+        client.close()
+
+
+def login_flood(ops, keys):
+    statuses, stop = [], threading.Event()
+
+    def guess():
+        while not stop.is_set():
+            statuses.append(log_in(ops, "0" * 64, "127.0.0.2"))
+            time.sleep(0.02)
+
+    flood = [threading.Thread(target=guess, daemon=True) for _ in range(24)]
+    for thread in flood:
+        thread.start()
+    end = time.monotonic() + 30
+    while 429 not in statuses and time.monotonic() < end:
+        time.sleep(0.01)
+    # Each a peer of its own, so that none has a share to use up.
+    found = [log_in(ops, keys["ops"], f"127.0.0.{number}") for number in range(10, 30)]
+    stop.set()
+    for thread in flood:
+        thread.join(30)
+    check("a login flood from one address is refused", set(statuses) == {403, 429}, set(statuses))
+    check("and nobody else waits for it to log in", found == [200] * 20, found)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--api", required=True, help="host:port")
     parser.add_argument("--ops", required=True, help="host:port of /livez")
     parser.add_argument("--key", required=True, help="with all scopes")
+    parser.add_argument("--ops-key", required=True, help="opens the dashboard of --ops, which listens for other machines")
+    parser.add_argument("--metrics-key", required=True, help="opens its /metrics")
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--timeout", type=int, default=10, help="api.request_timeout_seconds")
     options = parser.parse_args()
@@ -162,6 +229,10 @@ def main():
     too_much(options.api, options.key)
     too_slow(options.api, options.key, options.timeout)
     too_many(options.api, options.ops, options.key, options.connections)
+    keys = {"ops": options.ops_key, "metrics": options.metrics_key}
+    read_by_a_stranger(options.ops, keys)
+    foreign_host(options.ops, keys)
+    login_flood(options.ops, keys)
     check("the gateway is alive", is_alive(options.ops))
     sys.exit(1 if failures else 0)
 

@@ -68,6 +68,8 @@ STATEMENTS = {
     "insert into push.audit (action, target) values ('x', 'y')": set(),
     "delete from push.audit": set(),
     "select push.note_audit('x', 'y')": set(),
+    "insert into push.audit (action, target, operator) values ('pause_lane', 'default/fcm', 'alice')": set(),
+    "update push.audit set operator = 'alice'": set(),
     "select push.grant_roles()": set(),
     "select push.grant_dashboard()": set(),
     "select push.grant_app(session_user::text, 'default')": set(),
@@ -147,6 +149,7 @@ STATEMENTS = {
     "select * from push.current_provider_token('apns', 'x')": {"gateway"},
     "select push.claim_receipts('default', 1, 1000), push.settle_receipts('default', '{x}', '{null}'), push.postpone_receipts('default', '{x}', 1), push.give_up_receipts('default')": {"gateway"},
     "select * from push.find_api_key(1)": {"gateway"},
+    "select * from push.operate_lane('alice', 'default', 'fcm', true, 'why')": {"gateway"},
     # Anybody who may connect.
     "listen push_outbox; listen push_control; select pg_try_advisory_lock(7781, 2), pg_advisory_unlock(7781, 2)": {*ROLES},
 }

@@ -159,13 +159,14 @@ def log_in(page):
     page.until("there is a button to log in", lambda: page.text("#session") == "Log in")
     page.driver.find_element(By.ID, "session").click()
     page.keys("not the key", Keys.ENTER)
-    page.until("a wrong key is refused", lambda: "not the ops key" in page.text("#login .fault"))
+    page.until("a wrong key is refused", lambda: "not an ops key" in page.text("#login .fault"))
     page.quiet("a wrong key", expected=["403"])
     page.keys(Keys.ESCAPE)
     page.until("Escape closes the dialog", lambda: not page.script("return document.getElementById('login').open"))
     page.driver.find_element(By.ID, "session").click()
     page.keys(Path(page.options.key_file).read_text().strip(), Keys.ENTER)
     page.until("the right key logs in", lambda: page.text("#session") == "Log out")
+    check("the page says who is logged in", page.text("#who"), "ops")
     cookies = page.driver.get_cookies()
     check("the cookie is kept from scripts and other sites", [(c["httpOnly"], c["sameSite"], c["path"]) for c in cookies], [(True, "Strict", "/")])
     check("no script sees it", page.script("return document.cookie"), "")
@@ -192,12 +193,12 @@ def lanes(page):
     page.until("the page says that the lane is paused", lambda: "paused" in page.text("#lanes") and "quota exceeded, see ticket 7" in page.text("#lanes"))
     page.until("and above all", lambda: page.text("#verdict-word") == "A lane is paused")
     check("the database has it", sql(page.options, "select app, provider from push.lanes where paused"), "porteiro|fcm")
-    audit = "select action, target, via, detail ->> 'note' from push.audit order by id desc limit 1"
-    check("the audit says who and why", sql(page.options, audit), "pause_lane|porteiro/fcm|push-gateway dashboard|quota exceeded, see ticket 7")
-    page.until("the intervention is on the page", lambda: "quota exceeded" in page.text("#audit"))
+    audit = "select action, target, via, operator, detail ->> 'note' from push.audit order by id desc limit 1"
+    check("the audit says who and why", sql(page.options, audit), "pause_lane|porteiro/fcm|push-gateway dashboard|ops|quota exceeded, see ticket 7")
+    page.until("the intervention is on the page, and whose it is", lambda: "quota exceeded" in page.text("#audit") and "ops, push-gateway dashboard" in page.text("#audit"))
     switch(page, "Resume", "quota raised", "resume_lane")
     page.until("the lane sends again", lambda: "paused" not in page.text("#lanes"))
-    check("the audit says that too", sql(page.options, audit), "resume_lane|porteiro/fcm|push-gateway dashboard|quota raised")
+    check("the audit says that too", sql(page.options, audit), "resume_lane|porteiro/fcm|push-gateway dashboard|ops|quota raised")
     refused = page.driver.execute_async_script("""const done = arguments[0]; fetch('/ui/lanes', {method: 'POST', headers: {'Content-Type': 'application/json'},
       body: JSON.stringify({app: 'porteiro', provider: 'fcm', paused: true, note: 'x'})}).then((r) => done(r.status))""")
     check("the cookie alone changes nothing", refused, 403)
@@ -237,6 +238,30 @@ def looks(page):
     page.quiet("looks")
 
 
+def locked(page):
+    """Where reading needs a login."""
+    page.show(1280, 960, "light")
+    page.open()
+    page.until("it asks for a key by itself", lambda: page.script("return document.getElementById('login').open"))
+    page.until("and says why nothing is there", lambda: page.text("#verdict-word") == "Log in to see how calls are" and "log in" in page.text("#stale"))
+    check("nothing of the state is shown", [page.text(part) for part in ("#lanes", "#replicas", "#audit")], ["", "", ""])
+    page.keys(Keys.ESCAPE)
+    page.until("Escape closes the dialog", lambda: not page.script("return document.getElementById('login').open"))
+    page.open("/?locked#call=call-failed")
+    page.until("a call is not told, either", lambda: "could not be read" in page.text("#call") or "Looking" in page.text("#call"))
+    check("nothing of it", "UNREGISTERED" in page.text("#call"), False)
+    page.until("it asks again after a reload", lambda: page.script("return document.getElementById('login').open"))
+    page.keys(Path(page.options.key_file).read_text().strip(), Keys.ENTER)
+    page.until("with the key the call is told", lambda: "UNREGISTERED" in page.text("#call"))
+    page.open("/?unlocked")
+    page.until("and everything else", lambda: page.text("#live") == "live" and "alive" in page.text("#replicas"))
+    page.quiet("a locked page", expected=["401"])
+    # The key is taken away: the page tells, and forgets who it was.
+    os.truncate(page.options.key_file, 0)
+    page.until("a session ends with its key", lambda: page.text("#session") == "Log in" and page.text("#who") == "")
+    page.quiet("a key that is taken away", expected=["401"])
+
+
 def stale(page):
     """The gateway stops answering."""
     page.show(1280, 960, "light")
@@ -257,9 +282,11 @@ def main():
     for name in ("url", "key-file", "psql", "database", "pictures"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--gateway-pid", type=int, required=True)
+    parser.add_argument("--locked", action="store_true", help="the gateway is one that needs a login; empties the key's file")
     page = Page(parser.parse_args())
     try:
-        for part in (overview, failed_call, hostile_call, log_in, lanes, looks, stale):
+        parts = (locked,) if page.options.locked else (overview, failed_call, hostile_call, log_in, lanes, looks, stale)
+        for part in parts:
             part(page)
     finally:
         page.driver.quit()

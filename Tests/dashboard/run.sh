@@ -80,12 +80,16 @@ await "the simulator" "$simulator_pid" "$local/simulators.log" grep -qs '"ready"
 
 port=$(shuf -i 20000-25999 -n 1)
 (umask 077 && openssl rand -hex 32 >"$local/ops.key")
-PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$port PUSH_GATEWAY_LOG_LEVEL=warning \
-  PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE=$local/ops.key \
-  "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>"$local/gateway.log" &
-gateway_pid=$!
-started="$gateway_pid $started"
-await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$port/readyz"
+serve() {
+  PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$port PUSH_GATEWAY_LOG_LEVEL=warning \
+    PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE=$local/ops.key PUSH_GATEWAY_HTTP_HOSTS=$1 \
+    "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>>"$local/gateway.log" &
+  gateway_pid=$!
+  started="$gateway_pid $started"
+  await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$port/readyz"
+}
+: >"$local/gateway.log"
+serve ""
 
 say "Half an hour of calls, as history has them, and some now"
 sql -f Tests/dashboard/history.sql >/dev/null
@@ -94,7 +98,17 @@ failed() { [ "$(sql -c "select count(*) from push.delivery_history where call_id
 await "the failed call" "$gateway_pid" "$local/gateway.log" failed
 
 say "Chromium"
-PYTHONPATH='' PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -s Tests/dashboard/run.py --url "http://127.0.0.1:$port" \
-  --key-file "$local/ops.key" --psql "$psql" --database "$DATABASE_URL" --pictures "$pictures" --gateway-pid "$gateway_pid"
-! grep -qF "$(cat "$local/ops.key")" "$local/gateway.log" || fail "the ops key is in $local/gateway.log"
+browse() {
+  PYTHONPATH='' PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -s Tests/dashboard/run.py --url "http://127.0.0.1:$port" \
+    --key-file "$local/ops.key" --psql "$psql" --database "$DATABASE_URL" --pictures "$pictures" \
+    --gateway-pid "$gateway_pid" "$@"
+}
+browse
+cp "$local/ops.key" "$local/ops.key.used"
+kill "$gateway_pid"
+wait "$gateway_pid" || fail "the gateway did not end well, see $local/gateway.log"
+say "A gateway that needs a login"
+serve push.example.com
+browse --locked
+! grep -qF "$(cat "$local/ops.key.used")" "$local/gateway.log" || fail "the ops key is in $local/gateway.log"
 say "Pictures are in $pictures"

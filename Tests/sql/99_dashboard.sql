@@ -47,6 +47,15 @@ select test.equal('without a reason as before', (select concat_ws(' ', r.changed
 select test.equal('the overview tells it', (select string_agg(concat_ws(' ', a ->> 'action', a ->> 'via', a ->> 'note'), ', ') from jsonb_array_elements(push.overview() -> 'audit') a where a ->> 'target' = 'dash/fcm'),
   'resume_lane sql tests, resume_lane sql tests the end of it, pause_lane sql tests the pause');
 
+
+-- For whom the dashboard acted.
+select test.equal('a lane is paused for somebody', (select concat_ws(' ', changed, message) from push.operate_lane('alice', 'dash', 'fcm', true, 'her pause')), 't dash/fcm is paused: its deliveries wait, and expire at their deadlines. Note: her pause');
+select test.equal('and resumed', (select message from push.operate_lane(repeat('b', 200), 'dash', 'fcm', false, 'his end')), 'dash/fcm sends again');
+select test.equal('the audit says for whom', (select string_agg(concat_ws(' ', action, left(operator, 5), length(operator), detail ->> 'note'), ', ' order by id) from push.audit where operator is not null), 'pause_lane alice 5 her pause, resume_lane bbbbb 128 his end');
+select test.equal('so does the overview', push.overview() -> 'audit' -> 1 ->> 'operator', 'alice');
+select test.equal('whoever intervenes in SQL is nobody the dashboard knows', (select count(*) from push.audit where action in ('pause_lane', 'resume_lane') and operator is null and target = 'dash/fcm'), 3::bigint);
+select test.equal('the service alone may say for whom', (select string_agg(r, ' ') from unnest('{push_enqueuer,push_ops,push_gateway}'::text[]) r where has_function_privilege(r, 'push.operate_lane(text, text, text, boolean, text)', 'execute')), 'push_gateway');
+
 -- Rights.
 select test.equal('the rights may be given again', push.grant_dashboard(), 'push_gateway has what the dashboard needs');
 select test.equal('the service may do what ops may', pg_has_role('push_gateway', 'push_ops', 'member'), true);

@@ -80,8 +80,8 @@ as $$
       ) r),
     'audit', (
       select coalesce(jsonb_agg(jsonb_build_object(
-          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'action', a.action, 'target', a.target,
-          'note', a.detail ->> 'note')
+          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'operator', a.operator, 'action', a.action,
+          'target', a.target, 'note', a.detail ->> 'note')
         order by a.at desc), '[]')
       from (select * from push.audit a order by a.at desc limit 8) a))
 $$;

@@ -251,6 +251,25 @@ comment on function push.resume_lane is
   'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in '
   'push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
 
+-- The service alone may say for whom it acts: a role that could would write down somebody else.
+create or replace function push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text)
+returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  if p_paused then
+    return query select s.changed, s.message from push.pause_lane(p_app, p_provider, p_note) s;
+  else
+    return query select s.changed, s.message from push.resume_lane(p_app, p_provider, p_note) s;
+  end if;
+  update push.audit a set operator = left(p_operator, 128)
+    where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+end
+$$;
+comment on function push.operate_lane is
+  'push.pause_lane or push.resume_lane for somebody who is logged in to the dashboard. p_operator: who, for '
+  'push.audit.operator; p_app, p_provider: which lane; p_paused: whether it is to be paused; p_note: why';
+
 create or replace function push.change_lane() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin

@@ -20,13 +20,7 @@ struct CredentialCheck {
           return "certificates in \(file)"
         })
     }
-    if let file = configuration.dashboard?.opsKeyFile {
-      checks.append(
-        check("dashboard.ops_key_file") {
-          _ = try DashboardKey(file: file).digest()
-          return "a key in \(file)"
-        })
-    }
+    checks += opsAccess(configuration.opsAccess)
     for app in configuration.apps {
       let path = "apps.\(app.name)"
       checks.append(check(path) { "dialect \(app.dialect.name), calls ring for \(app.ringSeconds) s" })
@@ -56,6 +50,38 @@ struct CredentialCheck {
             return "access token in \(file), for \(expo.url)"
           })
       }
+    }
+    return checks
+  }
+
+  private static func opsAccess(_ access: GatewayConfiguration.OpsAccess) -> [CredentialCheck] {
+    var holders: [[UInt8]: String] = [:]
+    var checks: [CredentialCheck] = []
+    for key in access.opsKeys {
+      let isOnly = key.name == GatewayConfiguration.onlyOpsKey
+      let subject = isOnly ? "dashboard.ops_key_file" : "dashboard.ops_keys.\(key.name)"
+      checks.append(
+        check(subject) {
+          let digest = try key.digest()
+          if let holder = holders[digest] { throw CommandFailure("\(key.file): holds the same key as \(holder)") }
+          holders[digest] = subject
+          return "a key in \(key.file)"
+        })
+    }
+    if let file = access.metricsKeyFile {
+      checks.append(
+        check("http.metrics_key_file") {
+          let digest = try OpsKey(name: "metrics", file: file).digest()
+          if let holder = holders[digest] { throw CommandFailure("\(file): holds the same key as \(holder)") }
+          return "a key in \(file)"
+        })
+    }
+    if let identity = access.identity {
+      checks.append(
+        check("dashboard.identity.jwks_file") {
+          let count = try IdentityVerifier.read(identity.keysFile).count
+          return "\(count) public keys in \(identity.keysFile), for \(identity.header) of \(identity.rules.issuer)"
+        })
     }
     return checks
   }

@@ -55,14 +55,16 @@ struct ServeCommand: AsyncParsableCommand {
     let heartbeat = Heartbeat()
     let gateway = GatewayService(
       configuration: configuration, source: source, logger: logger, threshold: threshold, heartbeat: heartbeat)
-    let dashboard = configuration.dashboard.map {
-      Dashboard(settings: $0, listener: configuration.http, databaseURL: configuration.databaseURL, logger: logger)
-    }
+    let gate = OpsGate(access: configuration.opsAccess, listener: configuration.http, logger: logger)
+    let dashboard =
+      configuration.hasDashboard ? Dashboard(gate: gate, databaseURL: configuration.databaseURL, logger: logger) : nil
+    // The check of hosts stands before the routes that come after it.
     let routes: [(any OpsRoutes)?] = [
+      OpsHostCheck(hosts: gate.hosts),
       HealthRoutes(
         readiness: { await gateway.readiness() }, remarks: { await gateway.remarks() },
-        silentLoops: { await heartbeat.silentLoops() }),
-      MetricsRoutes(metrics: gateway.metrics, readiness: { await gateway.readiness() }), dashboard,
+        silentLoops: { await heartbeat.silentLoops() }, gate: gate),
+      MetricsRoutes(metrics: gateway.metrics, readiness: { await gateway.readiness() }, gate: gate), dashboard,
     ]
     let ops = OpsServer(
       listener: configuration.http, connectionsMax: configuration.httpConnectionsMax, logger: logger,

@@ -2,7 +2,7 @@
 
 internal import Dialects
 
-/// A key of the configuration. `*` in its path stands for an app's name.
+/// A key of the configuration. `*` in its path stands for a name: of an app, or of an ops key.
 struct ConfigurationKey: Equatable, Sendable {
   var path: [String]
   /// One line for the reference.
@@ -20,6 +20,15 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("database", "postgres:// URL of the outbox; DATABASE_URL goes before it"),
     ConfigurationKey("http.listen", "host:port of /livez and /readyz; 127.0.0.1:8080"),
     ConfigurationKey("http.connections_max", "most connections to http.listen at a time, 1 to 100000; 128"),
+    ConfigurationKey(
+      "http.hosts",
+      "names it is reached by, besides its own and localhost, with commas between them; reading then needs a login; none"
+    ),
+    ConfigurationKey(
+      "http.trusted_proxies",
+      "addresses or networks of proxies whose X-Forwarded-For is believed, with commas between them; none"),
+    ConfigurationKey(
+      "http.metrics_key_file", "file with a key of 32 characters or more that opens /metrics from other machines; none"),
     ConfigurationKey("api.enabled", "whether backends may enqueue calls over HTTP, see openapi.yaml; false"),
     ConfigurationKey("api.listen", "host:port of the API; 127.0.0.1:8081"),
     ConfigurationKey("api.body_max_bytes", "largest body of a request, 1024 to 1048576; 65536"),
@@ -32,10 +41,18 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("dashboard.enabled", "whether http.listen serves the dashboard at /; true"),
     ConfigurationKey(
       "dashboard.ops_key_file",
-      "file with a key of 32 characters or more: whoever shows it may pause and resume lanes; nobody may"),
+      "file with a key of 32 characters or more: whoever shows it may read from other machines, and pause and resume lanes; none"
+    ),
+    ConfigurationKey("dashboard.ops_keys.*", "file with the ops key of this name, which push.audit shows; none"),
+    ConfigurationKey("dashboard.identity.header", "header with the signed token (JWT) of a proxy that knows who it is"),
+    ConfigurationKey("dashboard.identity.issuer", "what the token's iss must be"),
+    ConfigurationKey("dashboard.identity.audience", "what the token's aud must be, or hold"),
+    ConfigurationKey("dashboard.identity.jwks_file", "JWK Set with the proxy's public keys; looked at on every use"),
+    ConfigurationKey("dashboard.identity.name_claim", "claim that says who it is; email"),
     ConfigurationKey(
-      "dashboard.hosts",
-      "names it is reached by, besides the listener's own and localhost, with commas between them; none"),
+      "dashboard.identity.allowed",
+      "who of them is an operator: names, or @example.com for all that end so, with commas between them"),
+    ConfigurationKey("dashboard.hosts", "the former name of http.hosts; none"),
     ConfigurationKey("tls.ca_file", "PEM file of certificate authorities, added to the system's"),
     ConfigurationKey(
       "log.level", "trace, debug, info, notice, warning, error or critical; changes without a restart; info"),
@@ -140,8 +157,12 @@ struct ConfigurationKey: Equatable, Sendable {
     ) {
       return key.path
     }
+    let opsKeys = "DASHBOARD_OPS_KEYS_"
+    if name.hasPrefix(opsKeys), name.count > opsKeys.count {
+      return ["dashboard", "ops_keys", name.dropFirst(opsKeys.count).lowercased()]
+    }
     guard name.hasPrefix("APPS_") else { return nil }
-    for key in all where key.path.contains("*") {
+    for key in all where key.path.first == "apps" {
       let suffix = "_" + key.path.dropFirst(2).map(variablePart).joined(separator: "_")
       let app = name.dropFirst("APPS_".count)
       guard app.hasSuffix(suffix), app.count > suffix.count else { continue }
@@ -153,7 +174,7 @@ struct ConfigurationKey: Equatable, Sendable {
 
   /// Every variable there could be for these apps, for suggestions.
   static func variables(apps: [String]) -> [String] {
-    all.flatMap { key in
+    all.filter { $0.path.last != "*" }.flatMap { key in
       key.path.contains("*")
         ? apps.map { variable(for: ["apps", $0] + key.path.dropFirst(2)) } : [variable(for: key.path)]
     }
@@ -167,7 +188,9 @@ struct ConfigurationKey: Equatable, Sendable {
 
   /// The keys, for `--help`: it wraps lines at the width of the terminal, so the summaries get lines of their own.
   static var reference: String {
-    all.map { "  \($0.path.joined(separator: ".").replacing("*", with: "APP"))\n      \($0.summary)" }
-      .joined(separator: "\n")
+    all.map {
+      "  \($0.path.joined(separator: ".").replacing("*", with: $0.path.last == "*" ? "NAME" : "APP"))\n      \($0.summary)"
+    }
+    .joined(separator: "\n")
   }
 }

@@ -17,7 +17,9 @@ extension GatewayConfiguration {
       databaseURL: databaseURL(&reader, environment),
       http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
       httpConnectionsMax: reader.integer(["http", "connections_max"], in: 1...100_000, default: 128),
-      api: api(["api"], &reader), dashboard: dashboard(["dashboard"], &reader),
+      api: api(["api"], &reader),
+      hasDashboard: reader.choice(["dashboard", "enabled"], [("true", true), ("false", false)], default: true),
+      opsAccess: opsAccess(&reader),
       caFile: reader.file(["tls", "ca_file"]),
       logLevel: reader.choice(
         ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
@@ -62,12 +64,6 @@ extension GatewayConfiguration {
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000),
       connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512))
     return isEnabled ? api : nil
-  }
-
-  private static func dashboard(_ path: [String], _ reader: inout ConfigurationReader) -> Dashboard? {
-    let isEnabled = reader.choice(path + ["enabled"], [("true", true), ("false", false)], default: true)
-    let dashboard = Dashboard(opsKeyFile: reader.file(path + ["ops_key_file"]), hosts: reader.hosts(path + ["hosts"]))
-    return isEnabled ? dashboard : nil
   }
 
   private static func apps(_ reader: inout ConfigurationReader) -> [App] {

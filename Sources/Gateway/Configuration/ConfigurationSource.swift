@@ -64,10 +64,11 @@ struct ConfigurationSource {
       }
       let here = path + [name]
       if known == ["*"] {
-        guard Self.isAppName(name) else {
+        guard Self.isName(name) else {
           problem(
             line, here,
-            "an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores")
+            "\(path == ["apps"] ? "an app's" : "a key's") name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores"
+          )
           continue
         }
       } else if !known.contains(name) {
@@ -117,7 +118,7 @@ struct ConfigurationSource {
     }
   }
 
-  private static func isAppName(_ name: String) -> Bool {
+  private static func isName(_ name: String) -> Bool {
     guard let first = name.first, first != ".", first != "-", first != "_" else { return false }
     return name.count <= 64 && name.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "._-".contains($0)) }
   }

@@ -123,14 +123,6 @@ struct GatewayConfiguration: Sendable, Equatable {
     var connectionsMax: Int
   }
 
-  /// The page for whoever is on call, on `http`.
-  struct Dashboard: Sendable, Equatable {
-    /// Holds the key that opens its buttons; nil: it is to be looked at only.
-    var opsKeyFile: String?
-    /// Further names of hosts under which it may be reached.
-    var hosts: [String]
-  }
-
   /// May hold a password: never to be logged.
   var databaseURL: String
   var http: Listener
@@ -138,8 +130,9 @@ struct GatewayConfiguration: Sendable, Equatable {
   var httpConnectionsMax: Int
   /// Nil: it is off.
   var api: API?
-  /// Nil: it is off.
-  var dashboard: Dashboard?
+  /// Whether `http` serves the page for whoever is on call.
+  var hasDashboard: Bool
+  var opsAccess: OpsAccess
   /// Added to the system's certificate authorities.
   var caFile: String?
   var logLevel: Logger.Level

@@ -8,7 +8,23 @@ enum SecurityRemarks {
 
   /// A sentence about each, beginning with the key, each with its remedy.
   static func all(of configuration: GatewayConfiguration) -> [String] {
-    listeners(of: configuration) + database(configuration.databaseURL)
+    listeners(of: configuration) + login(of: configuration) + database(configuration.databaseURL)
+  }
+
+  /// What nobody can read is no leak, but no help either.
+  private static func login(of configuration: GatewayConfiguration) -> [String] {
+    let access = configuration.opsAccess
+    let isReached =
+      !PostgresHosts.isLoopback(configuration.http.host) || !access.hosts.isEmpty
+      || !access.trustedProxies.networks.isEmpty
+    guard isReached, access.opsKeys.isEmpty, access.identity == nil else { return [] }
+    return [
+      "dashboard.ops_key_file: other machines reach http.listen, so reading needs a login, and there is none: "
+        + (access.metricsKeyFile == nil
+          ? "the dashboard and /metrics refuse everybody" : "the dashboard refuses everybody")
+        + "; set it, dashboard.ops_keys or dashboard.identity"
+        + (access.metricsKeyFile == nil ? ", and http.metrics_key_file for Prometheus" : "")
+    ]
   }
 
   private static func listeners(of configuration: GatewayConfiguration) -> [String] {

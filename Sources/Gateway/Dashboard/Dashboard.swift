@@ -6,7 +6,7 @@ internal import Runtime
 internal import ServiceLifecycle
 
 /// Serves the dashboard at `/` and what it asks for below `/ui/` on `http.listen`, over connections to Postgres of its
-/// own. Whoever has the ops key may pause and resume lanes; anybody else only looks.
+/// own. Whoever has an ops key, or is vouched for by a proxy, may pause and resume lanes; anybody else on this machine only looks.
 struct Dashboard: Service, OpsRoutes {
   /// What `push.audit.via` says of what is done here.
   static let applicationName = "push-gateway dashboard"
@@ -17,26 +17,21 @@ struct Dashboard: Service, OpsRoutes {
   private let database: APIDatabase
   private let responder: DashboardResponder
 
-  /// - Parameter listener: where it is served; says which names of hosts are its own, and whether cookies need TLS.
-  init(
-    settings: GatewayConfiguration.Dashboard, listener: GatewayConfiguration.Listener, databaseURL: String,
-    logger: Logger
-  ) {
+  init(gate: OpsGate, databaseURL: String, logger: Logger) {
     loop = EventLoop(name: "dashboard")
     database = APIDatabase(
       url: databaseURL, loop: loop, timeoutSeconds: Self.timeoutSeconds, logger: logger,
       applicationName: Self.applicationName, connectionsMax: Self.connectionsMax)
-    let hosts = DashboardHosts(listener: listener, names: settings.hosts)
     responder = DashboardResponder(
-      hosts: hosts, state: DashboardState(database: database), database: database,
-      login: settings.opsKeyFile.map { DashboardLogin(key: DashboardKey(file: $0), logger: logger) },
-      cookie: DashboardCookie(isSecure: !hosts.isLoopback))
+      gate: gate, state: DashboardState(database: database), database: database, logger: logger)
   }
 
   func add(to router: OpsRouter) {
     for method: HTTPRequest.Method in [.get, .head, .post] {
       for path: RouterPath in ["/", "/ui/**"] {
-        router.on(path, method: method) { [responder] request, _ in await responder.respond(to: request) }
+        router.on(path, method: method) { [responder] request, context in
+          await responder.respond(to: request, context)
+        }
       }
     }
   }

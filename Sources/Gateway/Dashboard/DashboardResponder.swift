@@ -1,7 +1,8 @@
-// From a request to an answer: host, path, session, database. Whatever goes wrong is answered as a problem.
+// From a request to an answer: path, who asks, database. Whatever goes wrong is answered as a problem.
 
 internal import HTTPTypes
 internal import Hummingbird
+internal import Logging
 internal import NIOCore
 internal import Queue
 internal import Runtime
@@ -12,18 +13,15 @@ struct DashboardResponder: Sendable {
   static let tokenField = HTTPField.Name("X-CSRF-Token") ?? .authorization
   static let bodyMaxBytes = 4_096
 
-  let hosts: DashboardHosts
+  let gate: OpsGate
   let state: DashboardState
   let database: APIDatabase
-  /// Nil: nobody can do more than look.
-  let login: DashboardLogin?
-  let cookie: DashboardCookie
+  let logger: Logger
 
-  func respond(to request: Request) async -> Response {
+  func respond(to request: Request, _ context: OpsRequestContext) async -> Response {
     var response: Response
     do throws(APIProblem) {
-      guard hosts.allows(authority: request.head.authority) else { throw .unknownHost }
-      response = try await request.method == .post ? change(request) : read(request)
+      response = try await request.method == .post ? change(request, context) : read(request, context)
     } catch {
       response = error.response
     }
@@ -33,12 +31,16 @@ struct DashboardResponder: Sendable {
 
   // MARK: - Reading
 
-  private func read(_ request: Request) async throws(APIProblem) -> Response {
+  private func read(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) -> Response {
     if let asset = DashboardAsset.at(request.uri.path) { return asset.response(to: request.headers[.ifNoneMatch]) }
     switch request.uri.path {
-    case "/ui/state": return Self.json(try await state.json())
-    case "/ui/calls": return Self.json(try await calls(request))
-    case "/ui/session": return Self.session(canLogIn: login != nil, token: await login?.token(of: id(of: request)))
+    case "/ui/state":
+      try await gate.admitReader(request, context)
+      return Self.json(try await state.json())
+    case "/ui/calls":
+      try await gate.admitReader(request, context)
+      return Self.json(try await calls(request))
+    case "/ui/session": return session(of: try await gate.caller(of: request, context), request)
     default: throw .noSuchPath
     }
   }
@@ -55,45 +57,57 @@ struct DashboardResponder: Sendable {
 
   // MARK: - Changing
 
-  private func change(_ request: Request) async throws(APIProblem) -> Response {
+  private func change(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) -> Response {
     let fields = request.headers
     guard
-      DashboardHosts.isOurs(
-        origin: fields[.origin], site: fields[.secFetchSite], authority: request.head.authority)
+      OpsHosts.isOurs(origin: fields[.origin], site: fields[.secFetchSite], authority: request.head.authority)
     else { throw .otherSite }
-    guard let login else { throw .readOnly }
-    if request.uri.path == "/ui/session" {
-      let key = try APIBody(try await body(of: request), members: ["key"]).text("key", max: 1_024)
-      let (id, token) = try await login.open(key)
-      return Self.session(canLogIn: true, token: token, cookie: cookie.header(id))
-    }
-    guard let id = id(of: request), let token = await login.token(of: id) else { throw .loggedOut }
-    guard let shown = fields[Self.tokenField], DashboardKey.equal(Array(shown.utf8), Array(token.utf8)) else {
+    guard gate.knowsAnybody else { throw .readOnly }
+    if request.uri.path == "/ui/session" { return try await logIn(request, context) }
+    guard let caller = try await gate.caller(of: request, context), let token = caller.token else { throw .loggedOut }
+    guard let shown = fields[Self.tokenField], OpsKey.equal(Array(shown.utf8), Array(token.utf8)) else {
       throw .otherSite
     }
     switch request.uri.path {
     case "/ui/session/end":
-      await login.close(id)
-      return Self.session(canLogIn: true, token: nil, cookie: cookie.header(nil))
-    case "/ui/lanes": return try await switchLane(try await body(of: request))
+      if case .session(let id) = caller.proof { await gate.login.close(id) }
+      var response = session(of: nil, request)
+      response.headers[.setCookie] = gate.cookie(for: request).header(nil)
+      return response
+    case "/ui/lanes": return try await switchLane(try await body(of: request), for: caller.name)
     default: throw .noSuchPath
     }
   }
 
-  private func switchLane(_ bytes: [UInt8]) async throws(APIProblem) -> Response {
+  private func logIn(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) -> Response {
+    guard gate.login.canLogIn else { throw .readOnly }
+    let key = try APIBody(try await body(of: request), members: ["key"]).text("key", max: 1_024)
+    let opened = try await gate.login.open(key, from: gate.client(of: request, context))
+    let caller = OpsGate.Caller(name: opened.name, proof: .session(opened.id), token: opened.token)
+    var response = session(of: caller, request)
+    response.headers[.setCookie] = gate.cookie(for: request).header(opened.id)
+    return response
+  }
+
+  private func switchLane(_ bytes: [UInt8], for name: String) async throws(APIProblem) -> Response {
     let body = try APIBody(bytes, members: ["app", "provider", "paused", "note"])
     guard let isPaused = try body.optionalBoolean("paused") else { throw .invalid("paused", "must be true or false") }
+    let (app, provider) = (try body.text("app", max: 64), try body.text("provider", max: 16))
     var parameters = PostgresParameters()
-    parameters.append(try body.text("app", max: 64))
-    parameters.append(try body.text("provider", max: 16))
+    parameters.append(name)
+    parameters.append(app)
+    parameters.append(provider)
+    parameters.append(isPaused)
     parameters.append(try body.text("note", max: 500))
-    let statement = isPaused ? DashboardStatements.pauseLane : DashboardStatements.resumeLane
     let message: String
     do {
-      message = try await database.query(statement, parameters).text(0, 0)
+      message = try await database.query(DashboardStatements.operateLane, parameters).text(0, 0)
     } catch  where error == .noSuchCall {
       throw .noSuchLane
     }
+    logger.notice(
+      "An operator switched a lane",
+      metadata: ["operator": "\(name)", "app": "\(app)", "provider": "\(provider)", "paused": "\(isPaused)"])
     await state.forget()
     var writer = JSONWriter()
     writer.beginObject()
@@ -104,8 +118,6 @@ struct DashboardResponder: Sendable {
   }
 
   // MARK: - Parts
-
-  private func id(of request: Request) -> String? { cookie.id(in: request.headers[.cookie]) }
 
   private func body(of request: Request) async throws(APIProblem) -> [UInt8] {
     let type = request.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
@@ -119,17 +131,24 @@ struct DashboardResponder: Sendable {
     }
   }
 
-  private static func session(canLogIn: Bool, token: String?, cookie: String? = nil) -> Response {
+  /// What the page must know of whoever looks at it.
+  private func session(of caller: OpsGate.Caller?, _ request: Request) -> Response {
+    var isSession = false
+    if case .session = caller?.proof { isSession = true }
     var writer = JSONWriter()
     writer.beginObject()
     writer.key("canLogIn")
-    writer.boolean(canLogIn)
-    writer.key("token")
-    if let token { writer.string(token) } else { writer.null() }
+    writer.boolean(gate.login.canLogIn)
+    writer.key("canLogOut")
+    writer.boolean(isSession)
+    writer.key("mustLogIn")
+    writer.boolean(gate.mustShow(request))
+    for (name, text) in [("name", caller?.name), ("token", caller?.token)] {
+      writer.key(Array(name.utf8))
+      if let text { writer.string(text) } else { writer.null() }
+    }
     writer.endObject()
-    var response = json(writer.bytes)
-    if let cookie { response.headers[.setCookie] = cookie }
-    return response
+    return Self.json(writer.bytes)
   }
 
   private static func json(_ bytes: [UInt8]) -> Response {
@@ -146,15 +165,9 @@ extension HTTPField.Name {
 // MARK: - The refusals there are
 
 extension APIProblem {
-  static let unknownHost = APIProblem(
-    status: .misdirectedRequest, name: "unknown-host",
-    detail: "the dashboard does not answer to this name; dashboard.hosts lists those it does")
   static let otherSite = APIProblem(
     status: .forbidden, name: "other-site", detail: "changes are taken from the dashboard's own page only")
   static let readOnly = APIProblem(
-    status: .forbidden, name: "read-only", detail: "there is no ops key, so nothing can be changed here")
-  static let loggedOut = APIProblem(
-    status: .unauthorized, name: "logged-out", detail: "log in with the ops key first",
-    headers: [.wwwAuthenticate: "Session"])
+    status: .forbidden, name: "read-only", detail: "there is no ops key to log in with, so nothing can be changed here")
   static let noSuchLane = APIProblem(status: .notFound, name: "unknown-lane", detail: "there is no such lane")
 }

@@ -17,8 +17,7 @@ enum DashboardStatements {
   static let overview = PostgresStatement(name: "dashboard_overview", sql: "select push.overview()")
   static let calls = PostgresStatement(name: "dashboard_calls", sql: "select push.calls($1)")
 
-  static let pauseLane = PostgresStatement(
-    name: "dashboard_pause_lane", sql: "select message from push.pause_lane($1, $2, $3)")
-  static let resumeLane = PostgresStatement(
-    name: "dashboard_resume_lane", sql: "select message from push.resume_lane($1, $2, $3)")
+  /// Pauses or resumes a lane for an operator.
+  static let operateLane = PostgresStatement(
+    name: "dashboard_operate_lane", sql: "select message from push.operate_lane($1, $2, $3, $4, $5)")
 }

@@ -314,6 +314,8 @@ button:hover { border-color: var(--accent); }
 button.primary { background: var(--accent); border-color: var(--accent); color: var(--card); }
 button.danger { background: var(--bad); border-color: var(--bad); color: var(--card); }
 button.small { padding: 2px 10px; font-size: 0.85rem; border-radius: 6px; }
+.who-am-i { max-width: 16ch; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; color: var(--soft); font-size: 0.85rem; }
+.who-am-i:empty { display: none; }
 .live { display: flex; align-items: center; gap: 7px; color: var(--soft); white-space: nowrap; font-size: 0.85rem; min-width: 62px; justify-content: flex-end; }
 .dot { width: 8px; height: 8px; border-radius: 50%; background: var(--soft); }
 .live[data-state="ok"] .dot { background: var(--ok); }
@@ -575,6 +577,7 @@ private let index_html = ###"""
     <kbd aria-hidden="true">/</kbd>
   </form>
   <p id="live" class="live" data-state="wait"><span class="dot" aria-hidden="true"></span><span id="live-text">connecting</span></p>
+  <span id="who" class="who-am-i"></span>
   <button id="session" type="button" hidden>Log in</button>
 </header>
 <p id="stale" class="stale" role="alert" hidden></p>
@@ -607,7 +610,7 @@ private let index_html = ###"""
 <dialog id="login" aria-labelledby="login-title">
   <form method="dialog">
     <h2 id="login-title">Log in</h2>
-    <p>With the ops key you may pause and resume lanes.</p>
+    <p>With an ops key you see everything, and may pause and resume lanes.</p>
     <input type="text" name="username" value="ops" autocomplete="username" hidden>
     <label>Ops key <input type="password" name="key" required maxlength="1024" autocomplete="current-password"></label>
     <p class="fault" role="alert"></p>
@@ -694,11 +697,11 @@ export class Poll {
 private let main_js = ###"""
 // The page: what is shown when, and the keys.
 
-import { ask, Poll } from "./live.js";
+import { ask, Poll, Refusal } from "./live.js";
 import { drawCalls } from "./call.js";
 import { drawOverview } from "./overview.js";
 import { byId, clockSeconds, length, say, setServerTime, tick } from "./dom.js";
-import { confirmSwitch, readSession, session, startSession } from "./session.js";
+import { confirmSwitch, mustLogIn, readSession, session, startSession } from "./session.js";
 
 const staleAfterMs = 7_000;
 let state = null;
@@ -723,16 +726,20 @@ function draw() {
 
 const poll = new Poll(async () => {
   try {
+    if (!session.isKnown) await readSession();
     state = await ask("/ui/state");
     heardAt = Date.now();
     fault = null;
     setServerTime(state.overview.now);
     draw();
-    if (!session.isKnown) await readSession();
     const id = callID();
     if (id) await drawCall(id);
   } catch (error) {
     fault = error.message;
+    if (error instanceof Refusal && error.status === 401) {
+      if (!state) say(byId("verdict-word"), "Log in to see how calls are");
+      mustLogIn();
+    }
     throw error;
   } finally {
     drawAge();
@@ -998,7 +1005,7 @@ function drawAudit(audit) {
   return el("ul", { class: "list" }, audit.map((entry) => el("li", {},
     el("div", { class: "head" }, el("span", {}, el("b", {}, words(entry.action)), " ", entry.target), el("span", { class: "soft" }, since(entry.at))),
     entry.note ? el("div", {}, `“${entry.note}”`) : null,
-    el("small", {}, [entry.via ?? "unnamed program", `as ${entry.who}`].join(" ")))));
+    el("small", {}, [entry.operator && `${entry.operator},`, entry.via ?? "unnamed program", `as ${entry.who}`].filter(Boolean).join(" ")))));
 }
 
 """###
@@ -1009,16 +1016,26 @@ private let session_js = ###"""
 import { ask, Refusal } from "./live.js";
 import { byId, say } from "./dom.js";
 
-/** `token`: null while nobody is logged in; `isKnown`: whether the gateway has said so. */
-export const session = { canLogIn: false, token: null, isKnown: false };
+/** `token`: null while nobody is logged in; `name`: who is; `mustLogIn`: nothing can be read before; `isKnown`: whether the gateway has said so. */
+export const session = { canLogIn: false, canLogOut: false, mustLogIn: false, name: null, token: null, isKnown: false };
+const nobody = { name: null, token: null };
 
 let onChange = () => {};
 
 function take(answer) {
   Object.assign(session, answer, { isKnown: true });
-  byId("session").hidden = !session.canLogIn;
+  byId("session").hidden = session.token ? !session.canLogOut : !session.canLogIn;
   say(byId("session"), session.token ? "Log out" : "Log in");
+  say(byId("who"), session.name ?? "");
   onChange();
+}
+
+/** The gateway wants to know who looks: asks for a key, once. */
+export function mustLogIn() {
+  const wasLoggedIn = session.token !== null;
+  if (wasLoggedIn) take(nobody);
+  if (session.canLogIn && !document.querySelector("dialog[open]") && (wasLoggedIn || !byId("login").wasShown)) open(byId("login"));
+  byId("login").wasShown = true;
 }
 
 /** Asks whether somebody is logged in. */
@@ -1032,7 +1049,7 @@ export function startSession(changed) {
     try {
       take(await ask("/ui/session/end", { body: {}, token: session.token }));
     } catch (error) {
-      if (error instanceof Refusal) take({ token: null });
+      if (error instanceof Refusal) take(nobody);
       else say(byId("said"), `Still logged in: ${error.message}.`);
     }
   });
@@ -1043,7 +1060,7 @@ export function startSession(changed) {
       const answer = await ask("/ui/lanes", { token: session.token, body: { app, provider, paused: !paused, note: form.elements.note.value } });
       say(byId("said"), answer.message);
     } catch (error) {
-      if (error instanceof Refusal && error.status === 401) take({ token: null });
+      if (error instanceof Refusal && error.status === 401) take(nobody);
       throw error;
     }
     onChange();

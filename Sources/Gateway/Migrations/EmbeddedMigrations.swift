@@ -16,6 +16,7 @@ extension Migration {
     Migration(version: 10, name: "neighbours", sql: migration0010),
     Migration(version: 11, name: "tenants", sql: migration0011),
     Migration(version: 12, name: "people", sql: migration0012),
+    Migration(version: 14, name: "operators", sql: migration0014),
     Migration(version: 15, name: "pages", sql: migration0015),
   ]
 }
@@ -937,6 +938,16 @@ insert into push.job (name, every) values ('erase', '15 s');
 -- What is too old is found by these (push.prune).
 create index devices_invalidated on push.devices (invalidated_at) where invalidated_at is not null;
 create index quarantined_tokens_age on push.quarantined_tokens (quarantined_at);
+
+"""###
+
+private let migration0014 = ###"""
+-- Who intervened over the dashboard.
+
+alter table push.audit add column operator text;
+comment on column push.audit.operator is
+  'the person for whom the dashboard acted: the name of an ops key, or what a proxy vouches for; null: anybody else. Written by '
+  'push.operate_lane alone, which only the service may call';
 
 """###
 
@@ -2403,8 +2414,8 @@ as $$
       ) r),
     'audit', (
       select coalesce(jsonb_agg(jsonb_build_object(
-          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'action', a.action, 'target', a.target,
-          'note', a.detail ->> 'note')
+          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'operator', a.operator, 'action', a.action,
+          'target', a.target, 'note', a.detail ->> 'note')
         order by a.at desc), '[]')
       from (select * from push.audit a order by a.at desc limit 8) a))
 $$;
@@ -4368,6 +4379,25 @@ $$;
 comment on function push.resume_lane is
   'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in '
   'push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+
+-- The service alone may say for whom it acts: a role that could would write down somebody else.
+create or replace function push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text)
+returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  if p_paused then
+    return query select s.changed, s.message from push.pause_lane(p_app, p_provider, p_note) s;
+  else
+    return query select s.changed, s.message from push.resume_lane(p_app, p_provider, p_note) s;
+  end if;
+  update push.audit a set operator = left(p_operator, 128)
+    where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+end
+$$;
+comment on function push.operate_lane is
+  'push.pause_lane or push.resume_lane for somebody who is logged in to the dashboard. p_operator: who, for '
+  'push.audit.operator; p_app, p_provider: which lane; p_paused: whether it is to be paused; p_note: why';
 
 create or replace function push.change_lane() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
@@ -7468,7 +7498,7 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.take_tally, push.settled, push.observe, push.enqueue_calls to %I', c_calls, v_role);
+          'push.take_tally, push.settled, push.observe, push.operate_lane, push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);

@@ -5,7 +5,7 @@ import Hummingbird
 /// Whether work can be done now.
 enum Readiness: Equatable, Sendable {
   case ready
-  /// One sentence a reason; no secrets, for anybody may ask.
+  /// One sentence a reason; no secrets, but names of apps and hosts.
   case notReady([String])
 }
 
@@ -13,6 +13,8 @@ enum Readiness: Equatable, Sendable {
 /// - `GET /readyz`: 200 while it takes calls from the outbox, else 503 with the reasons, one a line. For what routes to it or rolls
 ///   it out. A provider that answers nothing is told below `ready`, with status 200: a replica that is taken away for it helps
 ///   nobody, and all of them would be at once.
+///
+/// Both answer everybody, for probes log in nowhere. The reasons name apps and parts of the gateway: strangers get one word.
 struct HealthRoutes: OpsRoutes {
   /// Asked at each request; must answer soon.
   let readiness: @Sendable () async -> Readiness
@@ -20,19 +22,29 @@ struct HealthRoutes: OpsRoutes {
   var remarks: @Sendable () async -> [String] = { [] }
   /// Asked at each request: the names of event loops that do not turn.
   var silentLoops: @Sendable () async -> [String] = { [] }
+  /// Tells who may know the reasons; nil: everybody.
+  var gate: OpsGate?
 
   func add(to router: OpsRouter) {
-    router.get("livez") { _, _ in
+    router.get("livez") { request, context in
       let silent = await silentLoops()
-      return silent.isEmpty
-        ? Response.lines(.ok, ["alive"])
-        : Response.lines(.serviceUnavailable, silent.map { "the event loop \($0) does not answer" })
+      guard !silent.isEmpty else { return Response.lines(.ok, ["alive"]) }
+      guard await mayKnow(request, context) else { return Response.lines(.serviceUnavailable, ["not alive"]) }
+      return Response.lines(.serviceUnavailable, silent.map { "the event loop \($0) does not answer" })
     }
-    router.get("readyz") { _, _ in
+    router.get("readyz") { request, context in
       switch await readiness() {
-      case .ready: Response.lines(.ok, ["ready"] + (await remarks()))
-      case .notReady(let reasons): Response.lines(.serviceUnavailable, reasons)
+      case .ready:
+        guard await mayKnow(request, context) else { return Response.lines(.ok, ["ready"]) }
+        return Response.lines(.ok, ["ready"] + (await remarks()))
+      case .notReady(let reasons):
+        guard await mayKnow(request, context) else { return Response.lines(.serviceUnavailable, ["not ready"]) }
+        return Response.lines(.serviceUnavailable, reasons)
       }
     }
+  }
+
+  private func mayKnow(_ request: Request, _ context: OpsRequestContext) async -> Bool {
+    await gate?.isReader(request, context) ?? true
   }
 }

@@ -3,7 +3,7 @@
 import Hummingbird
 
 /// The table of paths of the ops listener.
-typealias OpsRouter = Router<BasicRequestContext>
+typealias OpsRouter = Router<OpsRequestContext>
 
 /// A part of the gateway with paths of its own on `http.listen`. Nothing it does may reach into the hot path.
 protocol OpsRoutes: Sendable {

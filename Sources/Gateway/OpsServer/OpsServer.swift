@@ -12,7 +12,7 @@ struct OpsServer: Service {
 
   private static let key = "http.listen"
 
-  private let application: Application<RouterResponder<BasicRequestContext>>
+  private let application: Application<RouterResponder<OpsRequestContext>>
 
   /// - Parameters:
   ///   - listener: port 0 takes a free one.
@@ -23,7 +23,7 @@ struct OpsServer: Service {
     listener: GatewayConfiguration.Listener, connectionsMax: Int = 128, logger: Logger, routes: [any OpsRoutes],
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
-    let router = OpsRouter()
+    let router = OpsRouter(context: OpsRequestContext.self)
     for part in routes { part.add(to: router) }
     let connections = HTTPConnectionCount(max: connectionsMax, listener: Self.key, logger: logger)
     application = Application(

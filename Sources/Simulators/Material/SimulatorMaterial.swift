@@ -48,6 +48,8 @@ public struct SimulatorMaterial: Sendable {
   public var apnsKeyFile: String { "\(directory)/apns-key.p8" }
   public var serviceAccountFile: String { "\(directory)/fcm-service-account.json" }
   public var expoAccessTokenFile: String { "\(directory)/expo-access-token" }
+  /// A key for the gateway's dashboard.
+  public var opsKeyFile: String { "\(directory)/ops-key" }
   public var configurationFile: String { "\(directory)/gateway.yaml" }
   private static let fcmKeyFileName = "fcm-key.pem"
 
@@ -76,6 +78,10 @@ public struct SimulatorMaterial: Sendable {
     } else {
       expoAccessToken = String((0..<40).compactMap { _ in "abcdefghijklmnopqrstuvwxyz0123456789".randomElement() })
       try MaterialFile.write(Array("\(expoAccessToken)\n".utf8), to: tokenFile, isSecret: true)
+    }
+    if MaterialFile.read(opsKeyFile) == nil {
+      let key = String((0..<64).compactMap { _ in "0123456789abcdef".randomElement() })
+      try MaterialFile.write(Array("\(key)\n".utf8), to: opsKeyFile, isSecret: true)
     }
     let names = ["ca.pem", "server.pem", "server.key"].map { "\(self.directory)/\($0)" }
     if names.contains(where: { MaterialFile.read($0) == nil }) {
@@ -127,6 +133,8 @@ public struct SimulatorMaterial: Sendable {
       \(database)
       http:
         listen: \(http)
+      dashboard:
+        ops_key_file: \(Self.quoted(opsKeyFile))
       tls:
         ca_file: \(Self.quoted(authorityFile))
       apps:

@@ -3,7 +3,7 @@
 internal import Runtime
 
 /// How the id of a session travels.
-struct DashboardCookie: Equatable, Sendable {
+struct OpsCookie: Equatable, Sendable {
   /// Whether the browser may send it over TLS only.
   let isSecure: Bool
 
@@ -12,7 +12,7 @@ struct DashboardCookie: Equatable, Sendable {
 
   /// The value of `Set-Cookie`; nil ends it.
   func header(_ id: String?) -> String {
-    let age = id == nil ? 0 : DashboardSessions.timeToLive.milliseconds / 1000
+    let age = id == nil ? 0 : OpsSessions.timeToLive.milliseconds / 1000
     return "\(name)=\(id ?? ""); Max-Age=\(age); Path=/; HttpOnly; SameSite=Strict" + (isSecure ? "; Secure" : "")
   }
 

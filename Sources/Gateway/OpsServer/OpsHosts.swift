@@ -1,10 +1,10 @@
-// Whether a request was meant for this dashboard: against DNS rebinding, where a hostile page gives its own name our
+// Whether a request was meant for this listener: against DNS rebinding, where a hostile page gives its own name our
 // address, and against requests that other sites make the browser send.
 
 internal import HTTPTypes
 
-/// The names under which the dashboard may be reached.
-struct DashboardHosts: Equatable, Sendable {
+/// The names under which `http.listen` may be reached.
+struct OpsHosts: Equatable, Sendable {
   private static let loopback: Set<String> = ["localhost", "127.0.0.1", "[::1]"]
   private static let wildcards: Set<String> = ["0.0.0.0", "[::]"]
 
@@ -17,7 +17,7 @@ struct DashboardHosts: Equatable, Sendable {
   /// - Parameter names: further ones, of a proxy before it.
   init(listener: GatewayConfiguration.Listener, names: [String]) {
     let host = Self.bracketed(listener.host.lowercased())
-    isLoopback = Self.loopback.contains(host) || host.hasPrefix("127.")
+    isLoopback = Self.isLoopback(host: host)
     listensEverywhere = Self.wildcards.contains(host)
     self.names = Self.loopback.union(names.map { Self.bracketed($0.lowercased()) } + [host]).subtracting(Self.wildcards)
   }
@@ -27,6 +27,15 @@ struct DashboardHosts: Equatable, Sendable {
   func allows(authority: String?) -> Bool {
     guard let host = authority.flatMap(Self.host) else { return false }
     return names.contains(host) || listensEverywhere && Self.isAddress(host)
+  }
+
+  /// Whether a request names this machine itself, so that neither a proxy nor a network has to be between.
+  static func isLoopback(authority: String?) -> Bool {
+    authority.flatMap(host).map(isLoopback(host:)) ?? false
+  }
+
+  private static func isLoopback(host: String) -> Bool {
+    loopback.contains(host) || host.hasPrefix("127.") && isAddress(host)
   }
 
   /// Whether it was our own page that made the browser send this.

@@ -1,16 +1,18 @@
-// The ops key: a file with one long random word, read at each login, so that another one takes no restart.
+// The ops keys: files with one long random word each, looked at on every use, so that a new key, or none, takes no restart.
 
 internal import Runtime
 
-/// What opens the dashboard's buttons.
-struct DashboardKey: Sendable {
+/// A key by the name that push.audit shows.
+struct OpsKey: Equatable, Sendable {
   /// The key's file cannot serve; says why, without the key.
-  struct Fault: Error, CustomStringConvertible {
+  struct Fault: Error, Equatable, CustomStringConvertible {
     let description: String
   }
 
   static let lengthMin = 32
 
+  /// Who holds it.
+  let name: String
   let file: String
 
   /// SHA-256 of the key.

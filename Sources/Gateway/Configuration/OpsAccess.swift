@@ -1,0 +1,86 @@
+// The keys http.hosts, http.metrics_key_file, http.trusted_proxies and dashboard.*: who may read and do what on http.listen.
+
+internal import Foundation
+internal import HTTPTypes
+
+extension GatewayConfiguration {
+  /// Who reaches `http`, by which names, and how they show who they are.
+  struct OpsAccess: Sendable, Equatable {
+    /// What a proxy with a login of its own vouches for.
+    struct Identity: Sendable, Equatable {
+      /// Name of the header with the token.
+      var header: String
+      /// A JWK Set, looked at on every use.
+      var keysFile: String
+      var rules: IdentityRules
+    }
+
+    /// Further names of hosts under which it may be reached.
+    var hosts: [String] = []
+    /// Whose `X-Forwarded-For` is believed.
+    var trustedProxies = TrustedProxies()
+    /// Opens /metrics alone.
+    var metricsKeyFile: String?
+    /// Sorted by name.
+    var opsKeys: [OpsKey] = []
+    var identity: Identity?
+  }
+
+  /// The name of the key of `dashboard.ops_key_file`.
+  static let onlyOpsKey = "ops"
+
+  static func opsAccess(_ reader: inout ConfigurationReader) -> OpsAccess {
+    OpsAccess(
+      hosts: reader.hosts(["http", "hosts"]) + reader.hosts(["dashboard", "hosts"]), trustedProxies: proxies(&reader),
+      metricsKeyFile: reader.file(["http", "metrics_key_file"]), opsKeys: opsKeys(&reader),
+      identity: identity(["dashboard", "identity"], &reader))
+  }
+
+  private static func opsKeys(_ reader: inout ConfigurationReader) -> [OpsKey] {
+    let path = ["dashboard", "ops_keys"]
+    var keys = reader.source.names(below: path).compactMap { name in
+      reader.file(path + [name]).map { OpsKey(name: name, file: $0) }
+    }
+    guard let file = reader.file(["dashboard", "ops_key_file"]) else { return keys }
+    if keys.contains(where: { $0.name == onlyOpsKey }) {
+      reader.note(
+        path + [onlyOpsKey], "is the name of the key of dashboard.ops_key_file: give only one of them, or another name")
+    }
+    keys.append(OpsKey(name: onlyOpsKey, file: file))
+    return keys.sorted { $0.name < $1.name }
+  }
+
+  private static func proxies(_ reader: inout ConfigurationReader) -> TrustedProxies {
+    let path = ["http", "trusted_proxies"]
+    let words = (reader.text(path) ?? "").split { $0 == "," || $0.isWhitespace }
+    let networks = words.compactMap { PeerNetwork($0) }
+    if networks.count < words.count {
+      reader.note(
+        path, "must be addresses or networks, with commas between them, such as 10.0.0.7, 10.1.0.0/16, fd00::/8")
+    }
+    return TrustedProxies(networks: networks)
+  }
+
+  private static func identity(_ path: [String], _ reader: inout ConfigurationReader) -> OpsAccess.Identity? {
+    guard reader.source.has(path) else { return nil }
+    let header = reader.requiredWord(path + ["header"])
+    if !header.isEmpty, HTTPField.Name(header) == nil || ["cookie", "host"].contains(header.lowercased()) {
+      reader.note(path + ["header"], "must be the name of a header, such as X-Goog-IAP-JWT-Assertion")
+    }
+    let issuer = reader.requiredWord(path + ["issuer"])
+    let audience = reader.requiredWord(path + ["audience"])
+    let file = reader.requiredFile(path + ["jwks_file"])
+    let nameClaim =
+      reader.text(path + ["name_claim"]).map { _ in reader.requiredWord(path + ["name_claim"]) } ?? "email"
+    let allowed = (reader.text(path + ["allowed"]) ?? "").split { $0 == "," || $0.isWhitespace }.map(String.init)
+    if allowed.isEmpty || allowed.contains("@") {
+      reader.note(
+        path + ["allowed"],
+        "must be names, or @example.com for all that end so, with commas between them: whom the proxy lets through is not "
+          + "yet an operator")
+    }
+    return OpsAccess.Identity(
+      header: header, keysFile: file,
+      rules: IdentityRules(issuer: issuer, audience: audience, nameClaim: nameClaim, allowed: allowed))
+  }
+}

@@ -1,0 +1,15 @@
+// What is known of a request beside itself: who is at the other end.
+
+internal import Hummingbird
+internal import NIOCore
+
+struct OpsRequestContext: RequestContext {
+  var coreContext: CoreRequestContextStorage
+  /// The other end of the connection, which may be a proxy; nil: not of IP.
+  let peer: PeerAddress?
+
+  init(source: ApplicationRequestContextSource) {
+    coreContext = CoreRequestContextStorage(source: source)
+    peer = source.channel.remoteAddress?.ipAddress.flatMap { PeerAddress($0) }
+  }
+}
