@@ -6063,7 +6063,7 @@ CREATE VIEW push.keys AS
     k.revoked_at,
     k.addresses,
     k.last_used_at,
-    k.last_used_from
+    host(k.last_used_from) AS last_used_from
    FROM push.api_keys k;
 
 COMMENT ON VIEW push.keys IS 'push.api_keys without the hashes';

@@ -72,12 +72,13 @@ ops_port=$(shuf -i 20000-25999 -n 1)
 api_port=$((ops_port + 1))
 api=http://127.0.0.1:$api_port
 PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$ops_port PUSH_GATEWAY_API_ENABLED=true \
-  PUSH_GATEWAY_API_LISTEN=127.0.0.1:$api_port PUSH_GATEWAY_LOG_LEVEL=warning \
+  PUSH_GATEWAY_API_LISTEN=127.0.0.1:$api_port PUSH_GATEWAY_LOG_LEVEL=notice \
   "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>"$local/gateway.log" &
 gateway_pid=$!
 started="$gateway_pid $started"
 await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$ops_port/readyz"
-key=$("$psql" -XAtq "$DATABASE_URL" -c "select key from push.create_api_key('porteiro', 'test-api.sh')")
+make_key() { "$psql" -XAtq "$DATABASE_URL" -c "select key from push.create_api_key('porteiro', 'test-api.sh'$1)"; }
+key=$(make_key '')
 
 say "schemathesis, ${SECONDS_MAX:-120} s"
 # It draws no U+0000: the description says that no text holds one, and has no way to say it of names within metadata.
@@ -88,10 +89,20 @@ PYTHONPATH=Tests/api "$local/venv/bin/st" --config-file Tests/api/schemathesis.t
 grep -A3 -E '^Test cases:|^=.* in [0-9.]+s' "$local/schemathesis.log" || true
 
 say "Attackers"
-python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key"
+expired=$(make_key '')
+"$psql" -XAtq "$DATABASE_URL" -c "update push.api_keys set expires_at = now() where id = $(echo "$expired" | cut -d_ -f2)"
+fresh=$(make_key '')
+bound=$(make_key ", addresses => '{127.0.0.2/32}'")
+python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key" \
+  --fresh-key "$fresh" --expired-key "$expired" --bound-key "$bound"
 
 kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/gateway.log"
 ! grep -q "A request's statement failed" "$local/gateway.log" \
   || { tail -n 20 "$local/gateway.log" >&2; fail "a statement failed unexpectedly, see $local/gateway.log"; }
-! grep -qF "$key" "$local/gateway.log" || fail "the key is in $local/gateway.log"
+for secret in "$key" "$fresh" "$expired" "$bound"; do
+  ! grep -qF "$secret" "$local/gateway.log" || fail "a key is in $local/gateway.log"
+done
+# The guessers have asked many thousand times.
+refused=$(grep -c "Requests were refused" "$local/gateway.log") || fail "nobody is said to have been refused in $local/gateway.log"
+[ "$refused" -lt 1000 ] || fail "$refused lines about refusals in $local/gateway.log"
 say "The API holds"

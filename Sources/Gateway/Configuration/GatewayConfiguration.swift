@@ -121,6 +121,8 @@ struct GatewayConfiguration: Sendable, Equatable {
     /// Most requests a second of one key.
     var ratePerSecond: Int
     var connectionsMax: Int
+    /// Whose `X-Forwarded-For` is believed.
+    var trustedProxies: [IPRange] = []
   }
 
   /// The page for whoever is on call, on `http`.

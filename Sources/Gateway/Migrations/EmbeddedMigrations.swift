@@ -1032,7 +1032,8 @@ comment on function push.expiring_api_keys is
   'keys to the HTTP API that somebody may use, and that expire within 30 days; for push.health and push.observe';
 
 create or replace view push.keys as
-select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.addresses, k.last_used_at, k.last_used_from
+select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.addresses, k.last_used_at,
+  host(k.last_used_from) as last_used_from
 from push.api_keys k;
 comment on view push.keys is 'push.api_keys without the hashes';
 comment on column push.keys.id is 'number of the key, and its part after pgk_';
