@@ -96,9 +96,11 @@ struct APIAuditTests {
       clock.advance(.seconds(1))
     }
     #expect(written.count < 60 + 2 * 3_600 + 2)
-    clock.advance(.seconds(60))
-    audit.flush()
-    written += lines.take()
+    for _ in 0..<2 {
+      clock.advance(.seconds(60))
+      audit.flush()
+      written += lines.take()
+    }
     let counted = written.compactMap { $0.firstMatch(of: /count=(\d+)/).flatMap { Int($0.1) } }.reduce(0, +)
     #expect(counted == guesses + 1)
   }

@@ -52,17 +52,17 @@ final class APIAudit: Sendable {
       }
     }
 
-    /// Takes what may be written now.
+    /// Takes what may be written now. What has no name goes first, for there are always sums while it grows.
     mutating func take(_ now: Instant) -> (sums: [(kind: Kind, count: Int)], others: Int) {
       var taken: [(Kind, Int)] = []
+      let unnamed = others > 0 && lines.take(now) ? others : 0
+      others -= unnamed
       while taken.count < kinds.count, lines.take(now) {
         let kind = kinds[taken.count]
         taken.append((kind, counts.removeValue(forKey: kind) ?? 0))
       }
       kinds.removeFirst(taken.count)
-      guard others > 0, lines.take(now) else { return (taken, 0) }
-      defer { others = 0 }
-      return (taken, others)
+      return (taken, unnamed)
     }
   }
 
@@ -86,9 +86,9 @@ final class APIAudit: Sendable {
     if 200..<300 ~= entry.status {
       guard let operation = entry.operation, !operation.isReading else { return }
       var metadata: Logger.Metadata = [
-        "operation": "\(operation.rawValue)", "status": "\(entry.status)", "peer": "\(entry.peer)",
+        "operation": "\(operation.rawValue)", "status": .stringConvertible(entry.status), "peer": "\(entry.peer)",
       ]
-      if let keyID = entry.keyID { metadata["key_id"] = "\(keyID)" }
+      if let keyID = entry.keyID { metadata["key_id"] = .stringConvertible(keyID) }
       if let callID = entry.callID { metadata["call_id"] = "\(callID)" }
       return logger.info("A key was used", metadata: metadata)
     }
@@ -111,15 +111,19 @@ final class APIAudit: Sendable {
     for (sums, others) in taken {
       for (kind, count) in sums { write(kind, count) }
       if others > 0 {
-        logger.notice("More requests were refused, of too many peers or keys to name", metadata: ["count": "\(others)"])
+        logger.notice(
+          "More requests were refused, of too many peers or keys to name",
+          metadata: ["count": .stringConvertible(others)])
       }
     }
   }
 
   private func write(_ kind: Kind, _ count: Int) {
-    var metadata: Logger.Metadata = ["status": "\(kind.status)", "peer": "\(kind.peer)", "count": "\(count)"]
+    var metadata: Logger.Metadata = [
+      "status": .stringConvertible(kind.status), "peer": "\(kind.peer)", "count": .stringConvertible(count),
+    ]
     if let operation = kind.operation { metadata["operation"] = "\(operation.rawValue)" }
-    if let keyID = kind.keyID { metadata["key_id"] = "\(keyID)" }
+    if let keyID = kind.keyID { metadata["key_id"] = .stringConvertible(keyID) }
     if let refusal = kind.refusal {
       metadata["reason"] = "\(refusal.rawValue)"
       logger.notice("Requests were refused", metadata: metadata)

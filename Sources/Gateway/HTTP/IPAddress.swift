@@ -29,12 +29,14 @@ struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     // C would stop reading there.
     guard !text.utf8.contains(0) else { return nil }
     let text = String(text)
-    var ipv4 = in_addr()
-    var ipv6 = in6_addr()
-    if unsafe inet_pton(AF_INET, text, &ipv4) == 1 {
-      self.init(ipv4)
-    } else if unsafe inet_pton(AF_INET6, text, &ipv6) == 1 {
-      self.init(ipv6)
+    var bytes = [UInt8](repeating: 0, count: 16)
+    func number(_ range: Range<Int>) -> UInt64 { bytes[range].reduce(0) { $0 << 8 | UInt64($1) } }
+    if unsafe inet_pton(AF_INET, text, &bytes) == 1 {
+      self.init(high: 0, low: number(0..<4), isIPv6: false)
+    } else if unsafe inet_pton(AF_INET6, text, &bytes) == 1 {
+      let (high, low) = (number(0..<8), number(8..<16))
+      let isMapped = high == 0 && low >> 32 == 0xFFFF
+      self.init(high: high, low: isMapped ? low & 0xFFFF_FFFF : low, isIPv6: !isMapped)
     } else {
       return nil
     }
@@ -42,26 +44,7 @@ struct IPAddress: Hashable, Sendable, CustomStringConvertible {
 
   /// - Parameter address: nil, and a local socket, are `unknown`.
   init(_ address: NIOCore.SocketAddress?) {
-    switch address {
-    case .v4(let ipv4): self.init(ipv4.address.sin_addr)
-    case .v6(let ipv6): self.init(ipv6.address.sin6_addr)
-    case .unixDomainSocket, nil: self = .unknown
-    }
-  }
-
-  private init(_ address: in_addr) {
-    self.init(high: 0, low: UInt64(UInt32(bigEndian: address.s_addr)), isIPv6: false)
-  }
-
-  private init(_ address: in6_addr) {
-    let (high, low) = unsafe withUnsafeBytes(of: address) { bytes in
-      (
-        unsafe UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self)),
-        unsafe UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
-      )
-    }
-    let isMapped = high == 0 && low >> 32 == 0xFFFF
-    self.init(high: high, low: isMapped ? low & 0xFFFF_FFFF : low, isIPv6: !isMapped)
+    self = address?.ipAddress.flatMap { IPAddress($0) } ?? .unknown
   }
 
   /// What one customer of a provider has, as a rule: an IPv4 address alone, of IPv6 the 64 bits that name the network.
@@ -72,13 +55,9 @@ struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     guard isIPv6 else {
       return [24, 16, 8, 0].map { String((low >> $0) & 0xFF) }.joined(separator: ".")
     }
-    var address = in6_addr()
-    unsafe withUnsafeMutableBytes(of: &address) { bytes in
-      unsafe bytes.storeBytes(of: high.bigEndian, as: UInt64.self)
-      unsafe bytes.storeBytes(of: low.bigEndian, toByteOffset: 8, as: UInt64.self)
-    }
+    let bytes = (0..<16).map { UInt8(truncatingIfNeeded: ($0 < 8 ? high : low) >> UInt64(56 - 8 * ($0 % 8))) }
     var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
-    guard unsafe inet_ntop(AF_INET6, &address, &text, socklen_t(text.count)) != nil else { return "?" }
+    guard unsafe inet_ntop(AF_INET6, bytes, &text, socklen_t(text.count)) != nil else { return "?" }
     return String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
 }
