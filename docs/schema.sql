@@ -995,6 +995,14 @@ begin
       'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
     from (select count(*) from push.quarantined_tokens) q;
   return query
+    select 'API keys',
+      coalesce(string_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date), ', ' order by k.place)
+        filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
+        'none expires soon'),
+      case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'Backends are refused from then on: push.create_api_key another, hand it over, push.revoke_api_key this one.'
+    from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
+  return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
       'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
@@ -1422,21 +1430,25 @@ $$;
 
 COMMENT ON FUNCTION push.count_recipients(p_recipients jsonb) IS 'about how many recipients a call has, at most 1,001. p_recipients: push.outbox.recipients';
 
-CREATE FUNCTION push.create_api_key(app text, name text, scopes text[] DEFAULT '{enqueue,device,read}'::text[], expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(id integer, key text)
+CREATE FUNCTION push.create_api_key(app text, name text, scopes text[] DEFAULT '{enqueue,device,read}'::text[], expires_at timestamp with time zone DEFAULT (now() + '1 year'::interval), addresses cidr[] DEFAULT NULL::cidr[]) RETURNS TABLE(id integer, key text, expires timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
 #variable_conflict use_column
 declare
-  v_scopes text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
-  v_fault  text := case
+  v_scopes  text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
+  v_expires timestamptz := nullif(create_api_key.expires_at, 'infinity');
+  v_fault   text := case
     when not coalesce(push.is_app(create_api_key.app), false)
       then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
     when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
       then 'name: must have 1 to 128 characters'
     when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
       then 'scopes: must be some of enqueue, device and read'
-    when create_api_key.expires_at <= clock_timestamp() then 'expires_at: must be in the future, or null'
+    when v_expires <= clock_timestamp() then 'expires_at: must be in the future, or null'
+    when create_api_key.addresses is not null and (cardinality(create_api_key.addresses) not between 1 and 64
+        or array_position(create_api_key.addresses, null) is not null)
+      then 'addresses: must be 1 to 64 networks, or null'
   end;
 begin
   if v_fault is not null then
@@ -1447,16 +1459,18 @@ begin
   -- 32 bytes out of 366 random bits: the server has no other source without an extension.
   key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
     || uuid_send(gen_random_uuid())), 'hex');
-  insert into push.api_keys (id, app, name, scopes, hash, expires_at) overriding system value
+  expires := v_expires;
+  insert into push.api_keys (id, app, name, scopes, hash, expires_at, addresses) overriding system value
     values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
-      create_api_key.expires_at);
+      v_expires, create_api_key.addresses);
   perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
-    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes));
+    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes, 'expires_at', v_expires,
+      'addresses', create_api_key.addresses));
   return next;
 end
 $$;
 
-COMMENT ON FUNCTION push.create_api_key(app text, name text, scopes text[], expires_at timestamp with time zone) IS 'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, null: never. To rotate a key, make another, move over, then push.revoke_api_key the old one';
+COMMENT ON FUNCTION push.create_api_key(app text, name text, scopes text[], expires_at timestamp with time zone, addresses cidr[]) IS 'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, in a year unless it is given; null or infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns expires, null: never. To rotate a key, make another, move over, then push.revoke_api_key the old one';
 
 CREATE FUNCTION push.current_provider_token(p_provider text, p_name text) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2533,6 +2547,17 @@ $$;
 
 COMMENT ON FUNCTION push.expire(p_max integer, p_slack interval, p_since timestamp with time zone) IS 'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired (of cancels, push.announce_untold hears); returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it without from time to time';
 
+CREATE FUNCTION push.expiring_api_keys() RETURNS TABLE(id integer, app text, name text, expires_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select k.id, k.app, k.name, k.expires_at from push.api_keys k
+  where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
+    and coalesce(k.last_used_at > now() - interval '30 days', true)
+$$;
+
+COMMENT ON FUNCTION push.expiring_api_keys() IS 'keys to the HTTP API that somebody may use, and that expire within 30 days; for push.health and push.observe';
+
 CREATE FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean DEFAULT false) RETURNS TABLE(outbox_id bigint, user_id text, n integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -2897,10 +2922,10 @@ CREATE FUNCTION push.find_api_key(p_id integer) RETURNS TABLE(app text, scopes t
     SET search_path TO 'push', 'pg_temp'
     AS $$
   select k.app, k.scopes, k.hash from push.api_keys k
-  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()) and k.addresses is null
 $$;
 
-COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: there is none, or it is revoked or expired';
+COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'for gateways of older releases: what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: there is none, or it is revoked, expired or bound to addresses';
 
 CREATE FUNCTION push.find_call(p_call_id text, p_app text) RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -3190,6 +3215,19 @@ $$;
 
 COMMENT ON FUNCTION push.given_call_id(p_kind text, p_payload jsonb) IS 'the call_id that a payload brings; null: none';
 
+CREATE FUNCTION push.good_api_keys(p_max integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select k.id, k.app, k.scopes, k.hash, k.addresses, 'good'
+  from push.api_keys k
+  where k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+  order by greatest(k.created_at, k.last_used_at) desc
+  limit p_max
+$$;
+
+COMMENT ON FUNCTION push.good_api_keys(p_max integer) IS 'the keys to the HTTP API that are neither revoked nor expired, as push.look_up_api_key has them, the last used or made first; p_max: at most so many';
+
 CREATE FUNCTION push.grant_app(role text, app text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -3280,6 +3318,7 @@ declare
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
     'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
+    'push_keys', 'whoever hands out keys of the HTTP API: make, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
   -- Of a call, neither its payload nor its recipients, who are tokens.
   c_call_columns constant text :=
@@ -3319,9 +3358,14 @@ begin
           'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user to %I', v_role);
+        -- Releases before 0013 let operators make keys, and so the service, which has their rights.
+        execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
+      when 'push_keys' then
+        execute format('grant select on push.keys, push.apps to %I', v_role);
+        execute format('grant execute on function push.create_api_key, push.revoke_api_key to %I', v_role);
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
@@ -3330,7 +3374,8 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.take_tally, push.settled, push.observe, push.operate_lane, push.enqueue_calls to %I', c_calls, v_role);
+          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
+          'push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
@@ -3345,11 +3390,11 @@ begin
       using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
     return 'missing: ' || array_to_string(v_missing, ', ');
   end if;
-  return 'push_enqueuer, push_tenant, push_ops and push_gateway have their rights';
+  return 'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights';
 end
 $$;
 
-COMMENT ON FUNCTION push.grant_roles() IS 'makes the roles push_enqueuer, push_tenant, push_ops and push_gateway if they are missing and may be made, and gives them their rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+COMMENT ON FUNCTION push.grant_roles() IS 'makes the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and may be made, and gives them their rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
 
 CREATE FUNCTION push.granted_apps(p_role name) RETURNS text[]
     LANGUAGE plpgsql STABLE
@@ -3707,6 +3752,18 @@ CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
 
 COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'a length of time, p_length, in milliseconds';
 
+CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select k.id, k.app, k.scopes, k.hash, k.addresses,
+    case when k.revoked_at is not null then 'revoked' when k.expires_at <= now() then 'expired' else 'good' end
+  from push.api_keys k
+  where k.id = p_id
+$$;
+
+COMMENT ON FUNCTION push.look_up_api_key(p_id integer) IS 'a key to the HTTP API, good or not: what it may do, from where, and the SHA-256 of the whole key to compare with; p_id: the number in it. state: good, expired or revoked; no row: there is none';
+
 CREATE FUNCTION push.make_lane(p_app text, p_provider text) RETURNS smallint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -3852,6 +3909,33 @@ $$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'up to p_max calls that still ring after their deadline, with about 2,000 recipients in all, become missed; returns how many';
 
+CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_noted int;
+begin
+  with use as materialized (
+    select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
+    from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
+  ), free as materialized (
+    -- A key that somebody is about to revoke is not waited for. Other replicas may have noted a use of this minute.
+    select k.id from push.api_keys k join use u on u.id = k.id
+    where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
+    order by k.id
+    for no key update of k skip locked
+  )
+  update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
+    from use u join free f on f.id = u.id
+    where k.id = u.id;
+  get diagnostics v_noted = row_count;
+  return v_noted;
+end
+$$;
+
+COMMENT ON FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) IS 'notes when keys to the HTTP API were used last, at most once a minute for each; says how many were noted. p_ids: the keys, each once; p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from, null: not known';
+
 CREATE FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb DEFAULT NULL::jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -3922,9 +4006,11 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   select 'receipts_pending', r.app, null, null, null, round(sum(r.count)) from receipts r group by r.app
   union all
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
+  union all
+  select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches estimates)';
+COMMENT ON FUNCTION push.observe() IS 'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6002,6 +6088,10 @@ CREATE TABLE push.api_keys (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
+    addresses cidr[],
+    last_used_at timestamp with time zone,
+    last_used_from inet,
+    CONSTRAINT api_keys_addresses_some CHECK ((((cardinality(addresses) >= 1) AND (cardinality(addresses) <= 64)) AND (array_position(addresses, NULL::cidr) IS NULL))),
     CONSTRAINT api_keys_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
     CONSTRAINT api_keys_hash_sha256 CHECK ((length(hash) = 32)),
     CONSTRAINT api_keys_name_length CHECK (((length(name) >= 1) AND (length(name) <= 128))),
@@ -6025,6 +6115,12 @@ COMMENT ON COLUMN push.api_keys.created_at IS 'when it was made';
 COMMENT ON COLUMN push.api_keys.expires_at IS 'from when on it is refused; null: never';
 
 COMMENT ON COLUMN push.api_keys.revoked_at IS 'since when it is refused; null: it is not';
+
+COMMENT ON COLUMN push.api_keys.addresses IS 'networks it may be used from, 1 to 64; null: from anywhere. Gateways compare them with the address that the request came from';
+
+COMMENT ON COLUMN push.api_keys.last_used_at IS 'when a gateway last took a request with it, written at most once a minute; null: never, or by older releases only';
+
+COMMENT ON COLUMN push.api_keys.last_used_from IS 'the address that this request came from';
 
 ALTER TABLE push.api_keys ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.api_keys_id_seq
@@ -6927,7 +7023,10 @@ CREATE VIEW push.keys AS
     k.scopes,
     k.created_at,
     k.expires_at,
-    k.revoked_at
+    k.revoked_at,
+    k.addresses,
+    k.last_used_at,
+    host(k.last_used_from) AS last_used_from
    FROM push.api_keys k;
 
 COMMENT ON VIEW push.keys IS 'push.api_keys without the hashes';
@@ -6945,6 +7044,12 @@ COMMENT ON COLUMN push.keys.created_at IS 'when it was made';
 COMMENT ON COLUMN push.keys.expires_at IS 'from when on it is refused; null: never';
 
 COMMENT ON COLUMN push.keys.revoked_at IS 'since when it is refused; null: it is not';
+
+COMMENT ON COLUMN push.keys.addresses IS 'networks it may be used from; null: from anywhere';
+
+COMMENT ON COLUMN push.keys.last_used_at IS 'when it was last used, to a minute; null: never, or by older releases only';
+
+COMMENT ON COLUMN push.keys.last_used_from IS 'the address that this request came from';
 
 ALTER TABLE push.lane ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.lane_id_seq

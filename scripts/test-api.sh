@@ -76,12 +76,13 @@ api=http://127.0.0.1:$api_port
 # Its ops listener is one that other machines reach: there a login is needed.
 PUSH_GATEWAY_HTTP_LISTEN=0.0.0.0:$ops_port PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE=$local/ops.key \
   PUSH_GATEWAY_HTTP_METRICS_KEY_FILE=$local/metrics.key PUSH_GATEWAY_API_ENABLED=true \
-  PUSH_GATEWAY_API_LISTEN=127.0.0.1:$api_port PUSH_GATEWAY_LOG_LEVEL=warning \
+  PUSH_GATEWAY_API_LISTEN=127.0.0.1:$api_port PUSH_GATEWAY_LOG_LEVEL=notice \
   "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>"$local/gateway.log" &
 gateway_pid=$!
 started="$gateway_pid $started"
 await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$ops_port/readyz"
-key=$("$psql" -XAtq "$DATABASE_URL" -c "select key from push.create_api_key('porteiro', 'test-api.sh')")
+make_key() { "$psql" -XAtq "$DATABASE_URL" -c "select key from push.create_api_key('porteiro', 'test-api.sh'$1)"; }
+key=$(make_key '')
 
 say "schemathesis, ${SECONDS_MAX:-120} s"
 # It draws no U+0000: the description says that no text holds one, and has no way to say it of names within metadata.
@@ -92,15 +93,23 @@ PYTHONPATH=Tests/api "$local/venv/bin/st" --config-file Tests/api/schemathesis.t
 grep -A3 -E '^Test cases:|^=.* in [0-9.]+s' "$local/schemathesis.log" || true
 
 say "Attackers"
+expired=$(make_key '')
+"$psql" -XAtq "$DATABASE_URL" -c "update push.api_keys set expires_at = now() where id = $(echo "$expired" | cut -d_ -f2)"
+fresh=$(make_key '')
+bound=$(make_key ", addresses => '{127.0.0.2/32}'")
 python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key" \
+  --fresh-key "$fresh" --expired-key "$expired" --bound-key "$bound" \
   --ops-key "$(cat "$local/ops.key")" --metrics-key "$(cat "$local/metrics.key")"
 
 kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/gateway.log"
 ! grep -q "A request's statement failed" "$local/gateway.log" \
   || { tail -n 20 "$local/gateway.log" >&2; fail "a statement failed unexpectedly, see $local/gateway.log"; }
-for secret in "$key" "$(cat "$local/ops.key")" "$(cat "$local/metrics.key")"; do
+for secret in "$key" "$fresh" "$expired" "$bound" "$(cat "$local/ops.key")" "$(cat "$local/metrics.key")"; do
   ! grep -qF "$secret" "$local/gateway.log" || fail "a key is in $local/gateway.log"
 done
+# The guessers have asked many thousand times.
+refused=$(grep -c "Requests were refused" "$local/gateway.log") || fail "nobody is said to have been refused in $local/gateway.log"
+[ "$refused" -lt 1000 ] || fail "$refused lines about refusals in $local/gateway.log"
 
 say "Postgres crashes while calls are taken"
 python3 Tests/api/durable.py --api "127.0.0.1:$api_port" --key "$key" --gateway "$gateway_pid" --cluster "$local/postgres"

@@ -96,4 +96,92 @@ struct APIAuthorizationTests {
       #expect(try await api.send("GET", "/v1/calls/none").status == 404)
     }
   }
+
+  @Test func `who has expired or is revoked is told so, if the secret is right`() async throws {
+    try await APIHarness.with { api in
+      let key = try await api.createKey()
+      let id = try #require(key.split(separator: "_").dropFirst().first)
+      try await api.database.execute("update push.api_keys set expires_at = now() - interval '1 s' where id = \(id)")
+      let expired = try await api.send("POST", "/v1/calls", APIHarness.call, key: key)
+      #expect(expired.status == 401)
+      #expect(expired.json["detail"] as? String == "the key has expired")
+      let wrong = try await api.send("POST", "/v1/calls", APIHarness.call, key: key.dropLast() + "x")
+      #expect(wrong.json["detail"] as? String == "the key is not known, revoked or expired")
+      #expect(try await api.database.value("select count(*) from push.outbox") == "0")
+      #expect(api.counters.snapshot.refusals[.expired] == 1)
+      #expect(api.counters.snapshot.refusals[.wrongSecret] == 1)
+    }
+  }
+
+  @Test func `a key that is bound to a network does nothing from elsewhere, whatever the request says of itself`()
+    async throws
+  {
+    try await APIHarness.with { api in
+      let key = try await api.createKey(addresses: "127.0.0.2/32")
+      for headers in [[], ["X-Forwarded-For: 127.0.0.2"], ["Forwarded: for=127.0.0.2"], ["X-Real-IP: 127.0.0.2"]] {
+        let answer = try await api.send("POST", "/v1/calls", APIHarness.call, key: key, headers: headers)
+        #expect(answer.status == 403, "\(headers)")
+        #expect(answer.problem == "address-not-allowed")
+      }
+      #expect(try await api.database.value("select count(*) from push.outbox") == "0")
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call, key: key, from: "127.0.0.2").status == 202)
+      #expect(api.counters.snapshot.refusals[.address] == 4)
+    }
+  }
+
+  @Test func `behind a proxy the address is what the proxy says, and not what the client says to it`() async throws {
+    try await APIHarness.with(adjust: { $0.trustedProxies = [IPRange("127.0.0.3")!] }) { api in
+      let key = try await api.createKey(addresses: "203.0.113.0/24")
+      func status(_ forwarded: [String], from host: String = "127.0.0.3") async throws -> Int {
+        try await api.send(
+          "GET", "/v1/calls/none", key: key, headers: forwarded.map { "X-Forwarded-For: \($0)" }, from: host
+        ).status
+      }
+      #expect(try await status(["203.0.113.7"]) == 404)
+      #expect(try await status(["198.51.100.1", "203.0.113.7"]) == 404)
+      // The client invents an address; the proxy appends the true one.
+      #expect(try await status(["203.0.113.7, 198.51.100.1"]) == 403)
+      #expect(try await status(["203.0.113.7", "198.51.100.1"]) == 403)
+      #expect(try await status(["203.0.113.7, not an address"]) == 403)
+      #expect(try await status([]) == 403)
+      // Whoever reaches the API past the proxy is not believed.
+      #expect(try await status(["203.0.113.7"], from: "127.0.0.2") == 403)
+    }
+  }
+
+  @Test func `a guesser is told 429, and locks out nobody, neither from elsewhere nor from its own address`()
+    async throws
+  {
+    try await APIHarness.with { api in
+      let unused = try await api.createKey()
+      #expect(try await api.send("GET", "/v1/calls/none").status == 404)
+      var statuses: Set<Int> = []
+      let wrong = String(api.key.dropLast()) + (api.key.hasSuffix("0") ? "1" : "0")
+      for index in 0..<400 {
+        let guess = index % 2 == 0 ? wrong : "pgk_\(90_000 + index)_\(String(repeating: "a", count: 64))"
+        statuses.insert(try await api.send("GET", "/v1/calls/none", key: guess, from: "127.0.0.2").status)
+        guard index % 50 == 49 else { continue }
+        for host in ["127.0.0.1", "127.0.0.2"] {
+          #expect(try await api.send("GET", "/v1/calls/none", from: host).status == 404, "from \(host)")
+        }
+      }
+      #expect(statuses == [401, 429])
+      // A mistake at another address is told as one.
+      #expect(try await api.send("GET", "/v1/calls/none", key: wrong).status == 401)
+      let first = try await api.eventually {
+        try await api.send("GET", "/v1/calls/none", key: unused, from: "127.0.0.2")
+      } until: {
+        $0.status == 404
+      }
+      #expect(first.status == 404)
+    }
+  }
+
+  @Test func `the last use of a key is noted, with the address`() async throws {
+    try await APIHarness.with { api in
+      #expect(try await api.send("GET", "/v1/calls/none", from: "127.0.0.2").status == 404)
+      let noted = "select coalesce(last_used_from, '') from push.keys"
+      while try await api.database.value(noted) != "127.0.0.2" { try await Task.sleep(for: .milliseconds(100)) }
+    }
+  }
 }

@@ -18,12 +18,27 @@ struct APIConfigurationTests {
       try load("api: { enabled: true }")
         == GatewayConfiguration.API(
           listener: .init(host: "127.0.0.1", port: 8081), bodyMaxBytes: 65_536, requestTimeoutSeconds: 10,
-          busyAfterSeconds: 5, ratePerSecond: 1000, connectionsMax: 512))
+          busyAfterSeconds: 5, ratePerSecond: 1000, connectionsMax: 512, trustedProxies: []))
+  }
+
+  @Test func `proxies are named by addresses and networks`() throws {
+    let proxies = try #require(try load("api: { enabled: true, trusted_proxies: '10.1.2.3/8, ::1' }")).trustedProxies
+    #expect(proxies.map(\.description) == ["10.0.0.0/8", "::1"])
+  }
+
+  @Test func `everybody is no proxy, nor is a name`() throws {
+    func message(_ proxies: String) throws -> String {
+      try folder.message(
+        "database: postgres://db/x\napps: { a: { expo: } }\napi: { trusted_proxies: '\(proxies)' }")
+    }
+    #expect(try message("0.0.0.0/0").contains("0.0.0.0/0 is every address"))
+    #expect(try message("10.0.0.1, proxy.internal").contains("must be addresses or networks"))
   }
 
   @Test(arguments: [
     "enabled: maybe", "listen: nowhere", "body_max_bytes: 10", "request_timeout_seconds: 0", "busy_after_seconds: 601",
     "rate_per_second: 0", "connections_max: 0", "limit: 5",
+    "trusted_proxies: 10.0.0.0/33", "trusted_proxies: '::/0'",
   ])
   func `a wrong value is an error even while the API is off`(_ setting: String) {
     #expect(throws: ConfigurationError.self) { try load("api: { \(setting) }") }

@@ -15,6 +15,7 @@ struct APIHarness {
   let opsPort: Int
   /// A key of the app `porteiro` with all scopes.
   let key: String
+  let counters: APICounters
 
   /// Starts it, runs `body`, and stops it.
   static func with(
@@ -27,10 +28,12 @@ struct APIHarness {
       adjust(&settings)
       var logger = Logger(label: "api", factory: { StreamLogHandler.standardError(label: $0) })
       logger.logLevel = .critical
+      let counters = APICounters()
       let (ports, listening) = AsyncStream.makeStream(of: Int.self)
       let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
       let server = APIServer(
-        settings: settings, databaseURL: database.url, logger: logger, onListening: { listening.yield($0) })
+        settings: settings, databaseURL: database.url, logger: logger, counters: counters,
+        onListening: { listening.yield($0) })
       let ops = OpsServer(
         listener: settings.listener, logger: logger, routes: [HealthRoutes { .ready }],
         onListening: { opsListening.yield($0) })
@@ -47,7 +50,8 @@ struct APIHarness {
           let opsPort = await opsPorts.first(where: { _ in true })
         else { return try await tasks.waitForAll() }
         let harness = APIHarness(
-          database: database, port: port, opsPort: opsPort, key: try await createKey(database, app: "porteiro"))
+          database: database, port: port, opsPort: opsPort, key: try await createKey(database, app: "porteiro"),
+          counters: counters)
         do {
           try await body(harness)
         } catch {
@@ -61,13 +65,18 @@ struct APIHarness {
   }
 
   static func createKey(
-    _ database: TestDatabase, app: String, scopes: String = "enqueue,device,read"
+    _ database: TestDatabase, app: String, scopes: String = "enqueue,device,read", addresses: String? = nil
   ) async throws -> String {
-    try await database.value("select key from push.create_api_key('\(app)', 'test', '{\(scopes)}')")
+    let networks = addresses.map { "'{\($0)}'" } ?? "null"
+    return try await database.value(
+      "select key from push.create_api_key('\(app)', 'test', '{\(scopes)}', addresses => \(networks))")
   }
 
-  func createKey(app: String = "porteiro", scopes: String = "enqueue,device,read") async throws -> String {
-    try await Self.createKey(database, app: app, scopes: scopes)
+  /// - Parameter addresses: networks with commas between them; nil: anywhere.
+  func createKey(
+    app: String = "porteiro", scopes: String = "enqueue,device,read", addresses: String? = nil
+  ) async throws -> String {
+    try await Self.createKey(database, app: app, scopes: scopes, addresses: addresses)
   }
 
   /// Sends one request on a connection of its own.
@@ -75,20 +84,22 @@ struct APIHarness {
   /// - Parameters:
   ///   - key: nil for the harness's own, empty for none.
   ///   - headers: lines to add.
+  ///   - host: where the connection comes from.
   func send(
     _ method: String, _ path: String, _ body: String? = nil, key: String? = nil,
-    type: String = "application/json", headers: [String] = []
+    type: String = "application/json", headers: [String] = [], from host: String = "127.0.0.1"
   ) async throws -> APIAnswer {
     var lines = ["\(method) \(path) HTTP/1.1", "Host: api", "Connection: close"] + headers
     let key = key ?? self.key
     if !key.isEmpty { lines.append("Authorization: Bearer \(key)") }
     if let body { lines += ["Content-Type: \(type)", "Content-Length: \(body.utf8.count)"] }
-    return try await send(raw: Array((lines.joined(separator: "\r\n") + "\r\n\r\n" + (body ?? "")).utf8))
+    return try await send(
+      raw: Array((lines.joined(separator: "\r\n") + "\r\n\r\n" + (body ?? "")).utf8), from: host)
   }
 
   /// Sends bytes as they are, and reads until the server closes.
-  func send(raw bytes: [UInt8]) async throws -> APIAnswer {
-    let socket = try TestSocket(port: port)
+  func send(raw bytes: [UInt8], from host: String = "127.0.0.1") async throws -> APIAnswer {
+    let socket = try TestSocket(port: port, from: host)
     defer { socket.close() }
     return APIAnswer(await socket.exchange(bytes))
   }

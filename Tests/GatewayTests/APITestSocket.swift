@@ -17,7 +17,8 @@ struct TestSocket: Sendable {
 
   let descriptor: Int32
 
-  init(port: Int) throws {
+  /// - Parameter host: the address of ours that the connection comes from, `127.0.0.2` for another peer than `127.0.0.1`.
+  init(port: Int, from host: String = "127.0.0.1") throws {
     #if canImport(Glibc)
     descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     #else
@@ -26,6 +27,19 @@ struct TestSocket: Sendable {
     guard descriptor >= 0 else { throw Failure(code: errno) }
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
+    if host != "127.0.0.1" {
+      inet_pton(AF_INET, host, &address.sin_addr)
+      let status = withUnsafePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+          bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+        }
+      }
+      guard status == 0 else {
+        let failure = Failure(code: errno)
+        close()
+        throw failure
+      }
+    }
     address.sin_port = UInt16(port).bigEndian
     address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
     let status = withUnsafePointer(to: &address) {

@@ -178,7 +178,7 @@ import Testing
   }
 
   @Test func `whoever guesses at one address keeps nobody at another from logging in`() async throws {
-    let (guesser, other) = (PeerAddress("192.0.2.1"), PeerAddress("192.0.2.2"))
+    let (guesser, other) = (IPAddress("192.0.2.1")!, IPAddress("192.0.2.2")!)
     let (gate, opening) = AsyncStream.makeStream(of: Void.self)
     try await withKeyFile(DashboardHarness.key) { file in
       // No answer to a wrong key leaves before the end, so all places there are for held answers are taken.
@@ -188,7 +188,7 @@ import Testing
       await withTaskGroup(of: Void.self) { tasks in
         for _ in 0..<100 { tasks.addTask { _ = try? await login.open("guess", from: guesser) } }
         for number in 0..<40 {
-          let stranger = PeerAddress("198.51.100.\(number)")
+          let stranger = IPAddress("198.51.100.\(number)")!
           tasks.addTask { _ = try? await login.open("guess", from: stranger) }
         }
         let opened = try? await login.open(DashboardHarness.key, from: other)

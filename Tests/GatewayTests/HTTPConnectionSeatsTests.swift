@@ -18,7 +18,9 @@ import Darwin
 @Suite struct HTTPConnectionSeatsTests {
   private typealias Seat = HTTPConnectionSeats.Seat
 
-  private func peer(_ number: Int) -> HTTPPeer { HTTPPeer([10, 0, UInt8(number / 250), UInt8(number % 250)][...]) }
+  private func peer(_ number: Int) -> IPRange {
+    IPAddress(high: 0, low: 10 << 24 + UInt64(number), isIPv6: false).network
+  }
 
   private func seated(_ admission: HTTPConnectionSeats.Admission) throws -> (seat: Seat, evicted: Seat?) {
     guard case .seated(let seat, let evicted) = admission else { throw Unexpected() }
@@ -137,7 +139,7 @@ import Darwin
   @Test func `a model in which every connection is looked at agrees`() throws {
     var random = SplitMix64(seed: 7)
     var order = FairOrder()
-    var model: [(seat: Seat, peer: HTTPPeer)] = []
+    var model: [(seat: Seat, peer: IPRange)] = []
     for seat in Seat(0)..<4_000 {
       if model.isEmpty || random.next() % 5 < 3 {
         let peer = peer(Int(random.next() % 6))
@@ -159,7 +161,9 @@ import Darwin
   }
 
   @Test func `an address of IPv4 is a peer, of IPv6 its network`() throws {
-    func peer(_ address: String) throws -> HTTPPeer { HTTPPeer(try NIOCore.SocketAddress(ipAddress: address, port: 1)) }
+    func peer(_ address: String) throws -> IPRange {
+      IPAddress(try NIOCore.SocketAddress(ipAddress: address, port: 1)).network
+    }
     #expect(try peer("192.0.2.1") == peer("192.0.2.1"))
     #expect(try peer("192.0.2.1") != peer("192.0.2.2"))
     #expect(try peer("::ffff:192.0.2.1") == peer("192.0.2.1"))

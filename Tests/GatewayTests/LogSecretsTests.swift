@@ -181,6 +181,10 @@ private final class ServingProcess {
       #expect(try await post(port, wrong, key: key).status == 422)
       #expect(try await post(port, String(body.dropLast(5)), key: key).status == 400)
       #expect(try await post(port, body, key: Self.wrongKey).status == 401)
+      let used = try await process.line(with: "A key was used")
+      for part in ["key_id", "127.0.0.1", "enqueueCall", "202", "traced"] { #expect(used.contains(part), "\(used)") }
+      let refused = try await process.line(with: "Requests were refused")
+      for part in ["wrong_secret", "127.0.0.1", "enqueueCall", "401"] { #expect(refused.contains(part), "\(refused)") }
       _ = try await database.value(
         "select deliveries from push.enqueue_call('\(Self.call("plain"))', '\(Self.recipients)', 'porteiro')")
 

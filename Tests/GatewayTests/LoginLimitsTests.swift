@@ -6,8 +6,8 @@ import Testing
 @testable import Gateway
 
 @Suite struct LoginLimitsTests {
-  private let guesser = PeerAddress("192.0.2.1")
-  private let other = PeerAddress("192.0.2.2")
+  private let guesser = IPAddress("192.0.2.1")!
+  private let other = IPAddress("192.0.2.2")!
   private let start = Instant(nanoseconds: 0)
 
   @Test func `a guesser is slowed down, and nobody else`() {
@@ -35,9 +35,9 @@ import Testing
 
   @Test func `all of an IPv6 network is one guesser`() {
     let limits = Limits()
-    #expect(limits.tries(PeerAddress("2001:db8::1"), start))
-    #expect(!limits.tries(PeerAddress("2001:db8::2"), start))
-    #expect(limits.tries(PeerAddress("2001:db8:0:1::2"), start))
+    #expect(limits.tries(IPAddress("2001:db8::1")!, start))
+    #expect(!limits.tries(IPAddress("2001:db8::2")!, start))
+    #expect(limits.tries(IPAddress("2001:db8:0:1::2")!, start))
   }
 
   @Test func `a good key with each request is never too often, a wrong one is`() {
@@ -68,7 +68,7 @@ import Testing
   @Test func `many addresses cost a bounded memory`() {
     let limits = Limits()
     for number in 0..<3 * LoginLimits.peersMax {
-      let peer = PeerAddress("10.\(number >> 16).\(number >> 8 & 255).\(number & 255)")
+      let peer = IPAddress("10.\(number >> 16).\(number >> 8 & 255).\(number & 255)")!
       _ = limits.failed(peer, start + .milliseconds(Int64(number)))
     }
     #expect(limits.count == LoginLimits.peersMax)
@@ -79,10 +79,10 @@ import Testing
 private final class Limits {
   private var limits = LoginLimits()
   var count: Int { limits.count }
-  func tries(_ peer: PeerAddress?, _ now: Instant) -> Bool { limits.tries(peer, now) }
-  func mayShow(_ peer: PeerAddress?, _ now: Instant) -> Bool { limits.mayShow(peer, now) }
-  func failed(_ peer: PeerAddress?, _ now: Instant) -> Int { limits.failed(peer, now) }
-  func showed(_ peer: PeerAddress?, _ now: Instant) -> Int { limits.showed(peer, now) }
-  func answered(_ peer: PeerAddress?) { limits.answered(peer) }
-  func succeeded(_ peer: PeerAddress?) { limits.succeeded(peer) }
+  func tries(_ peer: IPAddress, _ now: Instant) -> Bool { limits.tries(peer, now) }
+  func mayShow(_ peer: IPAddress, _ now: Instant) -> Bool { limits.mayShow(peer, now) }
+  func failed(_ peer: IPAddress, _ now: Instant) -> Int { limits.failed(peer, now) }
+  func showed(_ peer: IPAddress, _ now: Instant) -> Int { limits.showed(peer, now) }
+  func answered(_ peer: IPAddress) { limits.answered(peer) }
+  func succeeded(_ peer: IPAddress) { limits.succeeded(peer) }
 }

@@ -201,24 +201,31 @@ import Testing
   @Test func `a new key goes to standard output alone, and is listed and revoked by its number`() async throws {
     try await OperationsFixture.with { database in
       let made = try await run(database, "api-key", "create", "porteiro", "call backend", "--scopes", "enqueue,read")
+      func day(_ after: String) async throws -> String {
+        try await database.value("select to_char((now() + interval '\(after)') at time zone 'UTC', 'YYYY-MM-DD')")
+      }
       #expect(made.status == 0)
       let key = made.output.trimmingCharacters(in: .newlines)
       #expect(key.wholeMatch(of: /pgk_1_[0-9a-f]{64}/) != nil)
       #expect(
         made.errors
-          == "key 1 opens app porteiro for enqueue, read. It is shown this once; push-gateway api-key revoke 1 ends it\n"
-      )
+          == """
+          key 1 opens app porteiro for enqueue, read until \(try await day("1 year")). It is shown this once; \
+          push-gateway api-key revoke 1 ends it
+
+          """)
       #expect(try await database.value("select hash = sha256('\(key)'::bytea) from push.find_api_key(1)") == "true")
 
       let other = try await run(database, "api-key", "create", "portero", "b", "--expires", "30", "--json")
-      #expect(Set(try other.object().keys) == ["id", "key"])
+      #expect(Set(try other.object().keys) == ["id", "key", "expires"])
+      #expect(other.errors.contains(" until \(try await day("30 days"))."))
       #expect(other.errors.contains("no gateway has served an app portero so far; did you mean porteiro?"))
 
       let list = try await run(database, "api-key", "list")
       #expect(list.output.contains("call backend") && !list.output.contains(key))
       let keys = try await run(database, "api-key", "list", "--json").array()
       #expect(keys.map { $0["scopes"] as? [String] } == [["enqueue", "read"], ["device", "enqueue", "read"]])
-      #expect(keys[0]["expires_at"] is NSNull && keys[1]["expires_at"] is String)
+      #expect(keys.allSatisfy { $0["expires_at"] is String && $0["last_used_at"] is NSNull })
       #expect(try await run(database, "api-key", "list", "--app", "condo").output == "there are no keys\n")
 
       #expect(try await run(database, "api-key", "revoke", "1", "--json").object()["revoked"] as? Bool == true)
@@ -227,6 +234,21 @@ import Testing
       #expect(
         try await run(database, "api-key", "revoke", "77").errors
           == "Error: there is no API key 77 (push-gateway api-key list lists them)\n")
+      let bound = try await run(
+        database, "api-key", "create", "porteiro", "c", "--expires", "never", "--addresses", "10.1.2.3/8 2001:db8::1")
+      #expect(bound.errors.contains(" from 10.0.0.0/8, 2001:db8::1, for ever. "))
+      try await database.execute("select push.note_api_key_uses('{3}', '{0}', '{10.9.8.7}')")
+      let shown = try await run(database, "api-key", "list", "--json").array()[2]
+      #expect(shown["addresses"] as? [String] == ["10.0.0.0/8", "2001:db8::1/128"])
+      #expect(shown["expires_at"] is NSNull && shown["last_used_from"] as? String == "10.9.8.7")
+      #expect(try await run(database, "api-key", "list").output.contains("LAST USED"))
+      for (option, value, complaint) in [
+        ("--addresses", "10.0.0.0/8,intranet", "intranet is no network"), ("--addresses", ",", "1 to 64 networks"),
+        ("--expires", "0", "from 1 to 36500 days, or never"), ("--expires", "soon", "or never"),
+      ] {
+        let refused = try await run(database, "api-key", "create", "porteiro", "b", option, value)
+        #expect(refused.status == 64 && refused.errors.contains(complaint), "\(refused.errors)")
+      }
       let wrong = try await run(database, "api-key", "create", "porteiro", "b", "--scopes", "enqueu")
       #expect(wrong.status == 64 && wrong.errors.contains("there is no scope enqueu; did you mean enqueue?"))
     }
@@ -291,7 +313,7 @@ import Testing
     }
   }
 
-  @Test func `a member of push_ops may run them all, anybody else is told what is missing`() async throws {
+  @Test func `members of push_ops and push_keys may run them all, anybody else is told what is missing`() async throws {
     try await OperationsFixture.with { database in
       let role = "ops_" + UUID().uuidString.prefix(8).lowercased()
       try await database.execute("create role \(role) login")
@@ -302,8 +324,20 @@ import Testing
       for arguments in [
         ["status"], ["status", "--json"], ["lanes"], ["timeline", "call-1"], ["requeue", "call-1"],
         ["pause", "porteiro", "fcm"], ["resume", "porteiro", "fcm"], ["resume-invalidation", "porteiro", "fcm"],
-        ["void", "call-1"], ["erase-user", "ios", "--app", "porteiro"], ["api-key", "create", "porteiro", "b"],
-        ["api-key", "list"], ["api-key", "revoke", "1"],
+        ["void", "call-1"], ["erase-user", "ios", "--app", "porteiro"], ["api-key", "list"],
+      ] {
+        let run = try await OperationsFixture.run(asRole, arguments)
+        #expect(run.status == 0, "\(arguments): \(run.errors)")
+      }
+      for arguments in [["api-key", "create", "porteiro", "b"], ["api-key", "revoke", "1"]] {
+        let run = try await OperationsFixture.run(asRole, arguments)
+        #expect(run.status == 1 && run.errors.contains("this takes a member of the role push_keys"), "\(run.errors)")
+      }
+      try await database.execute("revoke push_ops from \(role); grant push_keys to \(role)")
+      let lanes = try await OperationsFixture.run(asRole, ["lanes"])
+      #expect(lanes.status == 1 && lanes.errors.contains("this takes a member of the role push_ops"))
+      for arguments in [
+        ["api-key", "create", "porteiro", "b"], ["api-key", "list"], ["api-key", "revoke", "1"],
       ] {
         let run = try await OperationsFixture.run(asRole, arguments)
         #expect(run.status == 0, "\(arguments): \(run.errors)")

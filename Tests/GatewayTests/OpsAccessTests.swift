@@ -143,7 +143,7 @@ import Testing
   // MARK: - Guessing
 
   @Test func `a guesser at one address keeps nobody at another from logging in`() async throws {
-    let proxy = TrustedProxies(networks: [try #require(PeerNetwork("127.0.0.1"))])
+    let proxy = TrustedProxies([try #require(IPRange("127.0.0.1"))])
     try await DashboardHarness.with(access: .init(trustedProxies: proxy)) { dashboard in
       try await withThrowingTaskGroup(of: Int.self) { tasks in
         for _ in 0..<30 {

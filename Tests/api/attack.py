@@ -21,6 +21,10 @@ def check(what, is_right, found=""):
         failures.append(what)
 
 
+# Another peer than the others: every address of 127.0.0.0/8 is this machine's.
+ELSEWHERE = "127.0.0.2"
+
+
 class Client:
     def __init__(self, address, timeout=30, source=None):
         host, _, port = address.rpartition(":")
@@ -68,8 +72,8 @@ def request(method, path, body=None, key=None, extra="", host="api"):
     return text.encode() + b"\r\n" + (body or b"")
 
 
-def ask(address, *arguments, **named):
-    client = Client(address)
+def ask(address, *arguments, source="127.0.0.1", **named):
+    client = Client(address, source=source)
     try:
         return client.send(request(*arguments, **named)).answer()
     finally:
@@ -92,6 +96,64 @@ def without_a_key(api, key):
         check(f"{name} is 401", status == 401 and "www-authenticate" in headers, status)
     status, _, _ = ask(api, "GET", "/v1/calls/stolen", key=key)
     check("and nothing was enqueued", status == 404, status)
+
+
+def of_a_key_that_is_not_for_this(api, expired, bound):
+    status, _, body = ask(api, "POST", "/v1/calls", call("expired"), key=expired)
+    check("an expired key is 401, and is told so", status == 401 and b"has expired" in body, (status, body))
+    for name, extra in [("", ""), (", whatever it says of itself", f"X-Forwarded-For: {ELSEWHERE}\r\nForwarded: for={ELSEWHERE}\r\n")]:
+        status, _, body = ask(api, "POST", "/v1/calls", call("bound"), key=bound, extra=extra)
+        check(f"a key from a wrong address is 403{name}", status == 403 and b"address-not-allowed" in body, (status, body))
+    status, _, _ = ask(api, "POST", "/v1/calls", call("bound"), key=bound, source=ELSEWHERE)
+    check("from the right one it is taken", status == 202, status)
+
+
+def guess(api, key, until, answers):
+    """Shows wrong keys as fast as they are answered: unknown numbers, and a wrong secret of a good one."""
+    number = 1_000_000 + threading.get_ident() % 1_000_000 * 1_000
+    client = Client(api, source=ELSEWHERE)
+    while time.monotonic() < until:
+        number += 1
+        shown = f"pgk_{number}_{'a' * 64}" if number % 4 else key[:-8] + "00000000"
+        status, _, _ = client.send(request("GET", "/v1/calls/none", key=shown)).answer()
+        answers[status] = answers.get(status, 0) + 1
+        if status == 0:
+            client.close()
+            client = Client(api, source=ELSEWHERE)
+    client.close()
+
+
+def guessers(api, ops, key, fresh, seconds=15):
+    until = time.monotonic() + seconds
+    answers = {}
+    threads = [threading.Thread(target=guess, args=(api, key, until, answers), daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    while answers.get(429, 0) == 0 and time.monotonic() < until:
+        time.sleep(0.05)
+    mine, slowest, number = {}, 0, 0
+    firsts, later = [], []
+    next_fresh = 0
+    while time.monotonic() < until:
+        number += 1
+        begun = time.monotonic()
+        status, _, _ = ask(api, "POST", "/v1/calls", call(f"beside-{number}-{begun}"), key=key)
+        slowest = max(slowest, time.monotonic() - begun)
+        mine[status] = mine.get(status, 0) + 1
+        # Less often than an answer about a key is believed; from the guessers' own address.
+        if begun >= next_fresh:
+            status, _, _ = ask(api, "POST", "/v1/calls", call(f"fresh-{begun}"), key=fresh, source=ELSEWHERE)
+            (later if firsts and firsts[-1] == 202 else firsts).append(status)
+            next_fresh = begun + (3 if status == 202 else 0.5)
+        time.sleep(0.01)
+    for thread in threads:
+        thread.join(30)
+    print(f"        {answers} to the guessers, {mine} to the key, the slowest after {slowest:.2f} s", flush=True)
+    check("guessers are told 401, then 429, and nothing else", set(answers) == {401, 429} and answers[429] > answers[401], answers)
+    check("beside them a good key enqueues", set(mine) == {202} and number > 20, mine)
+    check("and so does one that was never shown before, from the guessers' address", firsts and firsts[-1] == 202 and len(firsts) <= 6, firsts)
+    check("from then on always", set(later) == {202}, later)
+    check("the probe answers", is_alive(ops))
 
 
 def too_much(api, key):
@@ -222,10 +284,15 @@ def main():
     parser.add_argument("--key", required=True, help="with all scopes")
     parser.add_argument("--ops-key", required=True, help="opens the dashboard of --ops, which listens for other machines")
     parser.add_argument("--metrics-key", required=True, help="opens its /metrics")
+    parser.add_argument("--fresh-key", required=True, help="a good one that was never shown")
+    parser.add_argument("--expired-key", required=True)
+    parser.add_argument("--bound-key", required=True, help=f"bound to {ELSEWHERE}")
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--timeout", type=int, default=10, help="api.request_timeout_seconds")
     options = parser.parse_args()
     without_a_key(options.api, options.key)
+    of_a_key_that_is_not_for_this(options.api, options.expired_key, options.bound_key)
+    guessers(options.api, options.ops, options.key, options.fresh_key)
     too_much(options.api, options.key)
     too_slow(options.api, options.key, options.timeout)
     too_many(options.api, options.ops, options.key, options.connections)

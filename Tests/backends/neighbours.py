@@ -1,5 +1,6 @@
 """Neighbours: a login that may only connect, and one that may enqueue. What they can do stops nobody else's call."""
 
+import os
 from time import time
 
 from psycopg.types.json import Jsonb
@@ -166,7 +167,19 @@ def of_numbers():
     rings("and calls ring", "after-burning")
 
 
+def of_a_key_that_is_about_to_be_revoked():
+    key = owner("select id from push.create_api_key(%s, 'x')", APP)
+    with psycopg.connect(os.environ["OWNER_URL"]) as held:
+        held.execute("select * from push.revoke_api_key(%s)", (key,))
+        check("a revocation that is not committed: gateways note uses without waiting for it, and look the key up",
+            (gateway.one("select push.note_api_key_uses(array[%s]::int[], '{0}', '{::1}')", key),
+             gateway.one("select state from push.look_up_api_key(%s)", key)), (0, "good"))
+        held.commit()
+    check("then it is revoked", gateway.one("select state from push.look_up_api_key(%s)", key), "revoked")
+
+
 of_a_login_that_may_only_connect()
 of_a_login_that_may_enqueue()
 of_numbers()
+of_a_key_that_is_about_to_be_revoked()
 gateway.one("select push.retire_gateway(%s)::text", gateway.id)

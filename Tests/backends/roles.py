@@ -8,9 +8,10 @@ import psycopg
 
 from harness import check, connect, owner
 
-GROUPS = ("enqueuer", "ops", "gateway")
+GROUPS = ("enqueuer", "ops", "keys", "gateway")
 ROLES = (*GROUPS, "nobody")
-ALL = set(GROUPS)
+# Who knows calls.
+ALL = {"enqueuer", "ops", "gateway"}
 # The service shows what operators see, and has their rights.
 OPS = {"ops", "gateway"}
 ENQUEUE = "select push.enqueue_call('{\"callId\": \"role\", \"from\": \"x\"}', '[{\"userId\": \"u\", \"fcmToken\": \"role-token-0123456789\"}]')"
@@ -86,7 +87,7 @@ STATEMENTS = {
     # Ops.
     **{f"select * from push.{view}": OPS for view in (
         "summary", "lanes", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-        "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job", "app_grants")},
+        "quarantined_devices", "registered_devices", "lane_status", "audit", "job", "app_grants")},
     "update push.lanes set paused = true, note = 'x'": OPS,
     "update push.lanes set app = 'x'": set(),
     "select * from push.requeue('ringing')": OPS,
@@ -98,14 +99,20 @@ STATEMENTS = {
     "select push.overview()": OPS,
     "select push.calls('ringing')": OPS,
     "select * from push.resume_invalidation('default', 'fcm')": OPS,
-    "select * from push.create_api_key('default', 'x')": OPS,
-    "select * from push.revoke_api_key(1)": OPS,
     "select * from push.erase_user('u', 'default')": OPS,
     "select push.finish_erasures()": set(),
     "select push.erase_tokens('default', '', now(), true, '{}', '{}')": set(),
     "select token_hashes from push.erasure": set(),
     # The setting of push.erase_user gives nobody its right.
     "set push.erasing = 'on'; update push.outbox set recipients = '[]' where call_id = 'ringing'": set(),
+    # Keys of the HTTP API: neither operators nor the service make them.
+    "select * from push.create_api_key('default', 'x')": {"keys"},
+    "select * from push.create_api_key('default', 'x', '{read}', null, '{10.0.0.0/8}')": {"keys"},
+    "select * from push.revoke_api_key(1)": {"keys"},
+    "select id, addresses, last_used_at, last_used_from from push.keys": {"keys", *OPS},
+    "select app from push.apps": {"keys", *OPS},
+    "update push.api_keys set expires_at = null": set(),
+    "set role push_keys; select * from push.revoke_api_key(1)": {"keys"},
     "select push.ensure_partitions()": {"ops", "gateway"},
     "select push.oldest_ringing()": {"ops", "gateway"},
     # The service.
@@ -150,6 +157,10 @@ STATEMENTS = {
     "select push.claim_receipts('default', 1, 1000), push.settle_receipts('default', '{x}', '{null}'), push.postpone_receipts('default', '{x}', 1), push.give_up_receipts('default')": {"gateway"},
     "select * from push.find_api_key(1)": {"gateway"},
     "select * from push.operate_lane('alice', 'default', 'fcm', true, 'why')": {"gateway"},
+    "select * from push.look_up_api_key(1)": {"gateway"},
+    "select * from push.good_api_keys(10)": {"gateway"},
+    "select push.note_api_key_uses('{1}', '{0}', '{::1}')": {"gateway"},
+    "select * from push.expiring_api_keys()": set(),
     # Anybody who may connect.
     "listen push_outbox; listen push_control; select pg_try_advisory_lock(7781, 2), pg_advisory_unlock(7781, 2)": {*ROLES},
 }
@@ -163,6 +174,7 @@ OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
 RELATIONS = {
     "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
     "ops": OPS_RELATIONS,
+    "keys": {"keys": "SELECT", "apps": "SELECT"},
     "gateway": {**OPS_RELATIONS, "schema_migration": "SELECT", "schema_functions": "SELECT"},
     "nobody": {},
 }

@@ -29,7 +29,7 @@ work=$(mktemp -d)
 results=$work/results
 : >"$results"
 pool=
-logins="enqueuer ops gateway nobody web tenant_a tenant_b"
+logins="enqueuer ops keys gateway nobody web tenant_a tenant_b"
 
 cleanup() {
   [ -z "$pool" ] || { kill "$pool" 2>/dev/null || true; wait "$pool" 2>/dev/null || true; }
@@ -52,6 +52,7 @@ for login in $logins; do sql -c "create role ${name}_$login login noinherit pass
 # Members inherit what their group may; "web" switches to it, as Supabase's authenticator does.
 sql -c "alter role ${name}_enqueuer inherit" -c "grant push_enqueuer to ${name}_enqueuer, ${name}_web" \
   -c "alter role ${name}_ops inherit" -c "grant push_ops to ${name}_ops" \
+  -c "alter role ${name}_keys inherit" -c "grant push_keys to ${name}_keys" \
   -c "alter role ${name}_gateway inherit" -c "grant push_gateway to ${name}_gateway"
 # As a gateway does when it starts. Else the first call of an app makes its lane, and others wait for its commit.
 sql -c "select push.register_lane(a, 'fcm') from unnest('{default,porteiro}'::text[]) a" >"$work/out"

@@ -4,7 +4,7 @@
   Tests/docs/run.py [DATABASE_URL] [FILE.md …]      (else the variable DATABASE_URL)
   Tests/docs/run.py --write-tables                  put the tables of what phones do in order
 
-Needs psql and nothing else, and a role that may create databases and become push_ops and push_enqueuer. Makes scratch
+Needs psql and nothing else, and a role that may create databases and become push_ops, push_keys and push_enqueuer. Makes scratch
 databases beside the given one and drops them again. Ends with "N passed, N failed"; non-zero when any failed.
 
 A comment `<!-- psql: NAME -->` on a page opens a situation: a database with the schema, set up by situations/NAME.sql.

@@ -26,7 +26,7 @@ select test.equal('nothing, indeed', (select count(*) from push.outbox where cal
 select test.equal('no call, no row', pg_temp.made('[]'), null);
 
 -- A large call in pages.
-insert into push.outbox (app, payload, recipients) select 'default', '{"callId": "large", "from": "x"}', jsonb_agg(jsonb_build_object('userId', 'u' || i, 'fcmToken', 'large-call-token-' || i)) || '["nobody"]' from generate_series(1, 7) i;
+insert into push.outbox (app, payload, recipients) select 'default', '{"callId": "large", "from": "x"}', jsonb_agg(jsonb_build_object('userId', 'u' || i, 'fcmToken', 'the-token-of-a-large-call-' || i)) || '["nobody"]' from generate_series(1, 7) i;
 create function pg_temp.page(p_after int, p_limit int) returns text language sql as $$
   select format('%s next %s', (select string_agg(d ->> 'userId', ' ' order by o) from jsonb_array_elements(c -> 'devices') with ordinality e(d, o)), c ->> 'next')
   from push.call('large', 'default', p_after, p_limit) c $$;

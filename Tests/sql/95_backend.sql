@@ -104,12 +104,42 @@ select test.equal('a revoked key is not found', (select count(*) from push.find_
 select id as brief from push.create_api_key('app-1', 'brief', '{read}', now() + interval '1 hour') \gset
 update push.api_keys set expires_at = now() - interval '1 s' where id = :brief;
 select test.equal('nor is an expired one', (select count(*) from push.find_api_key(:brief)), 0::bigint);
-select test.equal('the list shows no hash', (select string_agg(column_name::text, ' ' order by ordinal_position) from information_schema.columns where table_schema = 'push' and table_name = 'keys'), 'id app name scopes created_at expires_at revoked_at');
+select test.equal('the list shows no hash', (select string_agg(column_name::text, ' ' order by ordinal_position) from information_schema.columns where table_schema = 'push' and table_name = 'keys'), 'id app name scopes created_at expires_at revoked_at addresses last_used_at last_used_from');
 select test.equal('a bad app is refused', pg_temp.error($$select push.create_api_key('no/app', 'x')$$) ~ '^22023 app: must be', true);
 select test.equal('so is a bad scope', pg_temp.error($$select push.create_api_key('app', 'x', '{admin}')$$), '22023 scopes: must be some of enqueue, device and read');
 select test.equal('no scope', pg_temp.error($$select push.create_api_key('app', 'x', '{}')$$), '22023 scopes: must be some of enqueue, device and read');
 select test.equal('no name', pg_temp.error($$select push.create_api_key('app', '')$$), '22023 name: must have 1 to 128 characters');
 select test.equal('an unknown key', pg_temp.error($$select push.revoke_api_key(-1)$$), 'P0002 there is no API key -1');
+select id as yearly, expires as yearly_end from push.create_api_key('app-2', 'x') \gset
+select test.equal('a key has a year unless it is said otherwise', (select expires_at = :'yearly_end' and expires_at between now() + interval '1 year' - interval '1 minute' and now() + interval '1 year' from push.keys where id = :yearly), true);
+select array_agg(m.id) as endless, count(m.expires) as ends from unnest('{null,infinity}'::timestamptz[]) e cross join lateral push.create_api_key('app-2', 'x', expires_at => e) m \gset
+select test.equal('null and infinity are for ever', (select count(*) from push.keys where id = any (:'endless') and expires_at is null) - :ends, 2::bigint);
+select test.equal('the past is refused', pg_temp.error($$select push.create_api_key('app', 'x', expires_at => '-infinity')$$), '22023 expires_at: must be in the future, or null');
+select id as bound, key as bound_key from push.create_api_key('app-2', 'bound', addresses => '{10.0.0.0/8,2001:db8::/32}') \gset
+select test.equal('networks are kept', (select addresses::text from push.keys where id = :bound), '{10.0.0.0/8,2001:db8::/32}');
+select test.equal('none at all is refused', pg_temp.error($$select push.create_api_key('app', 'x', addresses => '{}')$$), '22023 addresses: must be 1 to 64 networks, or null');
+select test.equal('so is a null among them', pg_temp.error($$select push.create_api_key('app', 'x', addresses => '{null}')$$), '22023 addresses: must be 1 to 64 networks, or null');
+select test.equal('so are 65', pg_temp.error($$select push.create_api_key('app', 'x', addresses => array(select format('10.0.0.%s/32', g)::cidr from generate_series(1, 65) g))$$), '22023 addresses: must be 1 to 64 networks, or null');
+select test.equal('older gateways do not find a key that is bound', (select count(*) from push.find_api_key(:bound)), 0::bigint);
+select test.equal('a key is looked up with its state', (select string_agg(format('%s %s', i, (select concat_ws(' ', k.app, k.state, k.addresses) from push.look_up_api_key(i) k)), ', ' order by o) from unnest(array[:key_id, :brief, :bound, 999999]) with ordinality u(i, o)),
+  format('%s app-1 revoked, %s app-1 expired, %s app-2 good {10.0.0.0/8,2001:db8::/32}, 999999 ', :key_id, :brief, :bound));
+update push.api_keys set last_used_at = now() + interval '1 minute' where id = :bound;
+select test.equal('the keys used last come first, those that are refused never', (select array_agg(id) from push.good_api_keys(1)) || array(select id from push.good_api_keys(1000) where id in (:key_id, :brief)), array[:bound]);
+update push.api_keys set last_used_at = null;
+select test.equal('a use is noted', push.note_api_key_uses(array[:bound, 999999], '{5000,0}', '{10.1.2.3,10.1.2.3}'), 1);
+select test.equal('with the time and the address', (select format('%s %s', last_used_from, clock_timestamp() - last_used_at between interval '5 s' and interval '15 s') from push.keys where id = :bound), '10.1.2.3 t');
+select test.equal('once a minute', push.note_api_key_uses(array[:bound], '{0}', '{::1}') || ' ' || (select last_used_from from push.keys where id = :bound), '0 10.1.2.3');
+update push.api_keys set last_used_at = last_used_at - interval '1 minute' where id = :bound;
+select test.equal('and then again', push.note_api_key_uses(array[:bound], '{0}', '{null}'), 1);
+select test.equal('an address need not be known', (select last_used_from is null and last_used_at is not null from push.keys where id = :bound), true);
+select test.equal('keys that expire are seen in time', (select state || ' ' || value from push.health where item = 'API keys'), 'ok none expires soon');
+select id as soon from push.create_api_key('app-3', 'chat', expires_at => now() + interval '29 days') \gset
+select test.equal('a month before', (select state || ' ' || value from push.health where item = 'API keys'), format('warn %s (chat, app-3) until %s', :soon, (now() + interval '29 days')::date));
+update push.api_keys set expires_at = now() + interval '2 days' where id = :soon;
+select test.equal('days before it is bad', (select state from push.health where item = 'API keys'), 'bad');
+select test.equal('metrics count them', (select string_agg(format('%s %s', app, value), ', ') from push.observe() where what = 'keys_expiring'), 'app-3 1');
+update push.api_keys set last_used_at = now() - interval '31 days' where id = :soon;
+select test.equal('but one that nobody uses any more may end', (select state from push.health where item = 'API keys'), 'ok');
 select test.equal('keys are audited', (select string_agg(action, ' ' order by id) from push.audit where target = 'app-1/' || :key_id), 'create_api_key revoke_api_key revoke_api_key');
 
 -- Pruning.

@@ -1,20 +1,25 @@
 -- Keys for the HTTP API: made and revoked by ops, looked up by gateways.
 
 create or replace function push.create_api_key(
-  app text, name text, scopes text[] default '{enqueue,device,read}', expires_at timestamptz default null
-) returns table (id int, key text)
+  app text, name text, scopes text[] default '{enqueue,device,read}',
+  expires_at timestamptz default now() + interval '1 year', addresses cidr[] default null
+) returns table (id int, key text, expires timestamptz)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_scopes text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
-  v_fault  text := case
+  v_scopes  text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
+  v_expires timestamptz := nullif(create_api_key.expires_at, 'infinity');
+  v_fault   text := case
     when not coalesce(push.is_app(create_api_key.app), false)
       then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
     when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
       then 'name: must have 1 to 128 characters'
     when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
       then 'scopes: must be some of enqueue, device and read'
-    when create_api_key.expires_at <= clock_timestamp() then 'expires_at: must be in the future, or null'
+    when v_expires <= clock_timestamp() then 'expires_at: must be in the future, or null'
+    when create_api_key.addresses is not null and (cardinality(create_api_key.addresses) not between 1 and 64
+        or array_position(create_api_key.addresses, null) is not null)
+      then 'addresses: must be 1 to 64 networks, or null'
   end;
 begin
   if v_fault is not null then
@@ -25,18 +30,21 @@ begin
   -- 32 bytes out of 366 random bits: the server has no other source without an extension.
   key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
     || uuid_send(gen_random_uuid())), 'hex');
-  insert into push.api_keys (id, app, name, scopes, hash, expires_at) overriding system value
+  expires := v_expires;
+  insert into push.api_keys (id, app, name, scopes, hash, expires_at, addresses) overriding system value
     values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
-      create_api_key.expires_at);
+      v_expires, create_api_key.addresses);
   perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
-    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes));
+    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes, 'expires_at', v_expires,
+      'addresses', create_api_key.addresses));
   return next;
 end
 $$;
 comment on function push.create_api_key is
   'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has '
-  'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, null: never. To rotate a key, '
-  'make another, move over, then push.revoke_api_key the old one';
+  'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, in a year unless it is given; null or '
+  'infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns expires, null: never. To rotate a key, make another, move over, then '
+  'push.revoke_api_key the old one';
 
 create or replace function push.revoke_api_key(id int) returns table (revoked boolean, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -61,17 +69,81 @@ comment on function push.revoke_api_key is
   'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence '
   'about it; running it twice is harmless';
 
+-- For gateways of releases that know nothing of addresses: a key that is bound to some does not exist for them.
 create or replace function push.find_api_key(p_id int) returns table (app text, scopes text[], hash bytea)
 language sql stable security definer set search_path = push, pg_temp as $$
   select k.app, k.scopes, k.hash from push.api_keys k
-  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()) and k.addresses is null
 $$;
 comment on function push.find_api_key is
-  'what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: '
-  'there is none, or it is revoked or expired';
+  'for gateways of older releases: what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the '
+  'number in it; no row: there is none, or it is revoked, expired or bound to addresses';
+
+create or replace function push.look_up_api_key(p_id int)
+returns table (id int, app text, scopes text[], hash bytea, addresses cidr[], state text)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select k.id, k.app, k.scopes, k.hash, k.addresses,
+    case when k.revoked_at is not null then 'revoked' when k.expires_at <= now() then 'expired' else 'good' end
+  from push.api_keys k
+  where k.id = p_id
+$$;
+comment on function push.look_up_api_key is
+  'a key to the HTTP API, good or not: what it may do, from where, and the SHA-256 of the whole key to compare with; p_id: the number '
+  'in it. state: good, expired or revoked; no row: there is none';
+
+create or replace function push.good_api_keys(p_max int)
+returns table (id int, app text, scopes text[], hash bytea, addresses cidr[], state text)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select k.id, k.app, k.scopes, k.hash, k.addresses, 'good'
+  from push.api_keys k
+  where k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+  order by greatest(k.created_at, k.last_used_at) desc
+  limit p_max
+$$;
+comment on function push.good_api_keys is
+  'the keys to the HTTP API that are neither revoked nor expired, as push.look_up_api_key has them, the last used or made first; '
+  'p_max: at most so many';
+
+create or replace function push.note_api_key_uses(p_ids int[], p_ages int[], p_peers text[]) returns int
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_noted int;
+begin
+  with use as materialized (
+    select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
+    from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
+  ), free as materialized (
+    -- A key that somebody is about to revoke is not waited for. Other replicas may have noted a use of this minute.
+    select k.id from push.api_keys k join use u on u.id = k.id
+    where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
+    order by k.id
+    for no key update of k skip locked
+  )
+  update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
+    from use u join free f on f.id = u.id
+    where k.id = u.id;
+  get diagnostics v_noted = row_count;
+  return v_noted;
+end
+$$;
+comment on function push.note_api_key_uses is
+  'notes when keys to the HTTP API were used last, at most once a minute for each; says how many were noted. p_ids: the keys, each once; '
+  'p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from, null: not known';
+
+create or replace function push.expiring_api_keys()
+returns table (id int, app text, name text, expires_at timestamptz)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select k.id, k.app, k.name, k.expires_at from push.api_keys k
+  where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
+    and coalesce(k.last_used_at > now() - interval '30 days', true)
+$$;
+comment on function push.expiring_api_keys is
+  'keys to the HTTP API that somebody may use, and that expire within 30 days; for push.health and push.observe';
 
 create or replace view push.keys as
-select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at from push.api_keys k;
+select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.addresses, k.last_used_at,
+  host(k.last_used_from) as last_used_from
+from push.api_keys k;
 comment on view push.keys is 'push.api_keys without the hashes';
 comment on column push.keys.id is 'number of the key, and its part after pgk_';
 comment on column push.keys.app is 'the only app it opens';
@@ -80,3 +152,6 @@ comment on column push.keys.scopes is 'what it may do: enqueue, device, read';
 comment on column push.keys.created_at is 'when it was made';
 comment on column push.keys.expires_at is 'from when on it is refused; null: never';
 comment on column push.keys.revoked_at is 'since when it is refused; null: it is not';
+comment on column push.keys.addresses is 'networks it may be used from; null: from anywhere';
+comment on column push.keys.last_used_at is 'when it was last used, to a minute; null: never, or by older releases only';
+comment on column push.keys.last_used_from is 'the address that this request came from';

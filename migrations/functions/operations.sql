@@ -315,6 +315,14 @@ begin
       'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
     from (select count(*) from push.quarantined_tokens) q;
   return query
+    select 'API keys',
+      coalesce(string_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date), ', ' order by k.place)
+        filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
+        'none expires soon'),
+      case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'Backends are refused from then on: push.create_api_key another, hand it over, push.revoke_api_key this one.'
+    from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
+  return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
       'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'

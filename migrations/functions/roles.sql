@@ -12,6 +12,7 @@ declare
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
     'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
+    'push_keys', 'whoever hands out keys of the HTTP API: make, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
   -- Of a call, neither its payload nor its recipients, who are tokens.
   c_call_columns constant text :=
@@ -51,9 +52,14 @@ begin
           'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user to %I', v_role);
+        -- Releases before 0013 let operators make keys, and so the service, which has their rights.
+        execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
+      when 'push_keys' then
+        execute format('grant select on push.keys, push.apps to %I', v_role);
+        execute format('grant execute on function push.create_api_key, push.revoke_api_key to %I', v_role);
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
@@ -62,7 +68,8 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.take_tally, push.settled, push.observe, push.operate_lane, push.enqueue_calls to %I', c_calls, v_role);
+          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
+          'push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
@@ -77,11 +84,11 @@ begin
       using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
     return 'missing: ' || array_to_string(v_missing, ', ');
   end if;
-  return 'push_enqueuer, push_tenant, push_ops and push_gateway have their rights';
+  return 'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights';
 end
 $$;
 comment on function push.grant_roles is
-  'makes the roles push_enqueuer, push_tenant, push_ops and push_gateway if they are missing and may be made, and gives them their '
+  'makes the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and may be made, and gives them their '
   'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
 
 -- The dashboard -------------------------------------------------------------------------------------------------------

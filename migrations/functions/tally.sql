@@ -121,10 +121,12 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
   select 'receipts_pending', r.app, null, null, null, round(sum(r.count)) from receipts r group by r.app
   union all
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
+  union all
+  select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
 $$;
 comment on function push.observe is
   'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 '
   'divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in '
   'seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
   'receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches '
-  'estimates)';
+  'estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';

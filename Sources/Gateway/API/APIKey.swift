@@ -31,10 +31,18 @@ struct APIKey: Equatable, Sendable {
 
 /// A key as the database knows it.
 struct KnownAPIKey: Equatable, Sendable {
+  /// As `push.look_up_api_key` has it.
+  enum State: String, Sendable {
+    case good, expired, revoked
+  }
+
   var app: String
   var scopes: Set<String>
   /// SHA-256 of the whole key.
   var hash: [UInt8]
+  /// Where it may be used from; nil: from anywhere, empty: from nowhere.
+  var addresses: [IPRange]?
+  var state = State.good
 
   /// Compares every byte, however early the first difference is.
   func matches(_ key: APIKey) -> Bool {
@@ -43,4 +51,6 @@ struct KnownAPIKey: Equatable, Sendable {
     for (mine, shown) in zip(hash, key.hash) { difference |= mine ^ shown }
     return difference == 0
   }
+
+  func mayBeUsed(from peer: IPAddress) -> Bool { addresses?.contains { $0.contains(peer) } ?? true }
 }

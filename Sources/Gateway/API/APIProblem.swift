@@ -14,6 +14,8 @@ struct APIProblem: Error, Equatable {
   /// The member of the request at fault: `payload.from`, `recipients[1].fcmToken`.
   var field: String?
   var headers: HTTPFields = [:]
+  /// For logs and metrics; nil where the request was let in.
+  var refusal: APIRefusal?
 
   /// The body, an `application/problem+json`.
   var body: [UInt8] {
@@ -55,14 +57,24 @@ extension APIProblem {
   }
 
   /// 401, saying how to do better.
-  static func unauthorized(_ detail: String, challenge: String) -> APIProblem {
-    APIProblem(status: .unauthorized, name: "unauthorized", detail: detail, headers: [.wwwAuthenticate: challenge])
+  static func unauthorized(_ detail: String, challenge: String, _ refusal: APIRefusal) -> APIProblem {
+    APIProblem(
+      status: .unauthorized, name: "unauthorized", detail: detail, headers: [.wwwAuthenticate: challenge],
+      refusal: refusal)
   }
 
-  static func forbidden(missing scope: APIScope) -> APIProblem {
+  static func forbidden(missing scope: APIScope, _ refusal: APIRefusal) -> APIProblem {
     APIProblem(
       status: .forbidden, name: "missing-scope", detail: "the key lacks the scope \(scope.rawValue)",
-      headers: [.wwwAuthenticate: "Bearer error=\"insufficient_scope\", scope=\"\(scope.rawValue)\""])
+      headers: [.wwwAuthenticate: "Bearer error=\"insufficient_scope\", scope=\"\(scope.rawValue)\""], refusal: refusal)
+  }
+
+  /// 403: the key is good, but not from there.
+  static func forbiddenAddress(_ refusal: APIRefusal) -> APIProblem {
+    APIProblem(
+      status: .forbidden, name: "address-not-allowed",
+      detail: "the key may not be used from the address that this request comes from",
+      headers: [.wwwAuthenticate: "Bearer"], refusal: refusal)
   }
 
   static let noSuchPath = APIProblem(status: .notFound, name: "not-found", detail: "there is nothing at this path")
@@ -96,9 +108,11 @@ extension APIProblem {
     APIProblem(status: .unprocessableContent, name: "invalid-field", detail: detail, field: field)
   }
 
-  /// 429: this key asks too much.
-  static func tooMany(_ detail: String) -> APIProblem {
-    APIProblem(status: .tooManyRequests, name: "too-many-requests", detail: detail, headers: [.retryAfter: "1"])
+  /// 429: this key, or this peer, asks too much.
+  static func tooMany(_ detail: String, _ refusal: APIRefusal? = nil) -> APIProblem {
+    APIProblem(
+      status: .tooManyRequests, name: "too-many-requests", detail: detail, headers: [.retryAfter: "1"],
+      refusal: refusal)
   }
 
   /// 503: the same request may succeed later.

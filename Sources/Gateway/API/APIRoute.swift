@@ -4,7 +4,7 @@
 internal import HTTPTypes
 
 /// What the API can do.
-enum APIOperation: String, Sendable {
+enum APIOperation: String, CaseIterable, Sendable {
   case enqueueCall, answerCall, declineCall, endCall, reportRinging, readCall, registerDevice, dropDevice
 
   /// What a key needs for it.

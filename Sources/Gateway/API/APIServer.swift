@@ -19,19 +19,23 @@ struct APIServer: Service {
   private let settings: GatewayConfiguration.API
   private let databaseURL: String
   private let logger: Logger
+  private let counters: APICounters
   private let heartbeat: Heartbeat?
   private let onListening: @Sendable (Int) async -> Void
 
   /// - Parameters:
+  ///   - counters: for the metrics.
   ///   - heartbeat: has an eye on the event loop.
   ///   - onListening: told the port once requests are answered.
   init(
-    settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, heartbeat: Heartbeat? = nil,
+    settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, counters: APICounters = APICounters(),
+    heartbeat: Heartbeat? = nil,
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     self.settings = settings
     self.databaseURL = databaseURL
     self.logger = logger
+    self.counters = counters
     self.heartbeat = heartbeat
     self.onListening = onListening
   }
@@ -47,27 +51,33 @@ struct APIServer: Service {
     let threads = MultiThreadedEventLoopGroup(numberOfThreads: Self.threads)
     let database = APIDatabase(
       url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
+    // Apart from requests: none of them keeps keys waiting, nor is kept waiting by strangers' keys.
+    let keys = APIKeys(url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
+    let keeping = Task { await keys.keep() }
+    let result: Result<Void, any Error>
     do {
-      try await application(database, threads).run()
+      result = .success(try await application(database, keys, threads).run())
     } catch {
-      await database.close()
-      try? await threads.shutdownGracefully()
-      throw error
+      result = .failure(error)
     }
+    keeping.cancel()
+    await keeping.value
     await database.close()
-    try await threads.shutdownGracefully()
+    try? await threads.shutdownGracefully()
+    try result.get()
   }
 
   private func application(
-    _ database: APIDatabase, _ threads: MultiThreadedEventLoopGroup
+    _ database: APIDatabase, _ keys: APIKeys, _ threads: MultiThreadedEventLoopGroup
   ) -> Application<APIResponder> {
     let responder = APIResponder(
-      keyring: APIKeyring { id async throws(APIProblem) in try await Self.find(id, database) },
+      keyring: keys.keyring,
       traffic: APITraffic(perSecond: settings.ratePerSecond),
       operations: APIOperations(
         database: database, enqueuer: APIEnqueuer(database: database),
         backlog: APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)),
-      bodyMaxBytes: settings.bodyMaxBytes, logger: logger)
+      bodyMaxBytes: settings.bodyMaxBytes, logger: logger, proxies: TrustedProxies(settings.trustedProxies),
+      audit: keys.audit, counters: counters, uses: keys.uses)
     let limits = HTTPConnectionGuard.Limits(
       bodyMaxBytes: settings.bodyMaxBytes, request: .seconds(Int64(settings.requestTimeoutSeconds)))
     let connections = HTTPConnectionCount(max: settings.connectionsMax, listener: Self.key, logger: logger)
@@ -94,15 +104,5 @@ struct APIServer: Service {
         await onListening(port)
       },
       eventLoopGroupProvider: .shared(threads), logger: serverLogger)
-  }
-
-  private static func find(_ id: Int32, _ database: APIDatabase) async throws(APIProblem) -> KnownAPIKey? {
-    var parameters = PostgresParameters()
-    parameters.append(id)
-    let result = try await database.query(APIStatements.findKey, parameters)
-    guard result.rowCount == 1 else { return nil }
-    return KnownAPIKey(
-      app: result.text(0, 0), scopes: Set(result.text(0, 1).split(separator: " ").map(String.init)),
-      hash: result.bytes(0, 2))
   }
 }

@@ -51,7 +51,20 @@ enum APIStatements {
   static let dropDevice = PostgresStatement(name: "api_drop_device", sql: "select push.drop_device($1, $2, $3)")
 
   static let findKey = PostgresStatement(
-    name: "api_find_key", sql: "select app, array_to_string(scopes, ' '), hash from push.find_api_key($1)")
+    name: "api_find_key",
+    sql: """
+      select id, app, array_to_string(scopes, ' '), hash, array_to_string(addresses, ' '), state
+      from push.look_up_api_key($1)
+      """)
+  /// As `findKey` has them: the keys used last, at most so many.
+  static let goodKeys = PostgresStatement(
+    name: "api_good_keys",
+    sql: """
+      select id, app, array_to_string(scopes, ' '), hash, array_to_string(addresses, ' '), state
+      from push.good_api_keys($1)
+      """)
+  static let noteKeyUses = PostgresStatement(
+    name: "api_note_key_uses", sql: "select push.note_api_key_uses($1, $2, $3)")
   /// Milliseconds; 0 where nothing waits.
   static let oldestRinging = PostgresStatement(
     name: "api_oldest_ringing",

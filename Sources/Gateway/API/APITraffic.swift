@@ -32,9 +32,12 @@ final class APITraffic: Sendable {
     try meters.withLock { (meters) throws(APIProblem) in
       var meter = meters[keyID] ?? Meter(rate: RateLimit(perSecond: perSecond))
       guard meter.inFlight < Self.inFlightMax else {
-        throw .tooMany("this key has \(Self.inFlightMax) requests under way")
+        throw .tooMany(
+          "this key has \(Self.inFlightMax) requests under way", APIRefusal(reason: .rate, keyID: keyID))
       }
-      guard meter.rate.available(now) > 0 else { throw .tooMany("this key may ask \(perSecond) times a second") }
+      guard meter.rate.available(now) > 0 else {
+        throw .tooMany("this key may ask \(perSecond) times a second", APIRefusal(reason: .rate, keyID: keyID))
+      }
       meter.rate.spend(1)
       meter.inFlight += 1
       meters[keyID] = meter

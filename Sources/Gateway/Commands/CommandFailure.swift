@@ -28,6 +28,8 @@ struct CommandFailure: Error, CustomStringConvertible {
     case .server("42P01"), .server("42883"), .server("42703"), .server("3F000"):
       "the schema push of this database is missing, or not that of push-gateway \(GatewayVersion.current) (\(error.message)): run "
         + "push-gateway migrate"
+    case .server("42501") where error.message.contains("_api_key"):
+      "\(error.message): this takes a member of the role push_keys, or the owner of the schema push"
     case .server("42501"): "\(error.message): this takes a member of the role push_ops, or the owner of the schema push"
     case .server("P0002"), .server("21000"), .server("22023"):
       [error.message, error.hint].compactMap(\.self).joined(separator: ". ")

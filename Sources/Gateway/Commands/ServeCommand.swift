@@ -70,7 +70,9 @@ struct ServeCommand: AsyncParsableCommand {
       listener: configuration.http, connectionsMax: configuration.httpConnectionsMax, logger: logger,
       routes: routes.compactMap { $0 })
     let api = configuration.api.map {
-      APIServer(settings: $0, databaseURL: configuration.databaseURL, logger: logger, heartbeat: heartbeat)
+      APIServer(
+        settings: $0, databaseURL: configuration.databaseURL, logger: logger, counters: gateway.metrics.api,
+        heartbeat: heartbeat)
     }
     let watchdog = Watchdog(heartbeat, logger: logger)
     var groupLogger = logger

@@ -38,6 +38,10 @@ struct ConfigurationKey: Equatable, Sendable {
       "api.busy_after_seconds", "calls are refused (503) while the oldest invite has waited longer, 1 to 600; 5"),
     ConfigurationKey("api.rate_per_second", "most requests a second of one key, 1 to 1000000; 1000"),
     ConfigurationKey("api.connections_max", "most connections at a time, 1 to 100000; 512"),
+    ConfigurationKey(
+      "api.trusted_proxies",
+      "addresses or networks (10.0.0.0/8) of the proxies before it, whose X-Forwarded-For is believed, with commas "
+        + "between them; none"),
     ConfigurationKey("dashboard.enabled", "whether http.listen serves the dashboard at /; true"),
     ConfigurationKey(
       "dashboard.ops_key_file",

@@ -62,7 +62,8 @@ extension GatewayConfiguration {
       requestTimeoutSeconds: reader.integer(path + ["request_timeout_seconds"], in: 1...300, default: 10),
       busyAfterSeconds: reader.integer(path + ["busy_after_seconds"], in: 1...600, default: 5),
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000),
-      connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512))
+      connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512),
+      trustedProxies: reader.ranges(path + ["trusted_proxies"]))
     return isEnabled ? api : nil
   }
 

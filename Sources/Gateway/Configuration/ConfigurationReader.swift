@@ -201,6 +201,20 @@ struct ConfigurationReader {
     return words.map(String.init)
   }
 
+  /// Addresses and networks, with commas or spaces between them.
+  mutating func ranges(_ path: [String]) -> [IPRange] {
+    (text(path) ?? "").split { $0 == "," || $0.isWhitespace }.compactMap { word in
+      guard let range = IPRange(word) else {
+        note(path, "must be addresses or networks with commas between them, such as 127.0.0.1, 10.0.0.0/8, fd00::/8")
+        return nil
+      }
+      if range.length == 0 {
+        note(path, "\(word) is every address: whoever connects could then say that it is another; name the proxies")
+      }
+      return range
+    }
+  }
+
   /// `host`, `host:port`, `[v6]` or `[v6]:port`; nil for anything else.
   private static func hostAndPort(_ text: Substring, defaultPort: UInt16?) -> (host: String, port: UInt16)? {
     var host = text

@@ -121,6 +121,8 @@ struct GatewayConfiguration: Sendable, Equatable {
     /// Most requests a second of one key.
     var ratePerSecond: Int
     var connectionsMax: Int
+    /// Whose `X-Forwarded-For` is believed.
+    var trustedProxies: [IPRange] = []
   }
 
   /// May hold a password: never to be logged.

@@ -31,7 +31,7 @@ extension GatewayConfiguration {
 
   static func opsAccess(_ reader: inout ConfigurationReader) -> OpsAccess {
     OpsAccess(
-      hosts: reader.hosts(["http", "hosts"]) + reader.hosts(["dashboard", "hosts"]), trustedProxies: proxies(&reader),
+      hosts: reader.hosts(["http", "hosts"]) + reader.hosts(["dashboard", "hosts"]), trustedProxies: TrustedProxies(reader.ranges(["http", "trusted_proxies"])),
       metricsKeyFile: reader.file(["http", "metrics_key_file"]), opsKeys: opsKeys(&reader),
       identity: identity(["dashboard", "identity"], &reader))
   }
@@ -48,17 +48,6 @@ extension GatewayConfiguration {
     }
     keys.append(OpsKey(name: onlyOpsKey, file: file))
     return keys.sorted { $0.name < $1.name }
-  }
-
-  private static func proxies(_ reader: inout ConfigurationReader) -> TrustedProxies {
-    let path = ["http", "trusted_proxies"]
-    let words = (reader.text(path) ?? "").split { $0 == "," || $0.isWhitespace }
-    let networks = words.compactMap { PeerNetwork($0) }
-    if networks.count < words.count {
-      reader.note(
-        path, "must be addresses or networks, with commas between them, such as 10.0.0.7, 10.1.0.0/16, fd00::/8")
-    }
-    return TrustedProxies(networks: networks)
   }
 
   private static func identity(_ path: [String], _ reader: inout ConfigurationReader) -> OpsAccess.Identity? {

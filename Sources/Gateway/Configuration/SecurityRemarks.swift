@@ -16,7 +16,7 @@ enum SecurityRemarks {
     let access = configuration.opsAccess
     let isReached =
       !PostgresHosts.isLoopback(configuration.http.host) || !access.hosts.isEmpty
-      || !access.trustedProxies.networks.isEmpty
+      || !access.trustedProxies.isEmpty
     guard isReached, access.opsKeys.isEmpty, access.identity == nil else { return [] }
     return [
       "dashboard.ops_key_file: other machines reach http.listen, so reading needs a login, and there is none: "

@@ -5,10 +5,10 @@
 /// A peer with one connection is never first while another has two. Among peers with equally many, the peer that has had so many
 /// for the longest time is first; where each has one, that is the oldest connection of all.
 struct FairOrder {
-  private var peers: [HTTPPeer: LinkedOrder<HTTPConnectionSeats.Seat>] = [:]
-  private var peerOfSeat: [HTTPConnectionSeats.Seat: HTTPPeer] = [:]
+  private var peers: [IPRange: LinkedOrder<HTTPConnectionSeats.Seat>] = [:]
+  private var peerOfSeat: [HTTPConnectionSeats.Seat: IPRange] = [:]
   /// Peers with one connection, with two, and so on; the last is not empty.
-  private var peersByCount: [LinkedOrder<HTTPPeer>] = []
+  private var peersByCount: [LinkedOrder<IPRange>] = []
 
   var count: Int { peerOfSeat.count }
 
@@ -18,7 +18,7 @@ struct FairOrder {
   }
 
   /// - Precondition: the seat is not in the order.
-  mutating func append(_ seat: HTTPConnectionSeats.Seat, of peer: HTTPPeer) {
+  mutating func append(_ seat: HTTPConnectionSeats.Seat, of peer: IPRange) {
     peers[peer, default: LinkedOrder()].append(seat)
     peerOfSeat[seat] = peer
     let count = peers[peer]?.count ?? 0
@@ -34,7 +34,7 @@ struct FairOrder {
     move(peer, from: count + 1, to: count)
   }
 
-  private mutating func move(_ peer: HTTPPeer, from old: Int, to new: Int) {
+  private mutating func move(_ peer: IPRange, from old: Int, to new: Int) {
     if old > 0 { peersByCount[old - 1].remove(peer) }
     if new > peersByCount.count { peersByCount.append(LinkedOrder()) }
     if new > 0 { peersByCount[new - 1].append(peer) }

@@ -51,7 +51,7 @@ final class HTTPConnectionCount: Sendable {
   /// A new connection.
   ///
   /// - Parameter close: closes the connection, from any thread; called when it gives way to another.
-  func admit(_ peer: HTTPPeer, close: @escaping @Sendable () -> Void) -> Admission {
+  func admit(_ peer: IPRange, close: @escaping @Sendable () -> Void) -> Admission {
     let (admission, evicted, isLogged) = connections.withLock { connections in
       switch connections.seats.admit(peer) {
       case .seated(let seat, let evicted):

@@ -79,7 +79,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   private func open(_ context: ChannelHandlerContext) {
     guard admission == nil else { return }
     let channel = context.channel
-    let admission = connections.admit(HTTPPeer(context.remoteAddress)) { channel.close(promise: nil) }
+    let admission = connections.admit(IPAddress(context.remoteAddress).network) { channel.close(promise: nil) }
     self.admission = admission
     switch admission {
     case .served: rearm(context)

@@ -25,7 +25,7 @@ struct HTTPConnectionSeats {
   }
 
   private struct Occupant {
-    let peer: HTTPPeer
+    let peer: IPRange
     var isProven = false
   }
 
@@ -48,7 +48,7 @@ struct HTTPConnectionSeats {
   var count: Int { occupants.count }
 
   /// A new connection, which waits for its first request.
-  mutating func admit(_ peer: HTTPPeer) -> Admission {
+  mutating func admit(_ peer: IPRange) -> Admission {
     var evicted: Seat?
     if occupants.count >= seatsMax {
       guard let seat = firstToGo else { return .full }

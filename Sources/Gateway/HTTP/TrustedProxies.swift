@@ -1,31 +1,53 @@
-// Behind a proxy every request comes from the proxy's address: whom it asks for, only its own word tells.
+// From which address a request came, where proxies stand between the client and the gateway.
 
-/// The proxies whose `X-Forwarded-For` is believed.
+/// The proxies that are believed in what they say of a request's origin.
 struct TrustedProxies: Equatable, Sendable {
-  var networks: [PeerNetwork] = []
+  private let ranges: [IPRange]
 
-  func contains(_ address: PeerAddress) -> Bool { networks.contains { $0.contains(address) } }
+  /// - Parameter ranges: none: nobody is believed, and a request comes from where its connection comes from.
+  init(_ ranges: [IPRange] = []) {
+    self.ranges = ranges
+  }
 
-  /// Who asks: the last hop that is no proxy of ours. What stands before it anybody may have written.
+  var isEmpty: Bool { ranges.isEmpty }
+
+  /// The address of the client.
+  ///
+  /// Each proxy appends the address that it was connected from to `X-Forwarded-For`. So the header is read from its end, and
+  /// only as long as the one who wrote an entry is trusted: what stands further left may be the client's own invention.
   ///
   /// - Parameters:
-  ///   - peer: the other end of the connection.
-  ///   - forwardedFor: `X-Forwarded-For`, its lines joined by commas.
-  func client(of peer: PeerAddress?, forwardedFor: String?) -> PeerAddress? {
-    guard var client = peer, contains(client) else { return peer }
-    for hop in (forwardedFor ?? "").split(separator: ",").reversed() {
-      guard let address = Self.address(ofHop: hop) else { return client }
+  ///   - connection: where the connection comes from.
+  ///   - forwardedFor: all fields `X-Forwarded-For` of the request in their order, with commas between them.
+  /// - Returns: the right-most address that is no trusted proxy's; the last trusted proxy that is known where there is none, or
+  ///   where an entry is no address.
+  func client(of connection: IPAddress, forwardedFor: String?) -> IPAddress {
+    guard let forwardedFor, !ranges.isEmpty else { return connection }
+    var client = connection
+    var rest = forwardedFor[...]
+    while isTrusted(client), !rest.isEmpty {
+      let comma = rest.lastIndex(of: ",")
+      let entry = comma.map { rest[rest.index(after: $0)...] } ?? rest
+      guard let address = Self.address(entry) else { break }
       client = address
-      guard contains(client) else { return client }
+      rest = comma.map { rest[..<$0] } ?? ""
     }
     return client
   }
 
-  /// Some proxies write a port, too: `192.0.2.1:4711`, `[2001:db8::1]:4711`.
-  private static func address(ofHop hop: Substring) -> PeerAddress? {
-    let hop = hop.split(separator: " ").joined()
-    if let address = PeerAddress(hop) { return address }
-    guard hop.count(where: { $0 == ":" }) == 1 else { return nil }
-    return PeerAddress(hop.prefix { $0 != ":" })
+  private func isTrusted(_ address: IPAddress) -> Bool { ranges.contains { $0.contains(address) } }
+
+  /// `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`, with blanks around it.
+  private static func address(_ entry: Substring) -> IPAddress? {
+    var text = entry.drop { $0 == " " || $0 == "\t" }
+    while text.last == " " || text.last == "\t" { text.removeLast() }
+    if text.first == "[" {
+      guard let end = text.lastIndex(of: "]") else { return nil }
+      return IPAddress(text[text.index(after: text.startIndex)..<end])
+    }
+    if let colon = text.firstIndex(of: ":"), text.contains(".") && text.lastIndex(of: ":") == colon {
+      text = text[..<colon]
+    }
+    return IPAddress(text)
   }
 }

@@ -92,6 +92,28 @@ extension ExpositionWriter {
     sample(snapshot.counters.leaseLapses)
   }
 
+  mutating func write(_ api: APICounters.Snapshot) {
+    family("push_gateway_api_requests_total", .counter, "Requests to the HTTP API, by operation and HTTP status")
+    for operation in APIOperation.allCases {
+      for status in APICounters.statuses where status >= 300 || status == operation.success {
+        // That method is of no operation.
+        guard status != 405 else { continue }
+        sample(
+          api.requests(operation, status), ["operation": operation.rawValue, "status": String(status)])
+      }
+      sample(api.requests(operation, nil), ["operation": operation.rawValue, "status": "other"])
+    }
+    for status in [404, 405] {
+      sample(api.requests(nil, status), ["operation": APICounters.noOperation, "status": String(status)])
+    }
+    family(
+      "push_gateway_api_refusals_total", .counter,
+      "Requests to the HTTP API that were refused because of their key, its rate or their address, by reason")
+    for reason in APIRefusal.Reason.allCases {
+      sample(api.refusals[reason] ?? 0, ["reason": reason.rawValue])
+    }
+  }
+
   // MARK: - Helpers
 
   private mutating func sample<Outcome>(

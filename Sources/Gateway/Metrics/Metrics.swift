@@ -22,6 +22,9 @@ final class Metrics: Sendable {
     var snapshot: MetricsSnapshot
   }
 
+  /// What the API counts, whether it is on or not.
+  let api = APICounters()
+
   private let lanes: [(app: String, provider: ProviderKind)]
   private let clock: any GatewayClock
   private let state: Mutex<State>
@@ -67,6 +70,7 @@ final class Metrics: Sendable {
     writer.write(apps: snapshot)
     writer.write(lanes: snapshot, wallMilliseconds: clock.wallMilliseconds())
     writer.write(outbox: snapshot)
+    writer.write(api.snapshot)
     if let sight { writer.write(sight, lanes) }
     writer.write(isReady: readiness == .ready, version: GatewayVersion.current)
     if let process = ProcessStatistics() { writer.write(process) }

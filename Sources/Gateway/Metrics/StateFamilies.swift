@@ -102,6 +102,8 @@ extension ExpositionWriter {
     for app in apps { sample(Int(sight.value("receipts_pending", app: app)), ["app": app]) }
     family("push_gateway_receipts_overdue", .gauge, "Of these, those due for a minute, or asked for in vain")
     for app in apps { sample(Int(sight.value("receipts_overdue", app: app)), ["app": app]) }
+    family("push_gateway_api_keys_expiring", .gauge, "Keys of the HTTP API that are in use and expire within 30 days")
+    for app in apps { sample(Int(sight.value("keys_expiring", app: app)), ["app": app]) }
     family("push_gateway_replicas_alive", .gauge, "Replicas that the database has heard of lately")
     sample(Int(sight.value("replicas_alive")))
   }

@@ -16,6 +16,7 @@ extension Migration {
     Migration(version: 10, name: "neighbours", sql: migration0010),
     Migration(version: 11, name: "tenants", sql: migration0011),
     Migration(version: 12, name: "people", sql: migration0012),
+    Migration(version: 13, name: "keys", sql: migration0013),
     Migration(version: 14, name: "operators", sql: migration0014),
     Migration(version: 15, name: "pages", sql: migration0015),
   ]
@@ -941,6 +942,27 @@ create index quarantined_tokens_age on push.quarantined_tokens (quarantined_at);
 
 """###
 
+private let migration0013 = ###"""
+-- Keys of the HTTP API: who used one last, from where one may be used, and an end to each that does not ask for none.
+
+alter table push.api_keys
+  add column addresses cidr[],
+  add column last_used_at timestamptz,
+  add column last_used_from inet,
+  add constraint api_keys_addresses_some check (cardinality(addresses) between 1 and 64 and array_position(addresses, null) is null);
+comment on column push.api_keys.addresses is
+  'networks it may be used from, 1 to 64; null: from anywhere. Gateways compare them with the address that the request came from';
+comment on column push.api_keys.last_used_at is
+  'when a gateway last took a request with it, written at most once a minute; null: never, or by older releases only';
+comment on column push.api_keys.last_used_from is 'the address that this request came from';
+
+-- Its signature changes (functions/api_keys.sql). A database that is made anew has none of it yet.
+set local client_min_messages = warning;
+drop function if exists push.create_api_key(text, text, text[], timestamptz);
+reset client_min_messages;
+
+"""###
+
 private let migration0014 = ###"""
 -- Who intervened over the dashboard.
 
@@ -966,20 +988,25 @@ private let functionsApiKeys = ###"""
 -- Keys for the HTTP API: made and revoked by ops, looked up by gateways.
 
 create or replace function push.create_api_key(
-  app text, name text, scopes text[] default '{enqueue,device,read}', expires_at timestamptz default null
-) returns table (id int, key text)
+  app text, name text, scopes text[] default '{enqueue,device,read}',
+  expires_at timestamptz default now() + interval '1 year', addresses cidr[] default null
+) returns table (id int, key text, expires timestamptz)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_scopes text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
-  v_fault  text := case
+  v_scopes  text[] := array(select distinct s from unnest(create_api_key.scopes) s where s is not null order by s);
+  v_expires timestamptz := nullif(create_api_key.expires_at, 'infinity');
+  v_fault   text := case
     when not coalesce(push.is_app(create_api_key.app), false)
       then 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores'
     when create_api_key.name is null or length(create_api_key.name) not between 1 and 128
       then 'name: must have 1 to 128 characters'
     when v_scopes = '{}' or not v_scopes <@ '{enqueue,device,read}'
       then 'scopes: must be some of enqueue, device and read'
-    when create_api_key.expires_at <= clock_timestamp() then 'expires_at: must be in the future, or null'
+    when v_expires <= clock_timestamp() then 'expires_at: must be in the future, or null'
+    when create_api_key.addresses is not null and (cardinality(create_api_key.addresses) not between 1 and 64
+        or array_position(create_api_key.addresses, null) is not null)
+      then 'addresses: must be 1 to 64 networks, or null'
   end;
 begin
   if v_fault is not null then
@@ -990,18 +1017,21 @@ begin
   -- 32 bytes out of 366 random bits: the server has no other source without an extension.
   key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
     || uuid_send(gen_random_uuid())), 'hex');
-  insert into push.api_keys (id, app, name, scopes, hash, expires_at) overriding system value
+  expires := v_expires;
+  insert into push.api_keys (id, app, name, scopes, hash, expires_at, addresses) overriding system value
     values (create_api_key.id, create_api_key.app, create_api_key.name, v_scopes, sha256(convert_to(key, 'UTF8')),
-      create_api_key.expires_at);
+      v_expires, create_api_key.addresses);
   perform push.note_audit('create_api_key', create_api_key.app || '/' || id,
-    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes));
+    jsonb_build_object('name', create_api_key.name, 'scopes', v_scopes, 'expires_at', v_expires,
+      'addresses', create_api_key.addresses));
   return next;
 end
 $$;
 comment on function push.create_api_key is
   'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has '
-  'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, null: never. To rotate a key, '
-  'make another, move over, then push.revoke_api_key the old one';
+  'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, in a year unless it is given; null or '
+  'infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns expires, null: never. To rotate a key, make another, move over, then '
+  'push.revoke_api_key the old one';
 
 create or replace function push.revoke_api_key(id int) returns table (revoked boolean, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -1026,17 +1056,81 @@ comment on function push.revoke_api_key is
   'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence '
   'about it; running it twice is harmless';
 
+-- For gateways of releases that know nothing of addresses: a key that is bound to some does not exist for them.
 create or replace function push.find_api_key(p_id int) returns table (app text, scopes text[], hash bytea)
 language sql stable security definer set search_path = push, pg_temp as $$
   select k.app, k.scopes, k.hash from push.api_keys k
-  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()) and k.addresses is null
 $$;
 comment on function push.find_api_key is
-  'what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: '
-  'there is none, or it is revoked or expired';
+  'for gateways of older releases: what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the '
+  'number in it; no row: there is none, or it is revoked, expired or bound to addresses';
+
+create or replace function push.look_up_api_key(p_id int)
+returns table (id int, app text, scopes text[], hash bytea, addresses cidr[], state text)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select k.id, k.app, k.scopes, k.hash, k.addresses,
+    case when k.revoked_at is not null then 'revoked' when k.expires_at <= now() then 'expired' else 'good' end
+  from push.api_keys k
+  where k.id = p_id
+$$;
+comment on function push.look_up_api_key is
+  'a key to the HTTP API, good or not: what it may do, from where, and the SHA-256 of the whole key to compare with; p_id: the number '
+  'in it. state: good, expired or revoked; no row: there is none';
+
+create or replace function push.good_api_keys(p_max int)
+returns table (id int, app text, scopes text[], hash bytea, addresses cidr[], state text)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select k.id, k.app, k.scopes, k.hash, k.addresses, 'good'
+  from push.api_keys k
+  where k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+  order by greatest(k.created_at, k.last_used_at) desc
+  limit p_max
+$$;
+comment on function push.good_api_keys is
+  'the keys to the HTTP API that are neither revoked nor expired, as push.look_up_api_key has them, the last used or made first; '
+  'p_max: at most so many';
+
+create or replace function push.note_api_key_uses(p_ids int[], p_ages int[], p_peers text[]) returns int
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_noted int;
+begin
+  with use as materialized (
+    select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
+    from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
+  ), free as materialized (
+    -- A key that somebody is about to revoke is not waited for. Other replicas may have noted a use of this minute.
+    select k.id from push.api_keys k join use u on u.id = k.id
+    where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
+    order by k.id
+    for no key update of k skip locked
+  )
+  update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
+    from use u join free f on f.id = u.id
+    where k.id = u.id;
+  get diagnostics v_noted = row_count;
+  return v_noted;
+end
+$$;
+comment on function push.note_api_key_uses is
+  'notes when keys to the HTTP API were used last, at most once a minute for each; says how many were noted. p_ids: the keys, each once; '
+  'p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from, null: not known';
+
+create or replace function push.expiring_api_keys()
+returns table (id int, app text, name text, expires_at timestamptz)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select k.id, k.app, k.name, k.expires_at from push.api_keys k
+  where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
+    and coalesce(k.last_used_at > now() - interval '30 days', true)
+$$;
+comment on function push.expiring_api_keys is
+  'keys to the HTTP API that somebody may use, and that expire within 30 days; for push.health and push.observe';
 
 create or replace view push.keys as
-select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at from push.api_keys k;
+select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.addresses, k.last_used_at,
+  host(k.last_used_from) as last_used_from
+from push.api_keys k;
 comment on view push.keys is 'push.api_keys without the hashes';
 comment on column push.keys.id is 'number of the key, and its part after pgk_';
 comment on column push.keys.app is 'the only app it opens';
@@ -1045,6 +1139,9 @@ comment on column push.keys.scopes is 'what it may do: enqueue, device, read';
 comment on column push.keys.created_at is 'when it was made';
 comment on column push.keys.expires_at is 'from when on it is refused; null: never';
 comment on column push.keys.revoked_at is 'since when it is refused; null: it is not';
+comment on column push.keys.addresses is 'networks it may be used from; null: from anywhere';
+comment on column push.keys.last_used_at is 'when it was last used, to a minute; null: never, or by older releases only';
+comment on column push.keys.last_used_from is 'the address that this request came from';
 
 """###
 
@@ -4738,6 +4835,14 @@ begin
       'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
     from (select count(*) from push.quarantined_tokens) q;
   return query
+    select 'API keys',
+      coalesce(string_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date), ', ' order by k.place)
+        filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
+        'none expires soon'),
+      case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'Backends are refused from then on: push.create_api_key another, hand it over, push.revoke_api_key this one.'
+    from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
+  return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
       'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
@@ -6578,13 +6683,15 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
   select 'receipts_pending', r.app, null, null, null, round(sum(r.count)) from receipts r group by r.app
   union all
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
+  union all
+  select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
 $$;
 comment on function push.observe is
   'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 '
   'divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in '
   'seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
   'receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches '
-  'estimates)';
+  'estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';
 
 """###
 
@@ -7448,6 +7555,7 @@ declare
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
     'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
+    'push_keys', 'whoever hands out keys of the HTTP API: make, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
   -- Of a call, neither its payload nor its recipients, who are tokens.
   c_call_columns constant text :=
@@ -7487,9 +7595,14 @@ begin
           'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.create_api_key, push.revoke_api_key, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user to %I', v_role);
+        -- Releases before 0013 let operators make keys, and so the service, which has their rights.
+        execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
+      when 'push_keys' then
+        execute format('grant select on push.keys, push.apps to %I', v_role);
+        execute format('grant execute on function push.create_api_key, push.revoke_api_key to %I', v_role);
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
@@ -7498,7 +7611,8 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.take_tally, push.settled, push.observe, push.operate_lane, push.enqueue_calls to %I', c_calls, v_role);
+          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
+          'push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
@@ -7513,11 +7627,11 @@ begin
       using hint = 'Have them created with NOLOGIN, then: select push.grant_roles();';
     return 'missing: ' || array_to_string(v_missing, ', ');
   end if;
-  return 'push_enqueuer, push_tenant, push_ops and push_gateway have their rights';
+  return 'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights';
 end
 $$;
 comment on function push.grant_roles is
-  'makes the roles push_enqueuer, push_tenant, push_ops and push_gateway if they are missing and may be made, and gives them their '
+  'makes the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and may be made, and gives them their '
   'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
 
 -- The dashboard -------------------------------------------------------------------------------------------------------

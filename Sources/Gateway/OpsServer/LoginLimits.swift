@@ -21,7 +21,7 @@ struct LoginLimits {
     var lastAt: Instant
   }
 
-  private var records: [PeerAddress?: Record] = [:]
+  private var records: [IPRange: Record] = [:]
 
   var count: Int { records.count }
 
@@ -29,8 +29,8 @@ struct LoginLimits {
   static func delay(failures: Int) -> Nanoseconds { .milliseconds(250 << Int64(min(max(failures, 1), 5) - 1)) }
 
   /// Whether an address may try now; if so, the try counts.
-  mutating func tries(_ peer: PeerAddress?, _ now: Instant) -> Bool {
-    let who = peer?.neighbourhood
+  mutating func tries(_ peer: IPAddress, _ now: Instant) -> Bool {
+    let who = peer.network
     if records[who] == nil { makeRoom(now) }
     var record = current(who, now)
     record.lastAt = now
@@ -41,8 +41,8 @@ struct LoginLimits {
   }
 
   /// Whether an address that shows a key with each request may do so now. Without a wrong one lately it always may.
-  mutating func mayShow(_ peer: PeerAddress?, _ now: Instant) -> Bool {
-    let who = peer?.neighbourhood
+  mutating func mayShow(_ peer: IPAddress, _ now: Instant) -> Bool {
+    let who = peer.network
     guard records[who]?.failures ?? 0 > 0 else { return true }
     var record = current(who, now)
     defer { records[who] = record }
@@ -52,8 +52,8 @@ struct LoginLimits {
   /// The address has shown a wrong key, and waits for its answer until `answered`.
   ///
   /// - Returns: how many in a row.
-  mutating func failed(_ peer: PeerAddress?, _ now: Instant) -> Int {
-    let who = peer?.neighbourhood
+  mutating func failed(_ peer: IPAddress, _ now: Instant) -> Int {
+    let who = peer.network
     if records[who] == nil { makeRoom(now) }
     var record = current(who, now)
     record.failures += 1
@@ -64,27 +64,27 @@ struct LoginLimits {
   }
 
   /// The address has its answer.
-  mutating func answered(_ peer: PeerAddress?) {
-    let who = peer?.neighbourhood
+  mutating func answered(_ peer: IPAddress) {
+    let who = peer.network
     guard let held = records[who]?.held else { return }
     records[who]?.held = max(0, held - 1)
   }
 
   /// A wrong key that came with a request: a try without an answer that is held back.
-  mutating func showed(_ peer: PeerAddress?, _ now: Instant) -> Int {
+  mutating func showed(_ peer: IPAddress, _ now: Instant) -> Int {
     let failures = failed(peer, now)
     answered(peer)
-    records[peer?.neighbourhood]?.rate.spend(1)
+    records[peer.network]?.rate.spend(1)
     return failures
   }
 
   /// The address has shown a good key: its try does not count.
-  mutating func succeeded(_ peer: PeerAddress?) {
-    records[peer?.neighbourhood]?.failures = 0
-    records[peer?.neighbourhood]?.rate.spend(-1)
+  mutating func succeeded(_ peer: IPAddress) {
+    records[peer.network]?.failures = 0
+    records[peer.network]?.rate.spend(-1)
   }
 
-  private func current(_ who: PeerAddress?, _ now: Instant) -> Record {
+  private func current(_ who: IPRange, _ now: Instant) -> Record {
     guard let record = records[who], now - record.lastAt < Self.memory || record.held > 0 else {
       return Record(lastAt: now)
     }

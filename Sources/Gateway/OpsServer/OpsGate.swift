@@ -46,7 +46,7 @@ struct OpsGate: Sendable {
   ) {
     hosts = OpsHosts(listener: listener, names: access.hosts)
     proxies = access.trustedProxies
-    needsLogin = !hosts.isLoopback || !access.hosts.isEmpty || !proxies.networks.isEmpty
+    needsLogin = !hosts.isLoopback || !access.hosts.isEmpty || !proxies.isEmpty
     login = OpsLogin(keys: access.opsKeys, metricsKeyFile: access.metricsKeyFile, logger: logger, clock: clock)
     identity = access.identity.map {
       IdentityVerifier(rules: $0.rules, file: $0.keysFile, logger: logger, clock: clock)
@@ -118,7 +118,7 @@ struct OpsGate: Sendable {
   }
 
   /// The address that asks, behind proxies that are trusted.
-  func client(of request: Request, _ context: OpsRequestContext) -> PeerAddress? {
+  func client(of request: Request, _ context: OpsRequestContext) -> IPAddress {
     proxies.client(of: context.peer, forwardedFor: request.headers[Self.forwardedFor])
   }
 

@@ -55,7 +55,7 @@ actor OpsLogin {
   ///
   /// - Parameter peer: the address that asks.
   /// - Throws: 403 for a wrong key, 429 for too many tries of this address, 503 where no key's file can serve.
-  func open(_ shown: String, from peer: PeerAddress?) async throws(APIProblem) -> Opened {
+  func open(_ shown: String, from peer: IPAddress) async throws(APIProblem) -> Opened {
     guard limits.tries(peer, clock.now()) else { throw .tooManyTries }
     let digest = OpsKey.digest(ofShown: shown)
     let (name, isUsable) = keyring.holder(of: digest)
@@ -88,7 +88,7 @@ actor OpsLogin {
   /// Whose key came in `Authorization: Bearer`.
   ///
   /// - Throws: 401 for a wrong key, 429 for wrong ones of this address again and again.
-  func holder(ofShown key: String, from peer: PeerAddress?) throws(APIProblem) -> Holder {
+  func holder(ofShown key: String, from peer: IPAddress) throws(APIProblem) -> Holder {
     guard limits.mayShow(peer, clock.now()) else { throw .tooManyTries }
     let digest = OpsKey.digest(ofShown: key)
     if let name = keyring.holder(of: digest).name { return .operatorNamed(name) }
@@ -100,14 +100,14 @@ actor OpsLogin {
 
   // MARK: - The log
 
-  private func warn(of failures: Int, _ peer: PeerAddress?) {
+  private func warn(of failures: Int, _ peer: IPAddress) {
     guard warnings.available(clock.now()) > 0 else { return }
     warnings.spend(1)
     logger.warning(
       "A wrong key was shown to the dashboard", metadata: ["in_a_row": "\(failures)", "peer": "\(Self.text(peer))"])
   }
 
-  private static func text(_ peer: PeerAddress?) -> String { peer.map { "\($0)" } ?? "unknown" }
+  private static func text(_ peer: IPAddress) -> String { peer == .unknown ? "unknown" : "\(peer)" }
 
   private static func tell(of faults: [(name: String, fault: OpsKey.Fault)], _ logger: Logger) {
     for (name, fault) in faults {

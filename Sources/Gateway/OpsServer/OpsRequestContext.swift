@@ -5,11 +5,11 @@ internal import NIOCore
 
 struct OpsRequestContext: RequestContext {
   var coreContext: CoreRequestContextStorage
-  /// The other end of the connection, which may be a proxy; nil: not of IP.
-  let peer: PeerAddress?
+  /// The other end of the connection, which may be a proxy.
+  let peer: IPAddress
 
   init(source: ApplicationRequestContextSource) {
     coreContext = CoreRequestContextStorage(source: source)
-    peer = source.channel.remoteAddress?.ipAddress.flatMap { PeerAddress($0) }
+    peer = IPAddress(source.channel.remoteAddress)
   }
 }

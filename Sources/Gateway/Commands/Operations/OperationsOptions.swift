@@ -45,6 +45,6 @@ struct OperationsOptions: ParsableArguments {
     Tokens are masked everywhere.
 
     Needs the database and nothing else: DATABASE_URL, or the key database of the configuration. The role must be a member of \
-    push_ops, or own the schema push.
+    push_ops (for api-key: of push_keys), or own the schema push.
     """
 }

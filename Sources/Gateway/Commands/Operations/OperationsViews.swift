@@ -73,6 +73,7 @@ extension OperationsView {
     columns: [
       .init("id", "ID", .number), .init("app", "APP"), .init("name", "NAME"), .init("scopes", "SCOPES", .list),
       .init("created_at", "CREATED", .time), .init("expires_at", "EXPIRES", .time),
-      .init("revoked_at", "REVOKED", .time),
+      .init("revoked_at", "REVOKED", .time), .init("addresses", "ADDRESSES", .list, isSpare: true),
+      .init("last_used_at", "LAST USED", .time), .init("last_used_from", "FROM", isSpare: true),
     ])
 }
