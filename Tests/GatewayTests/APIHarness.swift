@@ -18,7 +18,8 @@ struct APIHarness {
 
   /// Starts it, runs `body`, and stops it.
   static func with(
-    adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, _ body: (APIHarness) async throws -> Void
+    adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, credentials: ListenerCredentials? = nil,
+    _ body: (APIHarness) async throws -> Void
   ) async throws {
     try await TestDatabase.with { database in
       var settings = GatewayConfiguration.API(
@@ -30,7 +31,8 @@ struct APIHarness {
       let (ports, listening) = AsyncStream.makeStream(of: Int.self)
       let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
       let server = APIServer(
-        settings: settings, databaseURL: database.url, logger: logger, onListening: { listening.yield($0) })
+        settings: settings, databaseURL: database.url, logger: logger, credentials: credentials,
+        onListening: { listening.yield($0) })
       let ops = OpsServer(
         listener: settings.listener, logger: logger, routes: [HealthRoutes { .ready }],
         onListening: { opsListening.yield($0) })

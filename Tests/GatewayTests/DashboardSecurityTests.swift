@@ -1,6 +1,7 @@
 // Who may do what at the dashboard: hosts, sessions, other sites, and the ops key.
 
 import Foundation
+import HTTP2TestSupport
 import Logging
 import Runtime
 import Synchronization
@@ -185,7 +186,7 @@ import Testing
       #expect(ids.count == DashboardSessions.countMax + 1)
       #expect(await login.token(of: oldest) == nil)
 
-      try Data("another-key-of-more-than-thirty-two-characters".utf8).write(to: URL(fileURLWithPath: file))
+      try SecretFixture.write("another-key-of-more-than-thirty-two-characters", to: file)
       clock.advance(.seconds(1))
       let (new, _) = try await login.open("another-key-of-more-than-thirty-two-characters")
       for id in ids { #expect(await login.token(of: id) == nil) }
@@ -221,7 +222,7 @@ import Testing
 
   private func withKeyFile(_ content: String, _ body: (String) async throws -> Void) async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: "ops-key-\(UUID().uuidString)").path
-    try Data(content.utf8).write(to: URL(fileURLWithPath: file))
+    try SecretFixture.write(content, to: file)
     defer { try? FileManager.default.removeItem(atPath: file) }
     try await body(file)
   }

@@ -18,19 +18,23 @@ struct APIServer: Service {
   private let settings: GatewayConfiguration.API
   private let databaseURL: String
   private let logger: Logger
+  private let credentials: ListenerCredentials?
   private let heartbeat: Heartbeat?
   private let onListening: @Sendable (Int) async -> Void
 
   /// - Parameters:
+  ///   - credentials: of its TLS; nil: clear text.
   ///   - heartbeat: has an eye on the event loop.
   ///   - onListening: told the port once requests are answered.
   init(
-    settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, heartbeat: Heartbeat? = nil,
+    settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, credentials: ListenerCredentials? = nil,
+    heartbeat: Heartbeat? = nil,
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     self.settings = settings
     self.databaseURL = databaseURL
     self.logger = logger
+    self.credentials = credentials
     self.heartbeat = heartbeat
     self.onListening = onListening
   }
@@ -79,7 +83,8 @@ struct APIServer: Service {
           additionalChannelHandlers: [HTTPConnectionGuard(limits: limits, connections: connections)],
           httpDecoderConfiguration: HTTP1Channel.Configuration.DecoderConfiguration(
             maxHeaderFieldSize: Self.fieldMaxBytes, maxHeaderListSize: Self.headMaxBytes,
-            maxHeaderFieldCount: Self.fieldsMax))),
+            maxHeaderFieldCount: Self.fieldsMax)),
+        credentials: credentials, logger: logger),
       configuration: ApplicationConfiguration(
         address: .hostname(settings.listener.host, port: Int(settings.listener.port)), serverName: nil,
         backlog: 1_024),

@@ -20,7 +20,7 @@ struct ServeCommand: AsyncParsableCommand {
       SIGTERM or SIGINT: no new claims, pushes in flight get shutdown.drain_seconds to finish, the rest goes back to the outbox \
       uncounted, results are written, exit 0.
 
-      Credentials are read again when their files or the configuration change, and on SIGHUP: new keys are used without a restart, \
+      Credentials and certificates are read again when their files or the configuration change, and on SIGHUP: new keys are used without a restart, \
       and without a failed push. log.level changes at the same moments. Other changes of the configuration take a restart.
 
       http.listen answers GET /livez and GET /readyz; with api.enabled, api.listen answers the HTTP API of openapi.yaml. Logs go to \
@@ -53,11 +53,21 @@ struct ServeCommand: AsyncParsableCommand {
     if let limit = DescriptorLimit.raise(), let fault = DescriptorLimit.fault(of: configuration, under: limit) {
       logger.warning("Connections may run out of descriptors", metadata: ["reason": "\(fault)"])
     }
+    let httpCredentials = try configuration.httpTLS.map {
+      try ListenerCredentials("http", $0, privacy: configuration.secretPrivacy, logger: logger)
+    }
+    let apiCredentials = try configuration.api?.tls.map {
+      try ListenerCredentials("api", $0, privacy: configuration.secretPrivacy, logger: logger)
+    }
+    let certificates = ListenerCredentialsWatcher(credentials: [httpCredentials, apiCredentials].compactMap(\.self))
     let heartbeat = Heartbeat()
     let gateway = GatewayService(
       configuration: configuration, source: source, logger: logger, threshold: threshold, heartbeat: heartbeat)
+    gateway.metrics.watch(certificates.credentials)
     let dashboard = configuration.dashboard.map {
-      Dashboard(settings: $0, listener: configuration.http, databaseURL: configuration.databaseURL, logger: logger)
+      Dashboard(
+        settings: $0, listener: configuration.http, databaseURL: configuration.databaseURL, logger: logger,
+        privacy: configuration.secretPrivacy)
     }
     let routes: [(any OpsRoutes)?] = [
       HealthRoutes(
@@ -67,9 +77,11 @@ struct ServeCommand: AsyncParsableCommand {
     ]
     let ops = OpsServer(
       listener: configuration.http, connectionsMax: configuration.httpConnectionsMax, logger: logger,
-      routes: routes.compactMap { $0 })
+      credentials: httpCredentials, routes: routes.compactMap { $0 })
     let api = configuration.api.map {
-      APIServer(settings: $0, databaseURL: configuration.databaseURL, logger: logger, heartbeat: heartbeat)
+      APIServer(
+        settings: $0, databaseURL: configuration.databaseURL, logger: logger, credentials: apiCredentials,
+        heartbeat: heartbeat)
     }
     let watchdog = Watchdog(heartbeat, logger: logger)
     var groupLogger = logger
@@ -77,7 +89,11 @@ struct ServeCommand: AsyncParsableCommand {
     // The last of the services is the first to be shut down: the gateway drains while /readyz still says so, and while
     // the API still answers.
     let attendants: [(any Service)?] = [
-      watchdog, dashboard, ops, api, HangUpService { await gateway.reloadCredentials() },
+      watchdog, dashboard, ops, api, certificates,
+      HangUpService {
+        certificates.reload()
+        await gateway.reloadCredentials()
+      },
     ]
     let group = ServiceGroup(
       configuration: ServiceGroupConfiguration(

@@ -20,6 +20,8 @@ struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("database", "postgres:// URL of the outbox; DATABASE_URL goes before it"),
     ConfigurationKey("http.listen", "host:port of /livez and /readyz; 127.0.0.1:8080"),
     ConfigurationKey("http.connections_max", "at most so many connections to http.listen at a time, 1 to 100000; 128"),
+    ConfigurationKey("http.tls.certificate_file", "PEM chain: http.listen speaks TLS with it; none"),
+    ConfigurationKey("http.tls.key_file", "its private key (PEM)"),
     ConfigurationKey("api.enabled", "whether backends may enqueue calls over HTTP, see openapi.yaml; false"),
     ConfigurationKey("api.listen", "host:port of the API; 127.0.0.1:8081"),
     ConfigurationKey("api.body_max_bytes", "largest body of a request, 1024 to 1048576; 65536"),
@@ -29,6 +31,13 @@ struct ConfigurationKey: Equatable, Sendable {
       "api.busy_after_seconds", "calls are refused (503) while the oldest invite has waited longer, 1 to 600; 5"),
     ConfigurationKey("api.rate_per_second", "most requests a second of one key, 1 to 1000000; 1000"),
     ConfigurationKey("api.connections_max", "most connections at a time, 1 to 100000; 512"),
+    ConfigurationKey("api.tls.certificate_file", "PEM chain: api.listen speaks TLS with it; none"),
+    ConfigurationKey("api.tls.key_file", "its private key (PEM)"),
+    ConfigurationKey(
+      "api.tls.client_ca_file",
+      "PEM file of the authorities whose certificates the API's clients show; none is asked for"),
+    ConfigurationKey(
+      "api.tls.client_certificates", "required, or optional: a client may show none, but no wrong one; required"),
     ConfigurationKey("dashboard.enabled", "whether http.listen serves the dashboard at /; true"),
     ConfigurationKey(
       "dashboard.ops_key_file",
@@ -37,6 +46,9 @@ struct ConfigurationKey: Equatable, Sendable {
       "dashboard.hosts",
       "names it is reached by, besides the listener's own and localhost, with commas between them; none"),
     ConfigurationKey("tls.ca_file", "PEM file of certificate authorities, added to the system's"),
+    ConfigurationKey(
+      "security.allow_readable_secrets",
+      "whether files with secrets may be readable by every user of the machine, or belong to any; false"),
     ConfigurationKey(
       "log.level", "trace, debug, info, notice, warning, error or critical; changes without a restart; info"),
     ConfigurationKey("log.format", "json or text; text if standard error is a terminal, else json"),

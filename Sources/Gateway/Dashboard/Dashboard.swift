@@ -17,10 +17,12 @@ struct Dashboard: Service, OpsRoutes {
   private let database: APIDatabase
   private let responder: DashboardResponder
 
-  /// - Parameter listener: where it is served; says which names of hosts are its own, and whether cookies need TLS.
+  /// - Parameters:
+  ///   - listener: where it is served; says which names of hosts are its own, and whether cookies need TLS.
+  ///   - privacy: what is asked of the ops key's file.
   init(
     settings: GatewayConfiguration.Dashboard, listener: GatewayConfiguration.Listener, databaseURL: String,
-    logger: Logger
+    logger: Logger, privacy: SecretFile.Privacy = .required
   ) {
     loop = EventLoop(name: "dashboard")
     database = APIDatabase(
@@ -29,7 +31,7 @@ struct Dashboard: Service, OpsRoutes {
     let hosts = DashboardHosts(listener: listener, names: settings.hosts)
     responder = DashboardResponder(
       hosts: hosts, state: DashboardState(database: database), database: database,
-      login: settings.opsKeyFile.map { DashboardLogin(key: DashboardKey(file: $0), logger: logger) },
+      login: settings.opsKeyFile.map { DashboardLogin(key: DashboardKey(file: $0, privacy: privacy), logger: logger) },
       cookie: DashboardCookie(isSecure: !hosts.isLoopback))
   }
 

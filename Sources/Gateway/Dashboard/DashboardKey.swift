@@ -12,12 +12,13 @@ struct DashboardKey: Sendable {
   static let lengthMin = 32
 
   let file: String
+  var privacy = SecretFile.Privacy.required
 
   /// SHA-256 of the key.
   func digest() throws(Fault) -> [UInt8] {
     let bytes: [UInt8]
     do {
-      bytes = try SecretFile.read(file)
+      bytes = try SecretFile.read(file, privacy: privacy)
     } catch {
       throw Fault(description: "\(error)")
     }

@@ -18,6 +18,7 @@ final class Metrics: Sendable {
     /// Nil while the gateway does not run: then there is nothing to hop to.
     var sources: Sources?
     var scrapes = 0
+    var listeners: [ListenerCredentials] = []
     var onLastScrape: CheckedContinuation<Void, Never>?
     var snapshot: MetricsSnapshot
   }
@@ -32,6 +33,9 @@ final class Metrics: Sendable {
     self.clock = clock
     state = Mutex(State(snapshot: MetricsSnapshot(lanes: lanes)))
   }
+
+  /// The listeners that speak TLS, whose certificates end one day.
+  func watch(_ listeners: [ListenerCredentials]) { state.withLock { $0.listeners = listeners } }
 
   /// From now on there is something to see.
   func connect(_ observer: MetricsObserver, _ database: DatabaseWatch) {
@@ -61,13 +65,14 @@ final class Metrics: Sendable {
   /// - Parameter readiness: what `/readyz` would say now.
   func exposition(_ format: ExpositionFormat, readiness: Readiness) async -> [UInt8] {
     let sight = await look()
-    let snapshot = state.withLock { $0.snapshot }
+    let (snapshot, listeners) = state.withLock { ($0.snapshot, $0.listeners) }
     var writer = ExpositionWriter(format)
     writer.write(attemptsAndDeliveries: snapshot.counters)
     writer.write(apps: snapshot)
     writer.write(lanes: snapshot, wallMilliseconds: clock.wallMilliseconds())
     writer.write(outbox: snapshot)
     if let sight { writer.write(sight, lanes) }
+    writer.write(listeners: listeners)
     writer.write(isReady: readiness == .ready, version: GatewayVersion.current)
     if let process = ProcessStatistics() { writer.write(process) }
     return writer.finish()
