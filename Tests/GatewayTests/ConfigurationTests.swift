@@ -3,6 +3,7 @@
 import Dialects
 import Foundation
 import Logging
+import Runtime
 import Testing
 
 @testable import Gateway
@@ -213,21 +214,21 @@ import Testing
   {
     let (with, without) = ("postgres://u:p@db/x", "postgres://u@db/x")
     func message(
-      _ url: String, _ more: String = "", _ environment: [String: String] = [:], _ mode: Int
+      _ url: String, _ more: String = "", _ environment: [String: String] = [:], mode: Int
     ) throws -> String {
       try folder.message("database: \(url)\napps: { a: { expo: } }\n\(more)", environment, mode: mode)
     }
     let refused =
       "gateway.yaml:1: database: holds a password. gateway.yaml: its mode 0644 lets every user of this machine read"
-    #expect(try message(with, 0o644).hasPrefix(refused))
-    #expect(try message("postgres://u@db/x?password=p", 0o644).hasPrefix(refused))
+    #expect(try message(with, mode: 0o644).hasPrefix(refused))
+    #expect(try message("postgres://u@db/x?password=p", mode: 0o644).hasPrefix(refused))
     // Another goes before it, and the password is there all the same.
-    #expect(try message(with, "", ["DATABASE_URL": without], 0o644).hasPrefix(refused))
-    #expect(try message(with, "", ["PUSH_GATEWAY_DATABASE": without], 0o644).hasPrefix(refused))
-    #expect(try message(with, 0o640) == "")
-    #expect(try message(without, 0o644) == "")
-    #expect(try message(without, "", ["DATABASE_URL": with], 0o644) == "")
-    #expect(try message(with, "security: { allow_readable_secrets: true }", 0o644) == "")
+    #expect(try message(with, "", ["DATABASE_URL": without], mode: 0o644).hasPrefix(refused))
+    #expect(try message(with, "", ["PUSH_GATEWAY_DATABASE": without], mode: 0o644).hasPrefix(refused))
+    #expect(try message(with, mode: 0o640) == "")
+    #expect(try message(without, mode: 0o644) == "")
+    #expect(try message(without, "", ["DATABASE_URL": with], mode: 0o644) == "")
+    #expect(try message(with, "security: { allow_readable_secrets: true }", mode: 0o644) == "")
     try folder.write("database: \(with)", to: "gateway.yaml", mode: 0o644)
     #expect(throws: ConfigurationError.self) {
       try GatewayConfiguration.loadDatabaseURL(file: folder.path + "/gateway.yaml", environment: [:])
