@@ -22,7 +22,7 @@ import Testing
     "postgres://push:hunter2secret@db:hunter/push", "postgres://push:hunter2secret@db:99999/push",
     "postgres://push:hunter2secret@d$b/push", "postgres://db/push?pasword=hunter2secret",
     "postgres://db/push?password=hunter&2secret", "postgres://db/push?password=hunter=2secret",
-    "postgres://push:hunter#2secret@db#/push", "postgres://[push:hunter2secret@db/push",
+    "postgres://push:hunter#2secret@db#/push",
     "postgres://push:hunter2secret@[::1/push",
     "postgres://hunter2secret:70000/push", "postgres://push:hunter\\2secret@db\\/push",
   ]

@@ -15,6 +15,16 @@ final class TLSFailureHandler: ChannelInboundHandler, RemovableChannelHandler {
     self.logger = logger
   }
 
+  /// The TLS handler tells of a connection before it has begun the handshake, and then takes our end of it (`close(mode: .output)`)
+  /// for that of a connection without TLS. A refusal at once would not be heard, so that what follows is told a moment later.
+  func channelActive(context: ChannelHandlerContext) {
+    let bound = NIOLoopBound(context, eventLoop: context.eventLoop)
+    context.eventLoop.execute {
+      let context = bound.value
+      if context.channel.isActive { context.fireChannelActive() }
+    }
+  }
+
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     guard
       error is NIOSSLError || error is BoringSSLError || error is NIOSSLExtraError || error is NIOSSLCloseTimedOutError
