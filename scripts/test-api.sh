@@ -84,6 +84,21 @@ await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0
 make_key() { "$psql" -XAtq "$DATABASE_URL" -c "select key from push.create_api_key('porteiro', 'test-api.sh'$1)"; }
 key=$(make_key '')
 
+# A second replica, whose listeners speak TLS.
+scripts/certificates.sh "$local/certificates"
+tls_port=$((ops_port + 2))
+PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$((tls_port + 1)) PUSH_GATEWAY_API_ENABLED=true \
+  PUSH_GATEWAY_API_LISTEN=127.0.0.1:$tls_port PUSH_GATEWAY_API_CONNECTIONS_MAX=64 PUSH_GATEWAY_LOG_LEVEL=warning \
+  PUSH_GATEWAY_API_TLS_CERTIFICATE_FILE=$local/certificates/server.pem \
+  PUSH_GATEWAY_API_TLS_KEY_FILE=$local/certificates/server.key \
+  PUSH_GATEWAY_HTTP_TLS_CERTIFICATE_FILE=$local/certificates/server.pem \
+  PUSH_GATEWAY_HTTP_TLS_KEY_FILE=$local/certificates/server.key \
+  "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/tls.out" 2>"$local/tls.log" &
+tls_pid=$!
+started="$tls_pid $started"
+await "the gateway with TLS" "$tls_pid" "$local/tls.log" \
+  curl -fs --cacert "$local/certificates/ca.pem" "https://127.0.0.1:$((tls_port + 1))/readyz"
+
 say "schemathesis, ${SECONDS_MAX:-120} s"
 # It draws no U+0000: the description says that no text holds one, and has no way to say it of names within metadata.
 PYTHONPATH=Tests/api "$local/venv/bin/st" --config-file Tests/api/schemathesis.toml run openapi.yaml --url "$api" \
@@ -99,9 +114,11 @@ fresh=$(make_key '')
 bound=$(make_key ", addresses => '{127.0.0.2/32}'")
 python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key" \
   --fresh-key "$fresh" --expired-key "$expired" --bound-key "$bound" \
-  --ops-key "$(cat "$local/ops.key")" --metrics-key "$(cat "$local/metrics.key")"
+  --ops-key "$(cat "$local/ops.key")" --metrics-key "$(cat "$local/metrics.key")" \
+  --tls-api "127.0.0.1:$tls_port" --tls-ops "127.0.0.1:$((tls_port + 1))" --ca "$local/certificates/ca.pem"
 
 kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/gateway.log"
+kill -0 "$tls_pid" 2>/dev/null || fail "the gateway with TLS has ended, see $local/tls.log"
 ! grep -q "A request's statement failed" "$local/gateway.log" \
   || { tail -n 20 "$local/gateway.log" >&2; fail "a statement failed unexpectedly, see $local/gateway.log"; }
 for secret in "$key" "$fresh" "$expired" "$bound" "$(cat "$local/ops.key")" "$(cat "$local/metrics.key")"; do

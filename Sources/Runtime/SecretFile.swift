@@ -12,11 +12,24 @@ public enum SecretFile {
   /// No secret is larger; a file that is was named by mistake.
   public static let sizeMax = 64 * 1024
 
-  /// A file that cannot be read.
+  /// Who, besides the gateway, may be able to read a file.
+  public enum Privacy: Equatable, Sendable {
+    /// Its group: systemd's credentials and Kubernetes' fsGroup are read that way. Bits of the mode for all others are refused,
+    /// and so is an owner who is neither root nor the user of this process, because an owner can change file and mode.
+    case required
+    /// Anybody: the operator said so, or the file holds no secret.
+    case waived
+  }
+
+  /// A file that cannot be read, or must not be used.
   public struct Failure: Error, Equatable, CustomStringConvertible, Sendable {
     public enum Reason: Equatable, Sendable {
       case missing
       case tooLarge
+      /// Every user of this machine may read or write it; the permission bits of its mode.
+      case exposed(mode: UInt32)
+      /// Its owner (uid) is neither root nor the user of this process, whose uid is `user`.
+      case foreign(owner: UInt32, user: UInt32)
       /// The system's words.
       case unreadable(String)
     }
@@ -33,18 +46,36 @@ public enum SecretFile {
       switch reason {
       case .missing: "\(path): no such file"
       case .tooLarge: "\(path): larger than \(SecretFile.sizeMax) bytes, so it is not the file that was meant"
+      case .exposed(let mode):
+        "\(path): its mode \(Self.octal(mode)) lets every user of this machine read or replace it: chmod 640 \(path) "
+          + "(Kubernetes: defaultMode: 0400), or allow it with security.allow_readable_secrets: true"
+      case .foreign(let owner, let user):
+        "\(path): belongs to the user with uid \(owner), neither to root nor to the gateway's own (uid \(user)): chown it, or "
+          + "allow it with security.allow_readable_secrets: true"
       case .unreadable(let why): "\(path): cannot be read (\(why)): check its permissions"
       }
+    }
+
+    private static func octal(_ mode: UInt32) -> String {
+      let digits = String(mode, radix: 8)
+      return String(repeating: "0", count: max(0, 4 - digits.count)) + digits
     }
   }
 
   /// The whole file.
-  public static func read(_ path: String) throws(Failure) -> [UInt8] {
+  ///
+  /// - Parameter privacy: what is asked of its owner and mode, links followed.
+  public static func read(_ path: String, privacy: Privacy = .required) throws(Failure) -> [UInt8] {
     let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else {
       throw errno == ENOENT ? Failure(.missing, path: path) : Failure(.unreadable(systemReason("open")), path: path)
     }
     let file = FileDescriptor(owning: descriptor)
+    var status = stat()
+    // The open file is asked, not its path, which may name another one by now.
+    if privacy == .required, unsafe fstat(descriptor, &status) == 0, let reason = exposure(status) {
+      throw Failure(reason, path: path)
+    }
     var content: [UInt8] = []
     var chunk = [UInt8](repeating: 0, count: 4096)
     while true {
@@ -54,6 +85,23 @@ public enum SecretFile {
       content.append(contentsOf: chunk[..<count])
       guard content.count <= sizeMax else { throw Failure(.tooLarge, path: path) }
     }
+  }
+
+  /// Why a file must not hold a secret; nil: it may, or there is none.
+  public static func exposure(of path: String) -> Failure? {
+    var status = stat()
+    guard unsafe stat(path, &status) == 0 else { return nil }
+    return exposure(status).map { Failure($0, path: path) }
+  }
+
+  /// A pipe has no place that others could open, so that only regular files are asked.
+  private static func exposure(_ status: stat) -> Failure.Reason? {
+    guard status.st_mode & S_IFMT == S_IFREG else { return nil }
+    let everybodys: mode_t = 0o006
+    if status.st_mode & everybodys != 0 { return .exposed(mode: UInt32(status.st_mode & 0o7777)) }
+    let user = geteuid()
+    guard status.st_uid == 0 || status.st_uid == user else { return .foreign(owner: status.st_uid, user: user) }
+    return nil
   }
 
   private static func read(_ file: FileDescriptor, into chunk: inout [UInt8]) -> Int {

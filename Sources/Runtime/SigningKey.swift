@@ -10,9 +10,10 @@ public final class SigningKey: Sendable {
   /// Reads a PEM file: PKCS#8 (Apple's .p8), SEC1 or PKCS#1.
   ///
   /// - Throws: `SigningKeyError`, which names the path and what is wrong with the file.
-  public static func load(pemFile path: String, for algorithm: SignatureAlgorithm) throws(SigningKeyError) -> SigningKey
-  {
-    try SigningKey(pem: SigningKeyError.read(path), for: algorithm, source: path)
+  public static func load(
+    pemFile path: String, for algorithm: SignatureAlgorithm, privacy: SecretFile.Privacy = .required
+  ) throws(SigningKeyError) -> SigningKey {
+    try SigningKey(pem: SigningKeyError.read(path, privacy: privacy), for: algorithm, source: path)
   }
 
   /// Takes the first private key of a PEM text: PKCS#8, SEC1 or PKCS#1.

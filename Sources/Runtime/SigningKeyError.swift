@@ -57,9 +57,9 @@ public struct SigningKeyError: Error, Equatable, CustomStringConvertible, Sendab
   }
 
   /// A key file's content, its failures told as this error.
-  static func read(_ path: String) throws(SigningKeyError) -> [UInt8] {
+  static func read(_ path: String, privacy: SecretFile.Privacy) throws(SigningKeyError) -> [UInt8] {
     do {
-      return try SecretFile.read(path)
+      return try SecretFile.read(path, privacy: privacy)
     } catch {
       throw SigningKeyError(.file(error.reason), source: path)
     }

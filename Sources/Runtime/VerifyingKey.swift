@@ -11,7 +11,7 @@ public final class VerifyingKey: Sendable {
   public static func load(pemFile path: String, for algorithm: SignatureAlgorithm) throws(SigningKeyError)
     -> VerifyingKey
   {
-    try VerifyingKey(pem: SigningKeyError.read(path), for: algorithm, source: path)
+    try VerifyingKey(pem: SigningKeyError.read(path, privacy: .waived), for: algorithm, source: path)
   }
 
   /// Takes the first public key of a PEM text.

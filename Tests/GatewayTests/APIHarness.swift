@@ -19,7 +19,8 @@ struct APIHarness {
 
   /// Starts it, runs `body`, and stops it.
   static func with(
-    adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, _ body: (APIHarness) async throws -> Void
+    adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, credentials: ListenerCredentials? = nil,
+    _ body: (APIHarness) async throws -> Void
   ) async throws {
     try await TestDatabase.with { database in
       var settings = GatewayConfiguration.API(
@@ -33,6 +34,7 @@ struct APIHarness {
       let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
       let server = APIServer(
         settings: settings, databaseURL: database.url, logger: logger, counters: counters,
+        credentials: credentials,
         onListening: { listening.yield($0) })
       let ops = OpsServer(
         listener: settings.listener, logger: logger, routes: [HealthRoutes { .ready }],

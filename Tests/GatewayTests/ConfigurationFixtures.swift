@@ -1,6 +1,7 @@
 // What the tests of the configuration write and read.
 
 import Foundation
+import HTTP2TestSupport
 
 @testable import Gateway
 
@@ -16,19 +17,21 @@ final class ConfigurationFolder {
 
   deinit { try? FileManager.default.removeItem(atPath: path) }
 
-  func write(_ text: String, to name: String) throws {
-    try text.write(toFile: path + "/" + name, atomically: true, encoding: .utf8)
+  func write(_ text: String, to name: String, mode: Int = 0o600) throws {
+    try SecretFixture.write(text, to: path + "/" + name, mode: mode)
   }
 
-  func load(_ yaml: String, _ environment: [String: String] = [:]) throws -> GatewayConfiguration {
-    try write(yaml, to: "gateway.yaml")
+  func load(
+    _ yaml: String, _ environment: [String: String] = [:], mode: Int = 0o600
+  ) throws -> GatewayConfiguration {
+    try write(yaml, to: "gateway.yaml", mode: mode)
     return try GatewayConfiguration.load(file: path + "/gateway.yaml", environment: environment)
   }
 
   /// The message without the folder's name; empty when nothing is wrong.
-  func message(_ yaml: String, _ environment: [String: String] = [:]) throws -> String {
+  func message(_ yaml: String, _ environment: [String: String] = [:], mode: Int = 0o600) throws -> String {
     do {
-      _ = try load(yaml, environment)
+      _ = try load(yaml, environment, mode: mode)
       return ""
     } catch let error as ConfigurationError {
       return error.description.replacing(path + "/", with: "")

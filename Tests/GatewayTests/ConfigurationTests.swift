@@ -3,6 +3,7 @@
 import Dialects
 import Foundation
 import Logging
+import Runtime
 import Testing
 
 @testable import Gateway
@@ -187,6 +188,53 @@ import Testing
     #expect(own.apps.first?.hasVoIPCancel == true)
   }
 
+  @Test func `TLS of the listeners is read with its files, and is off where nothing is said`() throws {
+    for name in ["server.pem", "server.key", "clients.pem"] { try folder.write("x", to: name) }
+    let pair = "certificate_file: server.pem, key_file: server.key"
+    let head = "database: postgres://db/x\napps: { a: { expo: } }\n"
+    var loaded = try folder.load(head + "api: { enabled: true }")
+    #expect(loaded.httpTLS == nil && loaded.api?.tls == nil && loaded.secretPrivacy == .required)
+    loaded = try folder.load(
+      head + "http: { tls: { \(pair) } }\napi: { enabled: true, tls: { \(pair), client_ca_file: clients.pem } }")
+    let (certificate, key) = (folder.path + "/server.pem", folder.path + "/server.key")
+    #expect(loaded.httpTLS == .init(certificateFile: certificate, keyFile: key))
+    #expect(
+      loaded.api?.tls
+        == .init(
+          certificateFile: certificate, keyFile: key, clientCAFile: folder.path + "/clients.pem",
+          clientCertificates: .required))
+    loaded = try folder.load(
+      head + "api: { enabled: true, tls: { \(pair), client_ca_file: clients.pem, client_certificates: optional } }\n"
+        + "security: { allow_readable_secrets: true }")
+    #expect(loaded.api?.tls?.clientCertificates == .optional && loaded.secretPrivacy == .waived)
+  }
+
+  @Test func `a file with the database's password is a secret; one without, or a URL from the environment, is not`()
+    throws
+  {
+    let (with, without) = ("postgres://u:p@db/x", "postgres://u@db/x")
+    func message(
+      _ url: String, _ more: String = "", _ environment: [String: String] = [:], mode: Int
+    ) throws -> String {
+      try folder.message("database: \(url)\napps: { a: { expo: } }\n\(more)", environment, mode: mode)
+    }
+    let refused =
+      "gateway.yaml:1: database: holds a password. gateway.yaml: its mode 0644 lets every user of this machine read"
+    #expect(try message(with, mode: 0o644).hasPrefix(refused))
+    #expect(try message("postgres://u@db/x?password=p", mode: 0o644).hasPrefix(refused))
+    // Another goes before it, and the password is there all the same.
+    #expect(try message(with, "", ["DATABASE_URL": without], mode: 0o644).hasPrefix(refused))
+    #expect(try message(with, "", ["PUSH_GATEWAY_DATABASE": without], mode: 0o644).hasPrefix(refused))
+    #expect(try message(with, mode: 0o640) == "")
+    #expect(try message(without, mode: 0o644) == "")
+    #expect(try message(without, "", ["DATABASE_URL": with], mode: 0o644) == "")
+    #expect(try message(with, "security: { allow_readable_secrets: true }", mode: 0o644) == "")
+    try folder.write("database: \(with)", to: "gateway.yaml", mode: 0o644)
+    #expect(throws: ConfigurationError.self) {
+      try GatewayConfiguration.loadDatabaseURL(file: folder.path + "/gateway.yaml", environment: [:])
+    }
+  }
+
   // MARK: Faults
 
   private static func with(_ line: String) -> String { "\(minimal)\n\(line)" }
@@ -358,6 +406,22 @@ import Testing
     (
       app("apns: { team_id: \"\", key_id: \"a b\", key_file: key.p8, topic: t.voip }"),
       "gateway.yaml:4: apps.a.apns.topic: must be the bundle id; .voip is added where it belongs\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"
+    ),
+    (
+      with("http: { tls: { key_file: key.p8 } }"),
+      "gateway.yaml:5: http.tls.certificate_file: is missing; it may also be given as PUSH_GATEWAY_HTTP_TLS_CERTIFICATE_FILE"
+    ),
+    (
+      with("api: { tls: { certificate_file: ca.pem, key_file: key.p8, client_certificates: optional } }"),
+      "gateway.yaml:5: api.tls.client_certificates: needs client_ca_file, which says whose certificates are taken"
+    ),
+    (
+      with("http: { tls: { certificate_file: ca.pem, key_file: key.p8, client_ca_file: ca.pem } }"),
+      "gateway.yaml:5: http.tls.client_ca_file: unknown key; there are certificate_file, key_file"
+    ),
+    (
+      with("security: { allow_readable_secrets: yes }"),
+      "gateway.yaml:5: security.allow_readable_secrets: there is no yes; there are true, false"
     ),
     // no YAML at all
     ("a: [", "gateway.yaml:2: is not YAML: did not find expected node content"),

@@ -1,6 +1,7 @@
 // What check-config finds in keys that are right, and in every kind that is wrong.
 
 import Foundation
+import HTTP2TestSupport
 import Runtime
 import Testing
 
@@ -46,7 +47,7 @@ import Testing
     let files = [
       material.authorityFile, material.apnsKeyFile, material.serviceAccountFile, material.expoAccessTokenFile,
     ]
-    for file in files { try content.write(toFile: file, atomically: true, encoding: .utf8) }
+    for file in files { try SecretFixture.write(content, to: file) }
     let failures = failures(configuration)
     #expect(failures.count >= 3)  // some content is a good access token
     for file in files.prefix(3) { #expect(failures.contains { $0.contains(file) }, "\(failures)") }
@@ -56,9 +57,73 @@ import Testing
   @Test func `an RSA key is no APNs key`() throws {
     let (configuration, material) = try configuration()
     defer { try? FileManager.default.removeItem(atPath: material.directory) }
-    try Data(try material.fcmKey.privateKeyPEM()).write(to: URL(fileURLWithPath: material.apnsKeyFile))
+    try SecretFixture.write(material.fcmKey.privateKeyPEM(), to: material.apnsKeyFile)
     let failures = failures(configuration)
     #expect(failures.count == 1)
     #expect(failures[0].contains("apns") && failures[0].contains("RSA"))
+  }
+
+  @Test func `keys that others may read are refused, one by one, unless that is allowed`() throws {
+    let (configuration, material) = try configuration()
+    defer { try? FileManager.default.removeItem(atPath: material.directory) }
+    let opsKey = material.directory + "/ops-key"
+    try SecretFixture.write(String(repeating: "k", count: 40), to: opsKey)
+    let secrets = [material.apnsKeyFile, material.serviceAccountFile, material.expoAccessTokenFile, opsKey]
+    var withOpsKey = configuration
+    withOpsKey.dashboard?.opsKeyFile = opsKey
+    withOpsKey.httpTLS = .init(certificateFile: material.certificateFile, keyFile: material.certificateKeyFile)
+    #expect(failures(withOpsKey) == [])
+    for file in secrets + [material.certificateKeyFile] {
+      try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: file)
+      let failures = failures(withOpsKey)
+      #expect(failures.count == 1, "\(failures)")
+      #expect(failures.first?.contains("\(file): its mode 0644 lets every user of this machine read") == true)
+      var waived = withOpsKey
+      waived.secretPrivacy = .waived
+      #expect(self.failures(waived) == [])
+      try FileManager.default.setAttributes([.posixPermissions: 0o640], ofItemAtPath: file)
+    }
+    #expect(failures(withOpsKey) == [])
+  }
+
+  @Test func `a listener's certificate must fit its key, and not have ended`() throws {
+    let (configuration, material) = try configuration()
+    defer { try? FileManager.default.removeItem(atPath: material.directory) }
+    let pki = try ListenerPKI()
+    var api = GatewayConfiguration.API(
+      listener: .init(host: "0.0.0.0", port: 1), bodyMaxBytes: 1, requestTimeoutSeconds: 1, busyAfterSeconds: 1,
+      ratePerSecond: 1, connectionsMax: 1)
+    api.tls = pki.settings(clients: .optional)
+    var with = configuration
+    with.api = api
+    with.httpTLS = pki.settings()
+    with.http.host = "0.0.0.0"
+    #expect(failures(with) == [])
+    let details = CredentialCheck.all(of: with).filter { $0.subject.hasSuffix(".tls") }.map { try? $0.result.get() }
+    #expect(details.count == 2 && details.allSatisfy { $0?.contains("good until 2") == true })
+    #expect(details.last??.contains("clients' certificates (optional) by \(pki.ours.caFile)") == true)
+
+    // With TLS nothing is in clear text; what ends soon is named.
+    let end = try ListenerCertificate(pki.settings(), privacy: .required).expiresAtSeconds
+    func remarks(_ seconds: Int64) -> [String] { SecurityRemarks.all(of: with, wallMilliseconds: seconds * 1000) }
+    #expect(remarks(end - 15 * 86_400) == [])
+    #expect(
+      remarks(end - 13 * 86_400).map { $0.prefix { $0 != ":" } } == [
+        "http.tls.certificate_file", "api.tls.certificate_file",
+      ])
+    #expect(remarks(end + 1) == [])
+    #expect(
+      CredentialCheck.all(of: with, wallMilliseconds: (end + 1) * 1000).filter {
+        if case .failure(let failure) = $0.result { "\(failure)".contains("has expired on 2") } else { false }
+      }.map(\.subject) == ["http.tls", "api.tls"])
+
+    try pki.install(keyOf: pki.others)
+    #expect(failures(with).count == 2)
+    #expect(
+      failures(with)[0].hasSuffix("\(pki.keyFile) is not the key of the first certificate in \(pki.certificateFile)"))
+    for (file, what) in [(pki.keyFile, "private key"), (pki.certificateFile, "certificate")] {
+      try SecretFixture.write("-----BEGIN NOTHING-----", to: file)
+      #expect(failures(with).allSatisfy { $0.contains("\(file): no usable \(what) (PEM") }, "\(failures(with))")
+    }
   }
 }

@@ -2,6 +2,7 @@
 
 import Dialects
 import Foundation
+import HTTP2TestSupport
 import Logging
 import Queue
 import Runtime
@@ -72,7 +73,7 @@ private struct KeepingHandler: LogHandler {
 
   private static func edit(_ material: SimulatorMaterial, _ change: (String) -> String) throws {
     let text = try String(contentsOfFile: material.configurationFile, encoding: .utf8)
-    try change(text).write(toFile: material.configurationFile, atomically: true, encoding: .utf8)
+    try SecretFixture.write(change(text), to: material.configurationFile)
   }
 
   @Test("nothing has changed: nothing is rotated")
@@ -86,7 +87,7 @@ private struct KeepingHandler: LogHandler {
   @Test("a new access token rotates the lane that has it, once, and no other")
   func rotated() async throws {
     try await Self.with { watcher, material, _, keeper in
-      try "another-access-token".write(toFile: material.expoAccessTokenFile, atomically: true, encoding: .utf8)
+      try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile)
       await watcher.reload()
       await watcher.reload()
       #expect(keeper.messages == ["A lane's credentials have changed expo"])
@@ -96,8 +97,8 @@ private struct KeepingHandler: LogHandler {
   @Test("a file that cannot be used is told of, and the lane goes on with what it has")
   func unusable() async throws {
     try await Self.with { watcher, material, _, keeper in
-      try "no key".write(toFile: material.apnsKeyFile, atomically: true, encoding: .utf8)
-      try "another-access-token".write(toFile: material.expoAccessTokenFile, atomically: true, encoding: .utf8)
+      try SecretFixture.write("no key", to: material.apnsKeyFile)
+      try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile)
       await watcher.reload()
       #expect(
         keeper.messages == [
@@ -120,10 +121,22 @@ private struct KeepingHandler: LogHandler {
   func broken() async throws {
     try await Self.with { watcher, material, threshold, keeper in
       try Self.edit(material) { $0 + "\nlog: { level: loud }\n" }
-      try "another-access-token".write(toFile: material.expoAccessTokenFile, atomically: true, encoding: .utf8)
+      try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile)
       await watcher.reload()
       #expect(threshold.level == .info)
       #expect(keeper.messages == ["The configuration was not read again: what is in use stays"])
+    }
+  }
+
+  @Test("a key that others may read is not taken, and the lane goes on with what it has")
+  func exposed() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile, mode: 0o644)
+      await watcher.reload()
+      #expect(keeper.messages == ["New credentials cannot be used: what is in use stays expo"])
+      try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile, mode: 0o640)
+      await watcher.reload()
+      #expect(keeper.messages.last == "A lane's credentials have changed expo")
     }
   }
 }

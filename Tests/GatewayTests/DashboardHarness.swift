@@ -1,6 +1,7 @@
 // The dashboard alone for a test: a database of its own, an ops server in this process, and a client that sends any bytes.
 
 import Foundation
+import HTTP2TestSupport
 import Logging
 import ServiceLifecycle
 import TestSupport
@@ -45,7 +46,7 @@ struct DashboardHarness {
     readiness: Readiness = .ready, _ body: (DashboardHarness) async throws -> Void
   ) async throws {
     let keyFile = FileManager.default.temporaryDirectory.appending(path: "ops-key-\(UUID().uuidString)").path
-    try Data((key + "\n").utf8).write(to: URL(fileURLWithPath: keyFile))
+    try SecretFixture.write(key + "\n", to: keyFile)
     defer { try? FileManager.default.removeItem(atPath: keyFile) }
     var access = access
     if hasKey { access.opsKeys.append(OpsKey(name: "ops", file: keyFile)) }

@@ -1,6 +1,7 @@
 // Who may do what at the dashboard: hosts, sessions, other sites, and the ops key.
 
 import Foundation
+import HTTP2TestSupport
 import Logging
 import Runtime
 import Synchronization
@@ -233,14 +234,14 @@ import Testing
         #expect(alice.name == "alice" && bob.name == "bob")
         #expect(await login.session(alice.id)?.name == "alice")
         if let content {
-          try Data(content.utf8).write(to: URL(fileURLWithPath: file))
+          try SecretFixture.write(content, to: file)
         } else {
           try FileManager.default.removeItem(atPath: file)
         }
         #expect(await login.session(alice.id) == nil)
         #expect(await login.session(bob.id)?.name == "bob")
         // And stays ended, whatever comes back.
-        try Data(DashboardHarness.key.utf8).write(to: URL(fileURLWithPath: file))
+        try SecretFixture.write(DashboardHarness.key, to: file)
         #expect(await login.session(alice.id) == nil)
         clock.advance(.seconds(1))
         #expect(try await login.open(DashboardHarness.key, from: nil).name == "alice")
@@ -251,7 +252,7 @@ import Testing
   @Test(arguments: ["", "too short", String(repeating: " ", count: 100)])
   func `a key's file without a long key lets nobody in`(content: String) async throws {
     try await withKeyFile(content) { file in
-      let login = OpsLogin(keys: [OpsKey(name: "ops", file: file)], metricsKeyFile: file, logger: Self.logger)
+      let login = OpsLogin(keys: [OpsKey(name: "ops", file: file)], metricsKey: OpsKey(name: "metrics", file: file), logger: Self.logger)
       let problem = await #expect(throws: APIProblem.self) { try await login.open(content, from: nil) }
       #expect(problem?.name == "no-key")
       await #expect(throws: APIProblem.self) { try await login.holder(ofShown: content, from: nil) }
@@ -277,7 +278,7 @@ import Testing
 
   private func withKeyFile(_ content: String, _ body: (String) async throws -> Void) async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: "ops-key-\(UUID().uuidString)").path
-    try Data(content.utf8).write(to: URL(fileURLWithPath: file))
+    try SecretFixture.write(content, to: file)
     defer { try? FileManager.default.removeItem(atPath: file) }
     try await body(file)
   }

@@ -2,6 +2,7 @@
 // no line of its log has any of them.
 
 import Foundation
+import HTTP2TestSupport
 import Queue
 import Simulators
 import TestSupport
@@ -140,8 +141,8 @@ private final class ServingProcess {
       let simulators = try await SimulatorSuite.start(configuration, material: SimulatorMaterial())
       let file = simulators.material.configurationFile
       let text = try String(contentsOfFile: file, encoding: .utf8)
-      try (text + "api:\n  enabled: true\n  listen: 127.0.0.1:0\nlog:\n  level: \(level)\n").write(
-        toFile: file, atomically: true, encoding: .utf8)
+      try SecretFixture.write(
+        text + "api:\n  enabled: true\n  listen: 127.0.0.1:0\nlog:\n  level: \(level)\n", to: file)
       do {
         let process = try ServingProcess(file, database: databaseURL, arguments)
         try await body(process, database, simulators.material, try String(contentsOfFile: file, encoding: .utf8))
@@ -195,11 +196,11 @@ private final class ServingProcess {
         where datname = current_database() and application_name like 'push-gateway%'
         """)
       let file = material.configurationFile
-      try (configuration + "apps: [\(Self.brokenValue)\nlog: {level: \(Self.brokenValue)").write(
-        toFile: file, atomically: true, encoding: .utf8)
+      try SecretFixture.write(
+        configuration + "apps: [\(Self.brokenValue)\nlog: {level: \(Self.brokenValue)", to: file)
       process.hangUp()
       _ = try await process.line(with: "The configuration was not read again")
-      try configuration.write(toFile: file, atomically: true, encoding: .utf8)
+      try SecretFixture.write(configuration, to: file)
 
       while try await database.value("select count(*) from push.delivery") != "0" {
         try await Task.sleep(for: .milliseconds(50))

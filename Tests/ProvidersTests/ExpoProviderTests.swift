@@ -1,6 +1,7 @@
 // The Expo provider against a server we did not write.
 
 import Foundation
+import HTTP2TestSupport
 import Runtime
 import Synchronization
 import Testing
@@ -264,10 +265,10 @@ final class ProviderReports: Sendable {
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let file = folder + "/token"
-    try "  abc123\n".write(toFile: file, atomically: true, encoding: .utf8)
+    try SecretFixture.write("  abc123\n", to: file)
     #expect(try ExpoConfiguration.readAccessToken(file: file) == "abc123")
     for content in ["", "\n", "two words", "two\nlines", "töken", "nul\0"] {
-      try content.write(toFile: file, atomically: true, encoding: .utf8)
+      try SecretFixture.write(content, to: file)
       let error = #expect(throws: ExpoConfiguration.AccessTokenError.malformed(path: file)) {
         _ = try ExpoConfiguration.readAccessToken(file: file)
       }

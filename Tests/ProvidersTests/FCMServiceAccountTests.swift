@@ -1,6 +1,7 @@
 // Service account files: what is read, what is refused and how it is said; and the assertion, verified by PyJWT.
 
 import Foundation
+import HTTP2TestSupport
 import Runtime
 import Testing
 
@@ -36,7 +37,7 @@ enum FCMTestAccount {
 @Suite(.timeLimit(.minutes(2))) struct FCMServiceAccountTests {
   @Test func theFileIsRead() throws {
     let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
-    try Data(FCMTestAccount.json()).write(to: URL(filePath: file))
+    try SecretFixture.write(FCMTestAccount.json(), to: file)
     defer { try? FileManager.default.removeItem(atPath: file) }
     let account = try FCMServiceAccount.load(file: file)
     #expect(account.projectID == "porteiro-test")

@@ -1,6 +1,7 @@
 // Keys as they come out of files: every form that works, and a clear error for every one that does not.
 
 import Foundation
+import HTTP2TestSupport
 import Testing
 
 @testable import Runtime
@@ -128,7 +129,7 @@ import Testing
     defer { try? FileManager.default.removeItem(atPath: folder) }
 
     let good = folder + "/AuthKey.p8"
-    try KeyFixtures.pkcs8.write(toFile: good, atomically: true, encoding: .utf8)
+    try SecretFixture.write(KeyFixtures.pkcs8, to: good)
     #expect(try SigningKey.load(pemFile: good, for: .es256).source == good)
 
     let missing = folder + "/missing.p8"
@@ -136,7 +137,7 @@ import Testing
       _ = try SigningKey.load(pemFile: missing, for: .es256)
     }
     let large = folder + "/large.p8"
-    try String(repeating: "x", count: SecretFile.sizeMax + 1).write(toFile: large, atomically: true, encoding: .utf8)
+    try SecretFixture.write(String(repeating: "x", count: SecretFile.sizeMax + 1), to: large)
     #expect(throws: SigningKeyError(.file(.tooLarge), source: large)) {
       _ = try SigningKey.load(pemFile: large, for: .es256)
     }

@@ -8,6 +8,7 @@ import argparse
 import json
 import resource
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -277,6 +278,71 @@ def login_flood(ops, keys):
     check("and nobody else waits for it to log in", found == [200] * 20, found)
 
 
+def tls_client(address, ca, **options):
+    """A client over TLS; it reads as the others do."""
+    client = Client(address)
+    context = ssl.create_default_context(cafile=ca)
+    for name, value in options.items():
+        setattr(context, name, value)
+    client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
+    return client
+
+
+def handshake(address, ca, **options):
+    """What a handshake came to: a version, or why not."""
+    try:
+        client = tls_client(address, ca, **options)
+    except (OSError, ssl.SSLError) as error:
+        return str(error)
+    try:
+        return client.socket.version()
+    finally:
+        client.close()
+
+
+def stalled_handshakes(api, ops, ca, key, count, seconds):
+    """Handshakes that never end, on all places but one: who has it is served, and the others get theirs back."""
+    served = tls_client(api, ca)
+    status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
+    check("one connection over TLS is served before", status == 404, status)
+    beginning = bytes.fromhex("160301020001000001fc0303") + bytes(32)
+    stalled = [Client(api, seconds + 20).send(beginning[:length % len(beginning)]) for length in range(count - 1)]
+    status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
+    check(f"and among {count - 1} handshakes that stall", status == 404, status)
+    try:
+        over = tls_client(api, ca)
+        status, _, _ = over.answer()
+        over.close()
+    except OSError as error:
+        status = error
+    check("one connection too many is 503, over TLS", status == 503, status)
+    begun = time.monotonic()
+    answers = {client.answer()[0] for client in stalled}
+    check(f"all of them are dropped within {seconds + 10} s, without a word",
+          answers == {0} and time.monotonic() - begun < seconds + 10, answers)
+    status, _, _ = served.send(request("POST", "/v1/calls", call(f"tls-{time.time()}"), key=key)).answer()
+    check("a call is taken over TLS afterwards", status == 202, status)
+    served.close()
+    again = tls_client(api, ca)
+    status, _, _ = again.send(request("POST", "/v1/calls", call(f"tls-{time.time()}"), key=key)).answer()
+    check("and on a connection of its own", status == 202, status)
+    again.close()
+    for client in stalled:
+        client.close()
+
+
+def wrong_tls(api, ops, ca, key):
+    status, _, _ = ask(api, "GET", "/v1/calls/none", key=key)
+    check("clear text at the TLS port is not answered", status == 0, status)
+    found = handshake(api, ca, maximum_version=ssl.TLSVersion.TLSv1_1, minimum_version=ssl.TLSVersion.TLSv1)
+    check("TLS 1.1 is refused", not found.startswith("TLSv"), found)
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        found = handshake(api, ca, maximum_version=version, minimum_version=version)
+        check(f"{version.name} is taken", found == version.name.replace("_", "."), found)
+    found = handshake(ops, ca)
+    check("the ops listener speaks TLS", found == "TLSv1.3", found)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--api", required=True, help="host:port")
@@ -284,6 +350,10 @@ def main():
     parser.add_argument("--key", required=True, help="with all scopes")
     parser.add_argument("--ops-key", required=True, help="opens the dashboard of --ops, which listens for other machines")
     parser.add_argument("--metrics-key", required=True, help="opens its /metrics")
+    parser.add_argument("--tls-api", help="host:port of an API with TLS, whose api.connections_max is --tls-connections")
+    parser.add_argument("--tls-ops", help="host:port of its ops listener, with TLS")
+    parser.add_argument("--tls-connections", type=int, default=64)
+    parser.add_argument("--ca", help="the authority of both")
     parser.add_argument("--fresh-key", required=True, help="a good one that was never shown")
     parser.add_argument("--expired-key", required=True)
     parser.add_argument("--bound-key", required=True, help=f"bound to {ELSEWHERE}")
@@ -300,6 +370,10 @@ def main():
     read_by_a_stranger(options.ops, keys)
     foreign_host(options.ops, keys)
     login_flood(options.ops, keys)
+    if options.tls_api:
+        wrong_tls(options.tls_api, options.tls_ops, options.ca, options.key)
+        stalled_handshakes(options.tls_api, options.tls_ops, options.ca, options.key, options.tls_connections,
+                           options.timeout)
     check("the gateway is alive", is_alive(options.ops))
     sys.exit(1 if failures else 0)
 

@@ -114,6 +114,7 @@ class Installation:
     def lend_token(self, token):
         for file in self.token_files.values():
             fresh = file.with_suffix(".new")
+            fresh.touch(mode=0o600)
             fresh.write_text(token)
             fresh.rename(file)
 

@@ -20,15 +20,18 @@ struct APIServer: Service {
   private let databaseURL: String
   private let logger: Logger
   private let counters: APICounters
+  private let credentials: ListenerCredentials?
   private let heartbeat: Heartbeat?
   private let onListening: @Sendable (Int) async -> Void
 
   /// - Parameters:
   ///   - counters: for the metrics.
+  ///   - credentials: of its TLS; nil: clear text.
   ///   - heartbeat: has an eye on the event loop.
   ///   - onListening: told the port once requests are answered.
   init(
     settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, counters: APICounters = APICounters(),
+    credentials: ListenerCredentials? = nil,
     heartbeat: Heartbeat? = nil,
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
@@ -36,6 +39,7 @@ struct APIServer: Service {
     self.databaseURL = databaseURL
     self.logger = logger
     self.counters = counters
+    self.credentials = credentials
     self.heartbeat = heartbeat
     self.onListening = onListening
   }
@@ -91,7 +95,8 @@ struct APIServer: Service {
           additionalChannelHandlers: [HTTPConnectionGuard(limits: limits, connections: connections)],
           httpDecoderConfiguration: HTTP1Channel.Configuration.DecoderConfiguration(
             maxHeaderFieldSize: Self.fieldMaxBytes, maxHeaderListSize: Self.headMaxBytes,
-            maxHeaderFieldCount: Self.fieldsMax))),
+            maxHeaderFieldCount: Self.fieldsMax)),
+        credentials: credentials, logger: logger),
       configuration: ApplicationConfiguration(
         address: .hostname(settings.listener.host, port: Int(settings.listener.port)), serverName: nil,
         backlog: 1_024,

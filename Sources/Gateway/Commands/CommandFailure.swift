@@ -1,4 +1,5 @@
-// A command that was called rightly and cannot do what was asked: exit code 1, and one sentence on standard error.
+// A command that was called rightly and cannot do what was asked: exit code 1, or 78 for the configuration, and one
+// sentence on standard error.
 
 internal import Queue
 
@@ -7,16 +8,26 @@ struct CommandFailure: Error, CustomStringConvertible {
   let description: String
   /// Whether trying again may help.
   let isTransient: Bool
+  /// Whether the configuration is wrong, so that the exit code is another.
+  let isConfiguration: Bool
 
   init(_ description: String) {
     self.description = description
     isTransient = false
+    isConfiguration = false
+  }
+
+  init(_ error: ConfigurationError) {
+    description = error.description
+    isTransient = false
+    isConfiguration = true
   }
 
   /// What the database said, and what to do about it.
   init(_ error: PostgresError) {
     description = Terminal.printable(Self.text(error))
     isTransient = error.isTransient
+    isConfiguration = false
   }
 
   private static func text(_ error: PostgresError) -> String {

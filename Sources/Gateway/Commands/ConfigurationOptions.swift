@@ -35,7 +35,7 @@ struct ConfigurationOptions: ParsableArguments {
     do throws(ConfigurationError) {
       url = try GatewayConfiguration.loadDatabaseURL(file: file, environment: environment)
     } catch {
-      throw CommandFailure(error.description)
+      throw CommandFailure(error)
     }
     do throws(PostgresError) {
       return try await PostgresConnection.connect(to: url, applicationName: "push-gateway \(command)", on: loop)

@@ -11,7 +11,10 @@ struct CredentialCheck {
   /// What was found; or what is wrong, naming the file and never its content.
   var result: Result<String, CommandFailure>
 
-  static func all(of configuration: GatewayConfiguration) -> [CredentialCheck] {
+  /// - Parameter wallMilliseconds: now; tells certificates that have ended.
+  static func all(
+    of configuration: GatewayConfiguration, wallMilliseconds: Int64 = SystemClock().wallMilliseconds()
+  ) -> [CredentialCheck] {
     var checks: [CredentialCheck] = []
     if let file = configuration.caFile {
       checks.append(
@@ -20,6 +23,10 @@ struct CredentialCheck {
           return "certificates in \(file)"
         })
     }
+    let privacy = configuration.secretPrivacy
+    for (name, tls) in configuration.listenerTLS {
+      checks.append(check("\(name).tls", tls, privacy, wallMilliseconds / 1000))
+    }
     checks += opsAccess(configuration.opsAccess)
     for app in configuration.apps {
       let path = "apps.\(app.name)"
@@ -27,7 +34,8 @@ struct CredentialCheck {
       if let apns = app.apns {
         checks.append(
           check("\(path).apns") {
-            let credentials = try APNsCredentials(teamID: apns.teamID, keyID: apns.keyID, keyFile: apns.keyFile)
+            let credentials = try APNsCredentials(
+              teamID: apns.teamID, keyID: apns.keyID, keyFile: apns.keyFile, privacy: privacy)
             _ = try credentials.mint(issuedAtSeconds: SystemClock().wallMilliseconds() / 1000)
             return
               "signed an ES256 token with key \(apns.keyID) from \(apns.keyFile), for \(apns.productionURL) and \(apns.sandboxURL)"
@@ -36,7 +44,7 @@ struct CredentialCheck {
       if let fcm = app.fcm {
         checks.append(
           check("\(path).fcm") {
-            let account = try FCMServiceAccount.load(file: fcm.serviceAccountFile)
+            let account = try FCMServiceAccount.load(file: fcm.serviceAccountFile, privacy: privacy)
             _ = try account.assertion(issuedAtSeconds: SystemClock().wallMilliseconds() / 1000)
             return
               "signed an RS256 assertion for project \(account.projectID) from \(fcm.serviceAccountFile), for \(fcm.url)"
@@ -46,7 +54,7 @@ struct CredentialCheck {
         checks.append(
           check("\(path).expo") {
             guard let file = expo.accessTokenFile else { return "no access token, for \(expo.url)" }
-            _ = try ExpoConfiguration.readAccessToken(file: file)
+            _ = try ExpoConfiguration.readAccessToken(file: file, privacy: privacy)
             return "access token in \(file), for \(expo.url)"
           })
       }
@@ -68,12 +76,12 @@ struct CredentialCheck {
           return "a key in \(key.file)"
         })
     }
-    if let file = access.metricsKeyFile {
+    if let key = access.metricsKey {
       checks.append(
         check("http.metrics_key_file") {
-          let digest = try OpsKey(name: "metrics", file: file).digest()
-          if let holder = holders[digest] { throw CommandFailure("\(file): holds the same key as \(holder)") }
-          return "a key in \(file)"
+          let digest = try key.digest()
+          if let holder = holders[digest] { throw CommandFailure("\(key.file): holds the same key as \(holder)") }
+          return "a key in \(key.file)"
         })
     }
     if let identity = access.identity {
@@ -84,6 +92,21 @@ struct CredentialCheck {
         })
     }
     return checks
+  }
+
+  private static func check(
+    _ name: String, _ tls: GatewayConfiguration.ListenerTLS, _ privacy: SecretFile.Privacy, _ now: Int64
+  ) -> CredentialCheck {
+    check(name) {
+      let certificate = try ListenerCertificate(tls, privacy: privacy)
+      guard certificate.expiresAtSeconds > now else {
+        throw CommandFailure("\(tls.certificateFile) has expired on \(certificate.expiry): renew it")
+      }
+      let clients =
+        tls.clientCAFile.map { ", clients' certificates (\(tls.clientCertificates.rawValue)) by \($0)" } ?? ""
+      return
+        "certificate in \(tls.certificateFile) with its key in \(tls.keyFile), good until \(certificate.expiry)\(clients)"
+    }
   }
 
   private static func check(_ subject: String, _ body: () throws -> String) -> CredentialCheck {

@@ -19,7 +19,7 @@ struct PushGateway: AsyncParsableCommand {
         push-gateway status
         push-gateway timeline CALL_ID
 
-      Exit codes: 0 done, 1 failed, 64 wrong usage.
+      Exit codes: 0 done, 1 failed, 64 wrong usage, 78 wrong configuration.
       """,
     version: GatewayVersion.current,
     subcommands: [
@@ -35,4 +35,26 @@ struct PushGateway: AsyncParsableCommand {
           APIKeyCommand.self,
         ])
     ])
+
+  /// EX_CONFIG of sysexits.h: trying again does not help.
+  static let wrongConfiguration = ExitCode(78)
+
+  static func main() async {
+    do {
+      var command = try parseAsRoot()
+      if var command = command as? any AsyncParsableCommand {
+        try await command.run()
+      } else {
+        try command.run()
+      }
+    } catch let error as ConfigurationError {
+      StandardError.write("Error: \(error)")
+      exit(withError: wrongConfiguration)
+    } catch let failure as CommandFailure where failure.isConfiguration {
+      StandardError.write("Error: \(failure)")
+      exit(withError: wrongConfiguration)
+    } catch {
+      exit(withError: error)
+    }
+  }
 }

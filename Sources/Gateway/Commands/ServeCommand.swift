@@ -21,7 +21,7 @@ struct ServeCommand: AsyncParsableCommand {
       SIGTERM or SIGINT: no new claims, pushes in flight get shutdown.drain_seconds to finish, the rest goes back to the outbox \
       uncounted, results are written, exit 0.
 
-      Credentials are read again when their files or the configuration change, and on SIGHUP: new keys are used without a restart, \
+      Credentials and certificates are read again when their files or the configuration change, and on SIGHUP: new keys are used without a restart, \
       and without a failed push. log.level changes at the same moments. Other changes of the configuration take a restart.
 
       http.listen answers GET /livez and GET /readyz; with api.enabled, api.listen answers the HTTP API of openapi.yaml. Logs go to \
@@ -52,10 +52,20 @@ struct ServeCommand: AsyncParsableCommand {
     LoggingSystem.bootstrap { _ in GatewayLogHandler(logs) }
     let logger = Logger(label: "push-gateway")
     try fit(&configuration, logger)
+    let httpCredentials = try configuration.httpTLS.map {
+      try ListenerCredentials("http", $0, privacy: configuration.secretPrivacy, logger: logger)
+    }
+    let apiCredentials = try configuration.api?.tls.map {
+      try ListenerCredentials("api", $0, privacy: configuration.secretPrivacy, logger: logger)
+    }
+    let certificates = ListenerCredentialsWatcher(credentials: [httpCredentials, apiCredentials].compactMap(\.self))
     let heartbeat = Heartbeat()
     let gateway = GatewayService(
       configuration: configuration, source: source, logger: logger, threshold: threshold, heartbeat: heartbeat)
-    let gate = OpsGate(access: configuration.opsAccess, listener: configuration.http, logger: logger)
+    gateway.metrics.watch(certificates.credentials)
+    let gate = OpsGate(
+      access: configuration.opsAccess, listener: configuration.http, isTLS: configuration.httpTLS != nil,
+      logger: logger)
     let dashboard =
       configuration.hasDashboard ? Dashboard(gate: gate, databaseURL: configuration.databaseURL, logger: logger) : nil
     // The check of hosts stands before the routes that come after it.
@@ -68,10 +78,11 @@ struct ServeCommand: AsyncParsableCommand {
     ]
     let ops = OpsServer(
       listener: configuration.http, connectionsMax: configuration.httpConnectionsMax, logger: logger,
-      routes: routes.compactMap { $0 })
+      credentials: httpCredentials, routes: routes.compactMap { $0 })
     let api = configuration.api.map {
       APIServer(
         settings: $0, databaseURL: configuration.databaseURL, logger: logger, counters: gateway.metrics.api,
+        credentials: apiCredentials,
         heartbeat: heartbeat)
     }
     let watchdog = Watchdog(heartbeat, logger: logger)
@@ -80,7 +91,11 @@ struct ServeCommand: AsyncParsableCommand {
     // The last of the services is the first to be shut down: the gateway drains while /readyz still says so, and while
     // the API still answers.
     let attendants: [(any Service)?] = [
-      watchdog, dashboard, ops, api, HangUpService { await gateway.reloadCredentials() },
+      watchdog, dashboard, ops, api, certificates,
+      HangUpService {
+        certificates.reload()
+        await gateway.reloadCredentials()
+      },
     ]
     let group = ServiceGroup(
       configuration: ServiceGroupConfiguration(

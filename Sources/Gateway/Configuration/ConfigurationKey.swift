@@ -29,6 +29,8 @@ struct ConfigurationKey: Equatable, Sendable {
       "addresses or networks of proxies whose X-Forwarded-For is believed, with commas between them; none"),
     ConfigurationKey(
       "http.metrics_key_file", "file with a key of 32 characters or more that opens /metrics from other machines; none"),
+    ConfigurationKey("http.tls.certificate_file", "PEM chain: http.listen speaks TLS with it; none"),
+    ConfigurationKey("http.tls.key_file", "its private key (PEM)"),
     ConfigurationKey("api.enabled", "whether backends may enqueue calls over HTTP, see openapi.yaml; false"),
     ConfigurationKey("api.listen", "host:port of the API; 127.0.0.1:8081"),
     ConfigurationKey("api.body_max_bytes", "largest body of a request, 1024 to 1048576; 65536"),
@@ -42,6 +44,13 @@ struct ConfigurationKey: Equatable, Sendable {
       "api.trusted_proxies",
       "addresses or networks (10.0.0.0/8) of the proxies before it, whose X-Forwarded-For is believed, with commas "
         + "between them; none"),
+    ConfigurationKey("api.tls.certificate_file", "PEM chain: api.listen speaks TLS with it; none"),
+    ConfigurationKey("api.tls.key_file", "its private key (PEM)"),
+    ConfigurationKey(
+      "api.tls.client_ca_file",
+      "PEM file of the authorities whose certificates the API's clients show; none is asked for"),
+    ConfigurationKey(
+      "api.tls.client_certificates", "required, or optional: a client may show none, but no wrong one; required"),
     ConfigurationKey("dashboard.enabled", "whether http.listen serves the dashboard at /; true"),
     ConfigurationKey(
       "dashboard.ops_key_file",
@@ -58,6 +67,9 @@ struct ConfigurationKey: Equatable, Sendable {
       "who of them is an operator: names, or @example.com for all that end so, with commas between them"),
     ConfigurationKey("dashboard.hosts", "the former name of http.hosts; none"),
     ConfigurationKey("tls.ca_file", "PEM file of certificate authorities, added to the system's"),
+    ConfigurationKey(
+      "security.allow_readable_secrets",
+      "whether files with secrets may be readable by every user of the machine, or belong to any; false"),
     ConfigurationKey(
       "log.level", "trace, debug, info, notice, warning, error or critical; changes without a restart; info"),
     ConfigurationKey("log.format", "json or text; text if standard error is a terminal, else json"),

@@ -3,6 +3,8 @@
 internal import Dialects
 internal import Foundation
 internal import Logging
+internal import Queue
+internal import Runtime
 
 extension GatewayConfiguration {
   /// Reads and checks everything.
@@ -13,14 +15,17 @@ extension GatewayConfiguration {
   /// - Throws: every problem found, not only the first.
   static func load(file: String?, environment: [String: String]) throws(ConfigurationError) -> GatewayConfiguration {
     var reader = try reader(file, environment)
+    checkPrivacy(of: file, &reader)
+    let privacy = secretPrivacy(&reader)
     let configuration = GatewayConfiguration(
       databaseURL: databaseURL(&reader, environment),
       http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
       httpConnectionsMax: reader.integer(["http", "connections_max"], in: 1...100_000, default: 128),
-      api: api(["api"], &reader),
+      httpTLS: listenerTLS(["http", "tls"], takesClients: false, &reader), api: api(["api"], &reader),
       hasDashboard: reader.choice(["dashboard", "enabled"], [("true", true), ("false", false)], default: true),
-      opsAccess: opsAccess(&reader),
+      opsAccess: opsAccess(&reader, privacy),
       caFile: reader.file(["tls", "ca_file"]),
+      secretPrivacy: privacy,
       logLevel: reader.choice(
         ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
       logFormat: reader.choice(["log", "format"], LogFormat.allCases.map { ($0.rawValue, $0) }, default: nil),
@@ -33,6 +38,7 @@ extension GatewayConfiguration {
   static func loadDatabaseURL(file: String?, environment: [String: String]) throws(ConfigurationError) -> String {
     if let url = environment["DATABASE_URL"], DatabaseURL.fault(of: url) == nil { return url }
     var reader = try reader(file, environment)
+    checkPrivacy(of: file, &reader)
     let url = databaseURL(&reader, environment)
     guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
     return url
@@ -53,6 +59,38 @@ extension GatewayConfiguration {
     return url
   }
 
+  private static func secretPrivacy(_ reader: inout ConfigurationReader) -> SecretFile.Privacy {
+    reader.choice(
+      ["security", "allow_readable_secrets"], [("true", .waived), ("false", .required)], default: .required)
+  }
+
+  /// A configuration file with a password is a file with a secret.
+  private static func checkPrivacy(of file: String?, _ reader: inout ConfigurationReader) {
+    guard let file, let database = reader.source.fileDatabase, PostgresHosts.givesPassword(database.text),
+      reader.text(["security", "allow_readable_secrets"]) != "true", let fault = SecretFile.exposure(of: file)
+    else { return }
+    reader.note(database, ["database"], "holds a password. \(fault)")
+  }
+
+  /// A section that is there is on, and must be whole.
+  private static func listenerTLS(
+    _ path: [String], takesClients: Bool, _ reader: inout ConfigurationReader
+  ) -> ListenerTLS? {
+    guard reader.source.has(path) else { return nil }
+    var tls = ListenerTLS(
+      certificateFile: reader.requiredFile(path + ["certificate_file"]),
+      keyFile: reader.requiredFile(path + ["key_file"]))
+    guard takesClients else { return tls }
+    tls.clientCAFile = reader.file(path + ["client_ca_file"])
+    let certificates = path + ["client_certificates"]
+    tls.clientCertificates = reader.choice(
+      certificates, ListenerTLS.ClientCertificates.allCases.map { ($0.rawValue, $0) }, default: .required)
+    if reader.text(certificates) != nil, reader.text(path + ["client_ca_file"]) == nil {
+      reader.note(certificates, "needs client_ca_file, which says whose certificates are taken")
+    }
+    return tls
+  }
+
   /// Checked even where it is off, so that switching it on holds no surprise.
   private static func api(_ path: [String], _ reader: inout ConfigurationReader) -> API? {
     let isEnabled = reader.choice(path + ["enabled"], [("true", true), ("false", false)], default: false)
@@ -63,7 +101,8 @@ extension GatewayConfiguration {
       busyAfterSeconds: reader.integer(path + ["busy_after_seconds"], in: 1...600, default: 5),
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000),
       connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512),
-      trustedProxies: reader.ranges(path + ["trusted_proxies"]))
+      trustedProxies: reader.ranges(path + ["trusted_proxies"]),
+      tls: listenerTLS(path + ["tls"], takesClients: true, &reader))
     return isEnabled ? api : nil
   }
 

@@ -33,6 +33,12 @@ struct ConfigurationReader {
     problems.append(ConfigurationProblem(origin: origin, path: path.joined(separator: "."), message: message))
   }
 
+  /// Notes a problem with a value of the file, which another may go before.
+  mutating func note(_ setting: ConfigurationSource.Setting, _ path: [String], _ message: String) {
+    problems.append(
+      ConfigurationProblem(origin: setting.origin, path: path.joined(separator: "."), message: message))
+  }
+
   /// Notes a problem inside a tree.
   mutating func note(_ tree: ConfigurationTree, at member: String, below path: [String], _ message: String) {
     let path = path.joined(separator: ".")

@@ -15,6 +15,8 @@ struct ConfigurationSource {
   private(set) var sections: [[String]: ConfigurationProblem.Origin] = [:]
   /// The values that are mappings with names of their own.
   private(set) var trees: [[String]: ConfigurationTree] = [:]
+  /// `database` as the file has it, whatever the environment says.
+  private(set) var fileDatabase: Setting?
   private(set) var problems: [ConfigurationProblem] = []
   /// False when the file is no YAML mapping: what it lacks cannot be told then.
   private(set) var isReadable = true
@@ -24,6 +26,7 @@ struct ConfigurationSource {
   ///   - environment: every variable; those without our prefix are not looked at.
   init(yaml: String?, environment: [String: String]) {
     if let yaml { read(yaml) }
+    fileDatabase = settings[["database"]]
     overlay(environment)
   }
 

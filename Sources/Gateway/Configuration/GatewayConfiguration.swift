@@ -2,6 +2,7 @@
 
 internal import Dialects
 internal import Logging
+internal import Runtime
 
 /// A configuration whose every value has been checked. Files are named by absolute path or relative to the working directory.
 struct GatewayConfiguration: Sendable, Equatable {
@@ -19,6 +20,21 @@ struct GatewayConfiguration: Sendable, Equatable {
     var host: String
     /// 0 for any free port.
     var port: UInt16
+  }
+
+  /// What a listener proves itself with, and asks of its clients.
+  struct ListenerTLS: Sendable, Equatable {
+    enum ClientCertificates: String, Sendable, CaseIterable {
+      case required
+      /// A client may show none; one that it shows must be right.
+      case optional
+    }
+
+    var certificateFile: String
+    var keyFile: String
+    /// Holds the authorities that clients' certificates come from; nil: clients are asked for none.
+    var clientCAFile: String?
+    var clientCertificates = ClientCertificates.required
   }
 
   /// When an invite is sent once more over another connection.
@@ -123,6 +139,8 @@ struct GatewayConfiguration: Sendable, Equatable {
     var connectionsMax: Int
     /// Whose `X-Forwarded-For` is believed.
     var trustedProxies: [IPRange] = []
+    /// Nil: clear text.
+    var tls: ListenerTLS?
   }
 
   /// May hold a password: never to be logged.
@@ -130,6 +148,8 @@ struct GatewayConfiguration: Sendable, Equatable {
   var http: Listener
   /// Connections to `http` at a time.
   var httpConnectionsMax: Int
+  /// Of `http`; nil: clear text.
+  var httpTLS: ListenerTLS?
   /// Nil: it is off.
   var api: API?
   /// Whether `http` serves the page for whoever is on call.
@@ -137,10 +157,17 @@ struct GatewayConfiguration: Sendable, Equatable {
   var opsAccess: OpsAccess
   /// Added to the system's certificate authorities.
   var caFile: String?
+  /// What is asked of files with secrets.
+  var secretPrivacy = SecretFile.Privacy.required
   var logLevel: Logger.Level
   /// Nil: whichever suits standard error.
   var logFormat: LogFormat?
   var drainSeconds: Int
   /// Sorted by name.
   var apps: [App]
+
+  /// The listeners that speak TLS, by the section of their settings.
+  var listenerTLS: [(name: String, tls: ListenerTLS)] {
+    [("http", httpTLS), ("api", api?.tls)].compactMap { name, tls in tls.map { (name, $0) } }
+  }
 }

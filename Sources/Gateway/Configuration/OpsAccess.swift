@@ -2,6 +2,7 @@
 
 internal import Foundation
 internal import HTTPTypes
+internal import Runtime
 
 extension GatewayConfiguration {
   /// Who reaches `http`, by which names, and how they show who they are.
@@ -20,7 +21,7 @@ extension GatewayConfiguration {
     /// Whose `X-Forwarded-For` is believed.
     var trustedProxies = TrustedProxies()
     /// Opens /metrics alone.
-    var metricsKeyFile: String?
+    var metricsKey: OpsKey?
     /// Sorted by name.
     var opsKeys: [OpsKey] = []
     var identity: Identity?
@@ -29,24 +30,27 @@ extension GatewayConfiguration {
   /// The name of the key of `dashboard.ops_key_file`.
   static let onlyOpsKey = "ops"
 
-  static func opsAccess(_ reader: inout ConfigurationReader) -> OpsAccess {
+  static func opsAccess(_ reader: inout ConfigurationReader, _ privacy: SecretFile.Privacy) -> OpsAccess {
     OpsAccess(
-      hosts: reader.hosts(["http", "hosts"]) + reader.hosts(["dashboard", "hosts"]), trustedProxies: TrustedProxies(reader.ranges(["http", "trusted_proxies"])),
-      metricsKeyFile: reader.file(["http", "metrics_key_file"]), opsKeys: opsKeys(&reader),
+      hosts: reader.hosts(["http", "hosts"]) + reader.hosts(["dashboard", "hosts"]),
+      trustedProxies: TrustedProxies(reader.ranges(["http", "trusted_proxies"])),
+      metricsKey: reader.file(["http", "metrics_key_file"]).map {
+        OpsKey(name: "metrics", file: $0, privacy: privacy)
+      }, opsKeys: opsKeys(&reader, privacy),
       identity: identity(["dashboard", "identity"], &reader))
   }
 
-  private static func opsKeys(_ reader: inout ConfigurationReader) -> [OpsKey] {
+  private static func opsKeys(_ reader: inout ConfigurationReader, _ privacy: SecretFile.Privacy) -> [OpsKey] {
     let path = ["dashboard", "ops_keys"]
     var keys = reader.source.names(below: path).compactMap { name in
-      reader.file(path + [name]).map { OpsKey(name: name, file: $0) }
+      reader.file(path + [name]).map { OpsKey(name: name, file: $0, privacy: privacy) }
     }
     guard let file = reader.file(["dashboard", "ops_key_file"]) else { return keys }
     if keys.contains(where: { $0.name == onlyOpsKey }) {
       reader.note(
         path + [onlyOpsKey], "is the name of the key of dashboard.ops_key_file: give only one of them, or another name")
     }
-    keys.append(OpsKey(name: onlyOpsKey, file: file))
+    keys.append(OpsKey(name: onlyOpsKey, file: file, privacy: privacy))
     return keys.sorted { $0.name < $1.name }
   }
 

@@ -1,14 +1,20 @@
 // What a configuration may say, and had better not: things that let others read what the gateway sends or keeps.
 
 internal import Queue
+internal import Runtime
 
 enum SecurityRemarks {
   /// The modes of libpq in which nothing goes over the network in clear text.
   private static let encryptedModes: Set = ["require", "verify-ca", "verify-full"]
 
   /// A sentence about each, beginning with the key, each with its remedy.
-  static func all(of configuration: GatewayConfiguration) -> [String] {
-    listeners(of: configuration) + login(of: configuration) + database(configuration.databaseURL)
+  ///
+  /// - Parameter wallMilliseconds: now; tells certificates that end soon.
+  static func all(
+    of configuration: GatewayConfiguration, wallMilliseconds: Int64 = SystemClock().wallMilliseconds()
+  ) -> [String] {
+    listeners(of: configuration) + certificates(of: configuration, wallMilliseconds / 1000)
+      + login(of: configuration) + database(configuration.databaseURL)
   }
 
   /// What nobody can read is no leak, but no help either.
@@ -20,20 +26,33 @@ enum SecurityRemarks {
     guard isReached, access.opsKeys.isEmpty, access.identity == nil else { return [] }
     return [
       "dashboard.ops_key_file: other machines reach http.listen, so reading needs a login, and there is none: "
-        + (access.metricsKeyFile == nil
+        + (access.metricsKey == nil
           ? "the dashboard and /metrics refuse everybody" : "the dashboard refuses everybody")
         + "; set it, dashboard.ops_keys or dashboard.identity"
-        + (access.metricsKeyFile == nil ? ", and http.metrics_key_file for Prometheus" : "")
+        + (access.metricsKey == nil ? ", and http.metrics_key_file for Prometheus" : "")
     ]
   }
 
   private static func listeners(of configuration: GatewayConfiguration) -> [String] {
     let listeners =
-      [("http.listen", configuration.http)] + (configuration.api.map { [("api.listen", $0.listener)] } ?? [])
-    return listeners.compactMap { key, listener in
-      PostgresHosts.isLoopback(listener.host)
+      [("http", configuration.http, configuration.httpTLS)]
+      + (configuration.api.map { [("api", $0.listener, $0.tls)] } ?? [])
+    return listeners.compactMap { section, listener, tls in
+      tls != nil || PostgresHosts.isLoopback(listener.host)
         ? nil
-        : "\(key): other machines reach it, in clear text: put a proxy with TLS before it, and let it listen on loopback"
+        : "\(section).listen: other machines reach it, in clear text: give it \(section).tls, or put a proxy with TLS before it "
+          + "and let it listen on loopback"
+    }
+  }
+
+  /// What cannot be read, or has expired, is more than a remark.
+  private static func certificates(of configuration: GatewayConfiguration, _ now: Int64) -> [String] {
+    configuration.listenerTLS.compactMap { name, tls in
+      guard let certificate = try? ListenerCertificate(tls, privacy: configuration.secretPrivacy),
+        certificate.expiresAtSeconds > now,
+        certificate.expiresAtSeconds - now < ListenerCertificate.warningSeconds
+      else { return nil }
+      return "\(name).tls.certificate_file: ends on \(certificate.expiry): renew it"
     }
   }
 

@@ -58,7 +58,9 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   // MARK: - The connection
 
   func handlerAdded(context: ChannelHandlerContext) {
-    try? context.pipeline.syncOperations.addHandler(Doorman(), position: .first)
+    // Where there is TLS, it counts what was in it: a handshake has the time of a connection that says nothing.
+    let tls = try? context.pipeline.syncOperations.handler(type: TLSFailureHandler.self)
+    try? context.pipeline.syncOperations.addHandler(Doorman(), position: tls.map { .after($0) } ?? .first)
     if context.channel.isActive { open(context) }
   }
 

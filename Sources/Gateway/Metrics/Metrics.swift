@@ -18,6 +18,7 @@ final class Metrics: Sendable {
     /// Nil while the gateway does not run: then there is nothing to hop to.
     var sources: Sources?
     var scrapes = 0
+    var listeners: [ListenerCredentials] = []
     var onLastScrape: CheckedContinuation<Void, Never>?
     var snapshot: MetricsSnapshot
   }
@@ -35,6 +36,9 @@ final class Metrics: Sendable {
     self.clock = clock
     state = Mutex(State(snapshot: MetricsSnapshot(lanes: lanes)))
   }
+
+  /// The listeners that speak TLS, whose certificates end one day.
+  func watch(_ listeners: [ListenerCredentials]) { state.withLock { $0.listeners = listeners } }
 
   /// From now on there is something to see.
   func connect(_ observer: MetricsObserver, _ database: DatabaseWatch) {
@@ -64,7 +68,7 @@ final class Metrics: Sendable {
   /// - Parameter readiness: what `/readyz` would say now.
   func exposition(_ format: ExpositionFormat, readiness: Readiness) async -> [UInt8] {
     let sight = await look()
-    let snapshot = state.withLock { $0.snapshot }
+    let (snapshot, listeners) = state.withLock { ($0.snapshot, $0.listeners) }
     var writer = ExpositionWriter(format)
     writer.write(attemptsAndDeliveries: snapshot.counters)
     writer.write(apps: snapshot)
@@ -72,6 +76,7 @@ final class Metrics: Sendable {
     writer.write(outbox: snapshot)
     writer.write(api.snapshot)
     if let sight { writer.write(sight, lanes) }
+    writer.write(listeners: listeners)
     writer.write(isReady: readiness == .ready, version: GatewayVersion.current)
     if let process = ProcessStatistics() { writer.write(process) }
     return writer.finish()

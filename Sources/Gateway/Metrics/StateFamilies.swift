@@ -108,6 +108,13 @@ extension ExpositionWriter {
     sample(Int(sight.value("replicas_alive")))
   }
 
+  mutating func write(listeners: [ListenerCredentials]) {
+    family(
+      "push_gateway_certificate_expiry_timestamp_seconds", .gauge,
+      "When the certificate of a listener with TLS ends, in seconds since 1970")
+    for listener in listeners { sample(Int(listener.expiresAtSeconds), ["listener": listener.name]) }
+  }
+
   mutating func write(isReady: Bool, version: String) {
     family("push_gateway_ready", .gauge, "1 while /readyz says so")
     sample(isReady)

@@ -47,7 +47,7 @@ struct OpsGate: Sendable {
     hosts = OpsHosts(listener: listener, names: access.hosts)
     proxies = access.trustedProxies
     needsLogin = !hosts.isLoopback || !access.hosts.isEmpty || !proxies.isEmpty
-    login = OpsLogin(keys: access.opsKeys, metricsKeyFile: access.metricsKeyFile, logger: logger, clock: clock)
+    login = OpsLogin(keys: access.opsKeys, metricsKey: access.metricsKey, logger: logger, clock: clock)
     identity = access.identity.map {
       IdentityVerifier(rules: $0.rules, file: $0.keysFile, logger: logger, clock: clock)
     }

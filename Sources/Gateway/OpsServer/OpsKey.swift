@@ -14,12 +14,13 @@ struct OpsKey: Equatable, Sendable {
   /// Who holds it.
   let name: String
   let file: String
+  var privacy = SecretFile.Privacy.required
 
   /// SHA-256 of the key.
   func digest() throws(Fault) -> [UInt8] {
     let bytes: [UInt8]
     do {
-      bytes = try SecretFile.read(file)
+      bytes = try SecretFile.read(file, privacy: privacy)
     } catch {
       throw Fault(description: "\(error)")
     }

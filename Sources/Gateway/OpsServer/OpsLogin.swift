@@ -36,15 +36,15 @@ actor OpsLogin {
   private var warnings = RateLimit(perSecond: 1)
 
   /// - Parameters:
-  ///   - metricsKeyFile: of the key that opens /metrics alone.
+  ///   - metricsKey: opens /metrics alone.
   ///   - pause: waits for so long.
   init(
-    keys: [OpsKey], metricsKeyFile: String? = nil, logger: Logger, clock: any GatewayClock = SystemClock(),
+    keys: [OpsKey], metricsKey: OpsKey? = nil, logger: Logger, clock: any GatewayClock = SystemClock(),
     pause: @escaping @Sendable (Nanoseconds) async -> Void = { try? await Task.sleep(for: .nanoseconds($0.count)) }
   ) {
     canLogIn = !keys.isEmpty
     keyring = OpsKeyring(keys)
-    metricsKeyring = OpsKeyring(metricsKeyFile.map { [OpsKey(name: "metrics", file: $0)] } ?? [])
+    metricsKeyring = OpsKeyring(metricsKey.map { [$0] } ?? [])
     self.clock = clock
     self.pause = pause
     self.logger = logger

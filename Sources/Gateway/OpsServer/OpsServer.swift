@@ -17,10 +17,12 @@ struct OpsServer: Service {
   /// - Parameters:
   ///   - listener: port 0 takes a free one.
   ///   - connectionsMax: at a time; beyond that, connections that wait give way to new ones.
+  ///   - credentials: of its TLS; nil: clear text.
   ///   - routes: the parts; no two may claim the same path.
   ///   - onListening: told the port once requests are answered.
   init(
-    listener: GatewayConfiguration.Listener, connectionsMax: Int = 128, logger: Logger, routes: [any OpsRoutes],
+    listener: GatewayConfiguration.Listener, connectionsMax: Int = 128, logger: Logger,
+    credentials: ListenerCredentials? = nil, routes: [any OpsRoutes],
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     let router = OpsRouter(context: OpsRequestContext.self)
@@ -30,7 +32,8 @@ struct OpsServer: Service {
       router: router,
       server: .http1(
         configuration: HTTP1Channel.Configuration(
-          additionalChannelHandlers: [HTTPConnectionGuard(limits: Self.limits, connections: connections)])),
+          additionalChannelHandlers: [HTTPConnectionGuard(limits: Self.limits, connections: connections)]),
+        credentials: credentials, logger: logger),
       configuration: ApplicationConfiguration(
         address: .hostname(listener.host, port: Int(listener.port)), serverName: nil,
         availableConnectionsDelegate: MaximumAvailableConnections(

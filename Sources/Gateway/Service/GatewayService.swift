@@ -105,7 +105,8 @@ final class GatewayService: Service {
         url: configuration.databaseURL, name: ProcessInfo.processInfo.hostName, version: GatewayVersion.current),
       loop: loop, logger: logger)
     let relay = OutboxEventRelay()
-    var factory = ProviderFactory(caFile: configuration.caFile, outbox: outbox, logger: logger)
+    var factory = ProviderFactory(
+      caFile: configuration.caFile, privacy: configuration.secretPrivacy, outbox: outbox, logger: logger)
     let planned = try configuration.apps.map { app in
       (app, try app.providers.map { kind in (kind, try factory.make(kind, for: app)) })
     }

@@ -31,6 +31,8 @@ struct CredentialRotation: Sendable {
 /// Makes providers; one signing key gives one token source, whoever uses it.
 struct ProviderFactory {
   let caFile: String?
+  /// What is asked of the files with keys.
+  let privacy: SecretFile.Privacy
   let loop: EventLoop
   /// That of every provider it makes.
   let permit: SendPermit
@@ -39,8 +41,9 @@ struct ProviderFactory {
   private var tokenSources: [String: SharedTokenSource] = [:]
   private var tls: TLSContext?
 
-  init(caFile: String?, outbox: PostgresOutbox, logger: Logger) {
+  init(caFile: String?, privacy: SecretFile.Privacy = .required, outbox: PostgresOutbox, logger: Logger) {
     self.caFile = caFile
+    self.privacy = privacy
     self.outbox = outbox
     self.loop = outbox.loop
     permit = SendPermit(on: outbox.loop)
@@ -116,7 +119,8 @@ struct ProviderFactory {
 
   private func credentials(of app: GatewayConfiguration.App) throws -> APNsCredentials {
     guard let settings = app.apns else { preconditionFailure("\(app.name) has no apns section") }
-    return try APNsCredentials(teamID: settings.teamID, keyID: settings.keyID, keyFile: settings.keyFile)
+    return try APNsCredentials(
+      teamID: settings.teamID, keyID: settings.keyID, keyFile: settings.keyFile, privacy: privacy)
   }
 
   private mutating func tokens(_ credentials: APNsCredentials) -> SharedTokenSource {
@@ -147,7 +151,7 @@ struct ProviderFactory {
 
   private func account(of app: GatewayConfiguration.App) throws -> FCMServiceAccount {
     guard let settings = app.fcm else { preconditionFailure("\(app.name) has no fcm section") }
-    return try FCMServiceAccount.load(file: settings.serviceAccountFile)
+    return try FCMServiceAccount.load(file: settings.serviceAccountFile, privacy: privacy)
   }
 
   private mutating func tokens(_ account: FCMServiceAccount) -> SharedTokenSource {
@@ -184,7 +188,7 @@ struct ProviderFactory {
   }
 
   private func accessToken(of app: GatewayConfiguration.App) throws -> String? {
-    try app.expo?.accessTokenFile.map { try ExpoConfiguration.readAccessToken(file: $0) }
+    try app.expo?.accessTokenFile.map { try ExpoConfiguration.readAccessToken(file: $0, privacy: privacy) }
   }
 
   private static func identity(ofAccessToken token: String?) -> String {

@@ -28,8 +28,11 @@ public struct APNsCredentials: Sendable {
   }
 
   /// Reads the key from a .p8 file.
-  public init(teamID: String, keyID: String, keyFile: String) throws(SigningKeyError) {
-    self.init(teamID: teamID, keyID: keyID, key: try SigningKey.load(pemFile: keyFile, for: .es256))
+  public init(
+    teamID: String, keyID: String, keyFile: String, privacy: SecretFile.Privacy = .required
+  ) throws(SigningKeyError) {
+    self.init(
+      teamID: teamID, keyID: keyID, key: try SigningKey.load(pemFile: keyFile, for: .es256, privacy: privacy))
   }
 
   /// A token issued at this time, seconds since 1970: ES256, header `alg` and `kid`, claims `iss` and `iat` (a number).

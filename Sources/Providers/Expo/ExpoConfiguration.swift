@@ -47,9 +47,11 @@ public struct ExpoConfiguration: Sendable {
   }
 
   /// Reads an access token: one line, blanks around it ignored.
-  public static func readAccessToken(file path: String) throws(AccessTokenError) -> String {
+  public static func readAccessToken(
+    file path: String, privacy: SecretFile.Privacy = .required
+  ) throws(AccessTokenError) -> String {
     let content: [UInt8]
-    do { content = try SecretFile.read(path) } catch { throw .file(error) }
+    do { content = try SecretFile.read(path, privacy: privacy) } catch { throw .file(error) }
     let words = content.split { $0 == 0x20 || $0 == 0x0A || $0 == 0x0D || $0 == 0x09 }
     guard words.count == 1, words[0].allSatisfy({ 0x21...0x7E ~= $0 }) else { throw .malformed(path: path) }
     return String(decoding: words[0], as: UTF8.self)

@@ -33,9 +33,15 @@ public struct FCMServiceAccount: Sendable {
   /// Reads the file Google's console gives out for a service account.
   ///
   /// - Throws: `FCMServiceAccountError`, which names the file and the field.
-  public static func load(file path: String) throws(FCMServiceAccountError) -> FCMServiceAccount {
+  public static func load(
+    file path: String, privacy: SecretFile.Privacy = .required
+  ) throws(FCMServiceAccountError) -> FCMServiceAccount {
     let content: [UInt8]
-    do { content = try SecretFile.read(path) } catch { throw FCMServiceAccountError(.file(error.reason), path: path) }
+    do {
+      content = try SecretFile.read(path, privacy: privacy)
+    } catch {
+      throw FCMServiceAccountError(.file(error.reason), path: path)
+    }
     return try FCMServiceAccount(json: content, path: path)
   }
 

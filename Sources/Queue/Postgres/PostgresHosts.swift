@@ -46,6 +46,14 @@ public enum PostgresHosts {
     try values(of: ["sslmode"], in: url)[0]
   }
 
+  /// Whether a URL itself gives a password; one in the environment or a password file does not count. False for a URL that cannot
+  /// be read.
+  public static func givesPassword(_ url: String) -> Bool {
+    guard let given = unsafe PQconninfoParse(url, nil) else { return false }
+    defer { unsafe PQconninfoFree(given) }
+    return ["password", "sslpassword"].contains { unsafe value(of: $0, in: given) != nil }
+  }
+
   /// The places a URL leads to. None where a service file says more, nothing is said at all, or the lists do not match, about which
   /// libpq complains best.
   ///

@@ -156,7 +156,7 @@ public struct SimulatorMaterial: Sendable {
             access_token_file: \(Self.quoted(expoAccessTokenFile))
 
       """
-    try MaterialFile.write(Array(text.utf8), to: configurationFile)
+    try MaterialFile.write(Array(text.utf8), to: configurationFile, isSecret: true)
   }
 
   /// A JSON string, which is a YAML string too.

@@ -124,7 +124,7 @@ struct HostileGateway {
       case .expo: text += "      url: \(url)\n      connections: 1\n"
       }
     }
-    try text.write(toFile: material.configurationFile, atomically: true, encoding: .utf8)
+    try SecretFixture.write(text, to: material.configurationFile)
   }
 
   // MARK: - Calls

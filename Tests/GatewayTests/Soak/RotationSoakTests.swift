@@ -1,6 +1,7 @@
 // An APNs key is replaced in the configuration while calls keep coming: none of them may notice.
 
 import Foundation
+import HTTP2TestSupport
 import Runtime
 import Simulators
 import TestSupport
@@ -74,11 +75,11 @@ extension SoakTests {
     /// As operators do it: the new key in a file of its own, then the configuration, replaced in one step.
     private func rotate(_ material: SimulatorMaterial, to key: SigningKey) throws {
       let file = "\(material.directory)/apns-key-new.p8"
-      try Data(key.privateKeyPEM()).write(to: URL(fileURLWithPath: file))
+      try SecretFixture.write(key.privateKeyPEM(), to: file)
       let text = try String(contentsOfFile: material.configurationFile, encoding: .utf8)
         .replacingOccurrences(of: material.identity.keyID, with: Self.newKeyID)
         .replacingOccurrences(of: material.apnsKeyFile, with: file)
-      try text.write(toFile: material.configurationFile, atomically: true, encoding: .utf8)
+      try SecretFixture.write(text, to: material.configurationFile)
     }
   }
 }

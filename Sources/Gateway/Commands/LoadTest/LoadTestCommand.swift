@@ -189,6 +189,8 @@ struct LoadTestCommand: AsyncParsableCommand {
   }
 
   private func databaseURL() throws(CommandFailure) -> String {
+    // What libpq takes for a host would be named below, and may be a piece of the password.
+    if let fault = database.flatMap(DatabaseURL.fault) { throw CommandFailure("--database: \(fault)") }
     let url: String
     do throws(ConfigurationError) {
       let source = configuration.source
@@ -198,7 +200,7 @@ struct LoadTestCommand: AsyncParsableCommand {
         url = try GatewayConfiguration.loadDatabaseURL(file: source.path, environment: source.environment)
       }
     } catch {
-      throw CommandFailure(error.description)
+      throw CommandFailure(error)
     }
     let hosts: [String]
     do throws(PostgresError) { hosts = try PostgresHosts.named(in: url) } catch { throw CommandFailure(error) }

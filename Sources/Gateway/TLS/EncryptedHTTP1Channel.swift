@@ -1,0 +1,42 @@
+// TLS in front of HTTP/1.1, with the certificate that is in use when a connection comes.
+
+internal import HummingbirdCore
+internal import Logging
+internal import NIOCore
+internal import NIOSSL
+
+/// Sets up connections of a listener that speaks TLS.
+private struct EncryptedHTTP1Channel: ServerChildChannel {
+  let base: HTTP1Channel
+  let credentials: ListenerCredentials
+  let logger: Logger
+
+  func setup(channel: any Channel, logger _: Logger) -> EventLoopFuture<HTTP1Channel.Value> {
+    channel.eventLoop.makeCompletedFuture {
+      // First, for a connection that is refused at once is told so over TLS, too.
+      try channel.pipeline.syncOperations.addHandlers([
+        NIOSSLServerHandler(context: credentials.context), TLSFailureHandler(logger: logger),
+      ])
+    }.flatMap { base.setup(channel: channel, logger: logger) }
+  }
+
+  func handle(value: HTTP1Channel.Value, logger: Logger) async {
+    await base.handle(value: value, logger: logger)
+  }
+}
+
+extension HTTPServerBuilder {
+  /// HTTP/1.1.
+  ///
+  /// - Parameter credentials: of its TLS; nil: clear text.
+  static func http1(
+    configuration: HTTP1Channel.Configuration, credentials: ListenerCredentials?, logger: Logger
+  ) -> HTTPServerBuilder {
+    guard let credentials else { return .http1(configuration: configuration) }
+    return HTTPServerBuilder { responder in
+      EncryptedHTTP1Channel(
+        base: HTTP1Channel(responder: responder, configuration: configuration), credentials: credentials, logger: logger
+      )
+    }
+  }
+}

@@ -1,0 +1,24 @@
+// Looks at the listeners' certificates every two seconds: apart from the gateway's own credentials, because listeners are there
+// before the database is.
+
+import ServiceLifecycle
+
+/// Has changed certificates read again, until shutdown.
+struct ListenerCredentialsWatcher: Service {
+  private static let interval = Duration.seconds(2)
+
+  let credentials: [ListenerCredentials]
+
+  func run() async {
+    await cancelWhenGracefulShutdown {
+      while (try? await Task.sleep(for: Self.interval)) != nil {
+        for listener in credentials { listener.look() }
+      }
+    }
+  }
+
+  /// Reads all of them again, now.
+  func reload() {
+    for listener in credentials { listener.reload() }
+  }
+}
