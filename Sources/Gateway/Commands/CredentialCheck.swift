@@ -27,9 +27,11 @@ struct CredentialCheck {
           return "a key in \(file)"
         })
     }
+    if let proxy = configuration.proxy { checks.append(check(proxy, at: "proxy")) }
     for app in configuration.apps {
       let path = "apps.\(app.name)"
       checks.append(check(path) { "dialect \(app.dialect.name), calls ring for \(app.ringSeconds) s" })
+      if app.proxy != configuration.proxy { checks.append(check(app.proxy, at: "\(path).proxy")) }
       if let apns = app.apns {
         checks.append(
           check("\(path).apns") {
@@ -58,6 +60,15 @@ struct CredentialCheck {
       }
     }
     return checks
+  }
+
+  private static func check(_ proxy: GatewayConfiguration.Proxy?, at path: String) -> CredentialCheck {
+    guard let proxy else { return check(path) { "none, its connections go to the providers themselves" } }
+    guard let file = proxy.credentialsFile else { return check(path) { "\(proxy), without a password" } }
+    return check("\(path).credentials_file") {
+      _ = try ProxyCredentials.load(file: file)
+      return "a user and password in \(file), for \(proxy)"
+    }
   }
 
   private static func check(_ subject: String, _ body: () throws -> String) -> CredentialCheck {

@@ -8,7 +8,18 @@ enum SecurityRemarks {
 
   /// A sentence about each, beginning with the key, each with its remedy.
   static func all(of configuration: GatewayConfiguration) -> [String] {
-    listeners(of: configuration) + database(configuration.databaseURL)
+    listeners(of: configuration) + database(configuration.databaseURL) + proxies(of: configuration)
+  }
+
+  private static func proxies(of configuration: GatewayConfiguration) -> [String] {
+    let proxies = [("proxy", configuration.proxy)] + configuration.apps.map { ("apps.\($0.name).proxy", $0.proxy) }
+    return proxies.compactMap { path, proxy in
+      guard let proxy, proxy.credentialsFile != nil, !PostgresHosts.isLoopback(proxy.host),
+        path == "proxy" || proxy != configuration.proxy
+      else { return nil }
+      return "\(path).credentials_file: the user and password go to \(proxy) in clear text, as HTTP proxies want it: "
+        + "reach it over a network of your own, and give it no password that opens anything else"
+    }
   }
 
   private static func listeners(of configuration: GatewayConfiguration) -> [String] {
