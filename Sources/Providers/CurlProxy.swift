@@ -41,7 +41,8 @@ final class CurlProxy {
     unsafe self.handle = handle
     url = "http://\(proxy)"
     _ = unsafe shim_curl_easy_setopt_long(handle, CURLOPT_HTTPPROXYTUNNEL, 1)  // also to a server without TLS
-    _ = unsafe shim_curl_easy_setopt_long(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // they are no answer of the server
+    // They are no answer of the server.
+    _ = unsafe shim_curl_easy_setopt_long(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     _ = unsafe shim_curl_easy_setopt_long(handle, CURLOPT_HEADEROPT, Int(CURLHEADER_SEPARATE))
   }
 
@@ -99,7 +100,7 @@ final class CurlProxy {
     guard bytesBefore == nil else { return nil }
     let fault = self.fault ?? (endsConnect(code) ? .closed : nil)
     if let fault {
-      let reason = fault == .refused(status: 407) ? CurlFailure.Reason.proxyAuthenticationRequired : .proxyFailed
+      let reason = fault.isAboutLogin ? CurlFailure.Reason.proxyAuthenticationRequired : .proxyFailed
       return CurlFailure(reason, detail: "the proxy \(proxy) \(fault.words(target: target, isLoggedIn: isLoggedIn))")
     }
     let words = unsafe String(cString: curl_easy_strerror(code))

@@ -77,7 +77,7 @@ public struct CurlFailure: Error, Sendable, Equatable, CustomStringConvertible {
     case nameNotResolved = "NameNotResolved"
     /// No connection could be made.
     case notConnected = "NotConnected"
-    /// The proxy asks for another user and password, or for one (407).
+    /// The proxy asks for another user and password, or for one (407, with some 401).
     case proxyAuthenticationRequired = "ProxyAuthenticationRequired"
     /// The proxy makes no tunnel.
     case proxyFailed = "ProxyFailed"

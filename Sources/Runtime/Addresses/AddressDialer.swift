@@ -59,7 +59,8 @@ public final class AddressDialer {
   public init(
     host: String, port: UInt16, context: TLSContext?, proxy: HTTPProxy? = nil,
     settings: AddressRace.Settings = AddressRace.Settings(), keepalive: TCPKeepalive = TCPKeepalive(), loop: EventLoop,
-    resolver: NameResolver = .system, book: AddressBook = .shared, completion: @escaping (Result<DialedConnection, TLSError>) -> Void
+    resolver: NameResolver = .system, book: AddressBook = .shared,
+    completion: @escaping (Result<DialedConnection, TLSError>) -> Void
   ) {
     self.host = host
     self.port = port

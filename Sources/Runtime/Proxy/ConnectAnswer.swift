@@ -22,6 +22,9 @@ public struct ConnectAnswer: Sendable {
     /// The name cannot be written into a request.
     case targetNotASCII
 
+    /// Another user and password may help. tinyproxy answers wrong ones with 401, which is no proxy's to say.
+    public var isAboutLogin: Bool { self == .refused(status: 407) || self == .refused(status: 401) }
+
     /// What another address of the same proxy would say as well.
     public var isOfEveryAddress: Bool {
       switch self {
@@ -98,8 +101,10 @@ extension ConnectAnswer.Fault {
   ///   - isLoggedIn: the proxy was shown a user and password.
   public func words(target: String, isLoggedIn: Bool) -> String {
     switch self {
-    case .refused(407) where isLoggedIn: "answers 407 to our user and password: check proxy.credentials_file"
-    case .refused(407): "answers 407, it asks for a user and password: set proxy.credentials_file"
+    case .refused(let status) where isAboutLogin && isLoggedIn:
+      "answers \(status) to our user and password: check proxy.credentials_file"
+    case .refused(let status) where isAboutLogin:
+      "answers \(status), it asks for a user and password: set proxy.credentials_file"
     case .refused(403): "answers 403: let it allow CONNECT to \(target)"
     case .refused(let status) where (500...599).contains(status):
       "answers \(status): it has no connection to \(target)"

@@ -33,6 +33,7 @@ final class ProxyTunnel {
   }
 
   func start() {
+    guard completion != nil else { return }
     guard !request.isEmpty else {
       return loop.atEndOfTurn { [self] in finish(.failure(.targetNotASCII)) }
     }
