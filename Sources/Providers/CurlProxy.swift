@@ -109,15 +109,8 @@ final class CurlProxy {
 
   /// Whether the proxy hung up on us before there was a tunnel.
   private func endsConnect(_ code: CURLcode) -> Bool {
-    guard !answer.isOpen, isReached else { return false }
-    return [CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_GOT_NOTHING, CURLE_PROXY].contains(code)
-  }
-
-  /// Whether there is or was a TCP connection to the proxy.
-  private var isReached: Bool {
-    var time: curl_off_t = 0
-    _ = unsafe shim_curl_easy_getinfo_offset(handle, CURLINFO_CONNECT_TIME_T, &time)
-    return time > 0
+    !answer.isOpen
+      && [CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_GOT_NOTHING, CURLE_PROXY].contains(code)
   }
 
   private var requestBytes: Int {

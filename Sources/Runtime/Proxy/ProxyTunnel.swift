@@ -48,7 +48,7 @@ final class ProxyTunnel {
   }
 
   private func advance() {
-    guard request.isEmpty else { return read() }
+    guard !request.isEmpty else { return read() }
     #if canImport(Glibc)
     let count = unsafe send(socket.rawValue, request, request.count, Int32(MSG_NOSIGNAL))
     #else
