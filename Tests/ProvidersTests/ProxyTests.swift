@@ -270,7 +270,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
       ("HTTP/1.1 502 No\r\nRetry-After: 99\r\n\r\n", .silence, .proxyFailed, "answers 502: it has no connection"),
       ("HTTP/1.1 302 Found\r\nLocation: http://portal/\r\n\r\n", .silence, .proxyFailed, "answers 302 to CONNECT"),
       ("HTTP/1.1 200 OK\r\n", .endless(Array("X-Field: value\r\n".utf8)), .proxyFailed, "more than 16384 bytes"),
-      ("", .endless(Array("HTTP/1.1 100 Continue\r\n\r\n".utf8)), .proxyFailed, ""),
+      ("", .endless(Array("HTTP/1.1 100 Continue\r\n\r\n".utf8)), .proxyFailed, "the proxy 127.0.0.1:"),
       ("HTTP/1.1 200 OK\r\nVia: x\r\n", .close, .proxyFailed, "closed the connection before it had answered"),
       ("", .close, .proxyFailed, "closed the connection before it had answered CONNECT"),
       ("SSH-2.0-OpenSSH_9.2\r\n", .silence, .proxyFailed, "does not answer in HTTP/1"),
