@@ -19,7 +19,7 @@ export SWIFT_BACKTRACE=enable=no
 sources() {
   (
     cd Sources/Runtime
-    ls ByteArray.swift GatewayClock.swift TCPKeepalive.swift JSONGrammar.swift JSONScanner.swift JSONUnescape.swift SlotTable.swift HTTP2/*.swift |
+    ls ByteArray.swift GatewayClock.swift TCPKeepalive.swift JSONGrammar.swift JSONScanner.swift JSONUnescape.swift SlotTable.swift Proxy/ConnectAnswer.swift HTTP2/*.swift |
       grep -vE '/HTTP2(Callbacks|Connection|ConnectionTypes|Endpoint|Liveness|ServerSession)\.swift$' |
       sed 's|^|Sources/Runtime/|'
   )

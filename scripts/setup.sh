@@ -8,13 +8,13 @@ command -v swift >/dev/null 2>&1 \
   || fail "there is no swift here: install Swift 6.2 or later from https://www.swift.org/install/linux/ and have it in PATH"
 
 if [ "$(uname)" != Linux ]; then
-  echo "setup.sh: not Linux, nothing is installed; with Homebrew: brew install libpq libnghttp2 curl openssl@3 zlib pkgconf nghttp2 postgresql"
+  echo "setup.sh: not Linux, nothing is installed; with Homebrew: brew install libpq libnghttp2 curl openssl@3 zlib pkgconf nghttp2 postgresql tinyproxy"
   exit 0
 fi
 command -v dpkg-query >/dev/null 2>&1 \
   || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL, zlib and jemalloc, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody nodejs default-jdk-headless libpostgresql-jdbc-java"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody tinyproxy-bin nodejs default-jdk-headless libpostgresql-jdbc-java"
 
 # What counts is what works here, however it was installed.
 provided() {
@@ -34,6 +34,7 @@ provided() {
     pgbouncer) [ -x /usr/sbin/pgbouncer ] ;;
     prometheus) command -v prometheus && command -v promtool ;;
     prosody) command -v prosody ;;
+    tinyproxy-bin) command -v tinyproxy ;;
     nodejs) command -v node ;;
     default-jdk-headless) command -v javac && command -v java ;;
     libpostgresql-jdbc-java) [ -f /usr/share/java/postgresql.jar ] ;;

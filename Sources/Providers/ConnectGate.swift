@@ -42,7 +42,9 @@ extension CurlFailure {
   var isWithoutConnection: Bool {
     guard sentAt == nil else { return false }
     return switch reason {
-    case .nameNotResolved, .notConnected, .tlsFailed, .untrusted, .timedOut, .connectionLost: true
+    case .nameNotResolved, .notConnected, .proxyAuthenticationRequired, .proxyFailed, .tlsFailed, .untrusted, .timedOut,
+      .connectionLost:
+      true
     case .addressNotAllowed, .malformedRequest, .withheld, .deadlinePassed, .rootsUnusable, .responseTooLarge,
       .malformedResponse, .closed, .other:
       false

@@ -16,6 +16,7 @@
 
 internal import CCurl
 internal import CShims
+internal import Logging
 public import Runtime
 
 #if canImport(Glibc)
@@ -26,8 +27,8 @@ internal import Darwin
 
 /// An HTTP client that lives on one event loop and belongs to an actor there.
 ///
-/// Keeps connections open and uses them again, verifies certificates, follows no redirect, obeys no proxy of the
-/// environment. `close()` it on its loop before letting go of it.
+/// Keeps connections open and uses them again, verifies certificates, follows no redirect, goes through the proxy of its
+/// configuration and obeys none of the environment. `close()` it on its loop before letting go of it.
 @safe
 public final class CurlClient {
   public typealias Completion = (Result<CurlResponse, CurlFailure>) -> Void
@@ -70,15 +71,19 @@ public final class CurlClient {
     guard request.headers.allSatisfy({ Self.isPlain($0.name) && Self.isPlain($0.value) }) else {
       return fail(.malformedRequest, completion)
     }
-    routes.find(origin) { [unowned self] in start(request, to: origin, over: $0, completion) }
+    // libcurl is given the addresses of whatever it connects to; with a proxy it looks no other name up (`CurlProxy`).
+    let hop = configuration.proxy.map { CurlAddress.Origin(scheme: .http, host: $0.host, port: $0.port) } ?? origin
+    routes.find(hop) { [unowned self] in start(request, to: origin, by: hop, over: $0, completion) }
   }
 
   private func start(
-    _ request: CurlRequest, to origin: CurlAddress.Origin, over route: CurlRoutes.Route?,
+    _ request: CurlRequest, to origin: CurlAddress.Origin, by hop: CurlAddress.Origin, over route: CurlRoutes.Route?,
     _ completion: @escaping Completion
   ) {
     guard current != nil else { return fail(.closed, completion) }
-    guard let route else { return fail(.nameNotResolved, completion) }
+    guard let route else {
+      return fail(.nameNotResolved, completion, detail: configuration.proxy.map { "that of the proxy \($0)" } ?? "")
+    }
     let left = min(request.deadline - loop.now, configuration.totalTimeout)
     let connectTimeout = min(configuration.connectTimeout, request.connectDeadline - loop.now)
     guard left > .zero, connectTimeout > .zero else { return fail(.deadlinePassed, completion) }
@@ -86,7 +91,7 @@ public final class CurlClient {
       return fail(.other, completion)
     }
     transfer.prepare(
-      request, to: origin, over: route, timeout: left, connectTimeout: connectTimeout, completion: completion)
+      request, to: origin, by: hop, over: route, timeout: left, connectTimeout: connectTimeout, completion: completion)
     guard let multi = multiForNextRequest() else { return }
     multi.start(transfer)
     watch(transfer, on: multi, isRepeatable: request.isRepeatable)
@@ -116,8 +121,10 @@ public final class CurlClient {
     routes.close()
   }
 
-  private func fail(_ reason: CurlFailure.Reason, _ completion: @escaping Completion) {
-    loop.atEndOfTurn { completion(.failure(CurlFailure(reason))) }
+  private func fail(_ reason: CurlFailure.Reason, _ completion: @escaping Completion, detail: String = "") {
+    let result = Result<CurlResponse, CurlFailure>.failure(CurlFailure(reason, detail: detail))
+    tell(of: result)
+    loop.atEndOfTurn { completion(result) }
   }
 
   /// Whether a text may go into a header: a line end would begin another one.
@@ -183,7 +190,7 @@ public final class CurlClient {
 
   private func giveUp(_ transfer: CurlTransfer, _ multi: CurlMulti) {
     multi.abandon(transfer)
-    if let origin = transfer.origin { routes.didFail(origin) }
+    if let hop = transfer.hop { routes.didFail(hop) }
     didFinish(transfer, CURLE_OPERATION_TIMEDOUT, multi)
   }
 
@@ -191,7 +198,8 @@ public final class CurlClient {
 
   private func didFinish(_ transfer: CurlTransfer, _ code: CURLcode, _ multi: CurlMulti) {
     let result = transfer.result(of: code, now: loop.now)
-    if let origin = transfer.origin { note(result, of: origin, at: transfer.peer) }
+    if let hop = transfer.hop { note(result, of: hop, at: transfer.peer) }
+    tell(of: result)
     let completion = transfer.finish()
     idle.append(transfer)
     if multi === current, multi.isCut || result.failure?.sentAt != nil { renew() }
@@ -200,16 +208,24 @@ public final class CurlClient {
   }
 
   /// What a result says about the address that it came from.
-  private func note(_ result: Result<CurlResponse, CurlFailure>, of origin: CurlAddress.Origin, at peer: String) {
+  private func note(_ result: Result<CurlResponse, CurlFailure>, of hop: CurlAddress.Origin, at peer: String) {
     switch result {
-    case .success: routes.didWork(origin, at: peer)
+    case .success: routes.didWork(hop, at: peer)
     case .failure(let failure) where failure.sentAt == nil:
       switch failure.reason {
-      case .notConnected, .tlsFailed, .untrusted, .timedOut: routes.didFail(origin)
+      case .notConnected, .proxyFailed, .tlsFailed, .untrusted, .timedOut: routes.didFail(hop)
       default: break
       }
     case .failure: break
     }
+  }
+
+  /// A reason is one word, which does not say what is to be done about a proxy.
+  private func tell(of result: Result<CurlResponse, CurlFailure>) {
+    guard let logger = configuration.logger, configuration.proxy != nil, let failure = result.failure,
+      failure.isWithoutConnection
+    else { return }
+    logger.warning("no connection through the proxy", metadata: ["error": "\(failure)"])
   }
 
   private func closeIfDone(_ multi: CurlMulti) {

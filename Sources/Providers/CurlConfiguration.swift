@@ -1,11 +1,16 @@
 // How libcurl connects, and how long it waits.
 
+public import Logging
 public import Runtime
 
 /// How a `CurlClient` connects.
 public struct CurlConfiguration: Sendable {
   /// A PEM file of CA certificates believed besides the system's.
   public var caFile: String?
+  /// What connections go through; nil: to the servers themselves. The environment's proxies never count.
+  public var proxy: HTTPProxy?
+  /// Told of proxies that make no tunnel; nil where whoever asks tells of failures.
+  public var logger: Logger?
   public var connectionsPerHostMax = 6
   public var connectTimeout = Nanoseconds.seconds(5)
   /// Who looks names up, and what is known of their addresses.

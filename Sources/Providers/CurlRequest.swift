@@ -77,6 +77,10 @@ public struct CurlFailure: Error, Sendable, Equatable, CustomStringConvertible {
     case nameNotResolved = "NameNotResolved"
     /// No connection could be made.
     case notConnected = "NotConnected"
+    /// The proxy asks for another user and password, or for one (407, with some 401).
+    case proxyAuthenticationRequired = "ProxyAuthenticationRequired"
+    /// The proxy makes no tunnel.
+    case proxyFailed = "ProxyFailed"
     /// The TLS handshake failed.
     case tlsFailed = "TLSFailed"
     /// The server's certificate is not trusted.
@@ -98,7 +102,7 @@ public struct CurlFailure: Error, Sendable, Equatable, CustomStringConvertible {
   }
 
   public var reason: Reason
-  /// What the library says about it, for the log; a fixed text of its own.
+  /// What the library says about it, for the log: a fixed text of its own, or ours about a proxy.
   public var detail: String
   /// When the request began to leave; nil if certainly not a byte of it did.
   public var sentAt: Instant?

@@ -17,6 +17,7 @@ final class CurlTransfer {
   var id: UInt { unsafe UInt(bitPattern: handle) }
   private let responseSizeMax: Int
   private let keepalive: TCPKeepalive
+  private let proxy: CurlProxy?
   /// What is sent, and how much of it libcurl has taken.
   private var upload: [UInt8] = []
   private var uploadedCount = 0
@@ -30,7 +31,8 @@ final class CurlTransfer {
   var didBeginAnswer: (() -> Void)?
   /// Limits the wait for the answer; cancelled with the end of the request.
   var timer: EventLoop.Timer?
-  private(set) var origin: CurlAddress.Origin?
+  /// Whom libcurl connects to: the proxy, or the server itself.
+  private(set) var hop: CurlAddress.Origin?
   private var requestHeaders: UnsafeMutablePointer<curl_slist>?
   private var route: UnsafeMutablePointer<curl_slist>?
   private var body: [UInt8] = []
@@ -46,6 +48,7 @@ final class CurlTransfer {
     unsafe self.handle = handle
     responseSizeMax = configuration.responseSizeMax
     keepalive = configuration.keepalive
+    proxy = configuration.proxy.map { unsafe CurlProxy($0, of: handle) }
     let context = unsafe Unmanaged.passUnretained(self).toOpaque()
     unsafe set(CURLOPT_PRIVATE, context)
     unsafe set(CURLOPT_WRITEDATA, context)
@@ -79,15 +82,22 @@ final class CurlTransfer {
       guard let context = unsafe context else { return CURL_SOCKOPT_ERROR }
       let transfer = unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue()
       transfer.isOnNewConnection = true
+      transfer.proxy?.didOpen(socket)
       transfer.keepalive.apply(to: socket)
       return CURL_SOCKOPT_OK
     }
-    // Told of each TLS record: the only thing libcurl says while a server keeps it busy. What it tells is not looked at.
+    // Told of each TLS record: the only thing libcurl says while a server keeps it busy. What it tells is not looked at, but for
+    // what a proxy answers.
     unsafe set(CURLOPT_DEBUGDATA, context)
     set(CURLOPT_VERBOSE, 1)
-    _ = unsafe shim_curl_easy_setopt_debug_callback(handle) { _, type, _, _, context in
-      guard type == CURLINFO_SSL_DATA_IN, let context = unsafe context else { return 0 }
-      unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue().didReceiveRecord?()
+    _ = unsafe shim_curl_easy_setopt_debug_callback(handle) { _, type, data, count, context in
+      guard let context = unsafe context else { return 0 }
+      let transfer = unsafe Unmanaged<CurlTransfer>.fromOpaque(context).takeUnretainedValue()
+      if type == CURLINFO_SSL_DATA_IN {
+        transfer.didReceiveRecord?()
+      } else if type == CURLINFO_HEADER_IN, let proxy = transfer.proxy {
+        unsafe proxy.didReceive(UnsafeRawBufferPointer(start: data, count: count))
+      }
       return 0
     }
     set(CURLOPT_NOSIGNAL, 1)
@@ -95,7 +105,9 @@ final class CurlTransfer {
     set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
     set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))  // or later
     set(CURLOPT_MAXAGE_CONN, Int(clamping: configuration.idleConnectionTimeMax.milliseconds / 1000))
-    set(CURLOPT_PROXY, "")  // a proxy would be a matter of our configuration, not of the environment
+    // A proxy is a matter of our configuration, not of the environment: neither HTTPS_PROXY nor NO_PROXY is looked at.
+    set(CURLOPT_PROXY, proxy?.url ?? "")
+    set(CURLOPT_NOPROXY, "")
     set(CURLOPT_ACCEPT_ENCODING, "gzip, deflate")
     set(CURLOPT_USERAGENT, "push-gateway")
     unsafe roots.install(in: handle)
@@ -109,13 +121,16 @@ final class CurlTransfer {
 
   /// Makes the handle carry `request`.
   ///
+  /// - Parameter hop: whom `route` leads to: the proxy, where there is one, else `origin`.
   func prepare(
-    _ request: CurlRequest, to origin: CurlAddress.Origin, over route: CurlRoutes.Route, timeout: Nanoseconds,
-    connectTimeout: Nanoseconds, completion: @escaping (Result<CurlResponse, CurlFailure>) -> Void
+    _ request: CurlRequest, to origin: CurlAddress.Origin, by hop: CurlAddress.Origin, over route: CurlRoutes.Route,
+    timeout: Nanoseconds, connectTimeout: Nanoseconds,
+    completion: @escaping (Result<CurlResponse, CurlFailure>) -> Void
   ) {
     self.completion = completion
     mayLeave = request.mayLeave
-    self.origin = origin
+    self.hop = hop
+    proxy?.begin(HTTPProxy.authority(origin.host, origin.port))
     if let entry = route.entry { unsafe self.route = curl_slist_append(nil, entry) }
     unsafe set(CURLOPT_RESOLVE, self.route)
     set(CURLOPT_URL, request.url)
@@ -145,6 +160,7 @@ final class CurlTransfer {
     let sentAt = sentAt(now: now)
     guard code == CURLE_OK else {
       if isWithheld { return .failure(CurlFailure(.withheld)) }
+      if let failure = proxy?.failure(of: code) { return .failure(failure) }
       let reason = isTooLarge ? .responseTooLarge : CurlFailure.Reason(code)
       return .failure(CurlFailure(reason, detail: detail(of: code), sentAt: sentAt))
     }
@@ -164,7 +180,8 @@ final class CurlTransfer {
     unsafe set(CURLOPT_RESOLVE, nil)
     unsafe curl_slist_free_all(route)
     unsafe route = nil
-    origin = nil
+    hop = nil
+    proxy?.finish()
     timer?.cancel()
     timer = nil
     (didReceive, didReceiveRecord, didBeginAnswer) = (nil, nil, nil)
@@ -179,6 +196,7 @@ final class CurlTransfer {
   /// There is a connection: whether the request may be written to it.
   private func isAllowedToLeave() -> Bool {
     isWithheld = mayLeave.map { !$0() } ?? false
+    proxy?.didConnect()
     return !isWithheld
   }
 
@@ -238,7 +256,7 @@ final class CurlTransfer {
     _ = unsafe shim_curl_easy_getinfo_long(handle, CURLINFO_REQUEST_SIZE, &requestBytes)
     _ = unsafe shim_curl_easy_getinfo_offset(handle, CURLINFO_PRETRANSFER_TIME_T, &untilSending)
     _ = unsafe shim_curl_easy_getinfo_offset(handle, CURLINFO_TOTAL_TIME_T, &total)
-    guard requestBytes > 0 else { return nil }
+    guard requestBytes > proxy?.bytesOfConnect ?? 0 else { return nil }
     return now - .microseconds(max(0, Int64(total - untilSending)))
   }
 
@@ -275,8 +293,9 @@ extension CurlFailure.Reason {
   /// libcurl's codes in our words.
   init(_ code: CURLcode) {
     switch code {
-    case CURLE_COULDNT_RESOLVE_HOST: self = .nameNotResolved
+    case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY: self = .nameNotResolved
     case CURLE_COULDNT_CONNECT: self = .notConnected
+    case CURLE_PROXY: self = .proxyFailed
     case CURLE_SSL_CONNECT_ERROR, CURLE_SSL_CIPHER: self = .tlsFailed
     case CURLE_PEER_FAILED_VERIFICATION: self = .untrusted
     case CURLE_SSL_CACERT_BADFILE: self = .rootsUnusable

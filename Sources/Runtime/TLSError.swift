@@ -15,8 +15,10 @@ public struct TLSError: Error, CustomStringConvertible, Sendable {
     case handshake
     /// The connection ended without a TLS farewell, or with an error; or none came about.
     case connection
-    /// The host's name could not be resolved.
+    /// The name of the host, or of its proxy, could not be resolved.
     case name
+    /// The proxy made no tunnel.
+    case proxy
   }
 
   public let code: Code

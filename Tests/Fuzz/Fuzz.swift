@@ -21,6 +21,7 @@ enum FuzzTargets {
     "oauth-answer": AnswerFuzz.oauth,
     "http-dates": HTTPDateFuzz.run,
     "answer-fields": AnswerFieldsFuzz.run,
+    "connect-answer": ConnectAnswerFuzz.run,
   ]
 
   nonisolated(unsafe) static var target: (FuzzInput) -> Void = { _ in }

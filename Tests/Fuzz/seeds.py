@@ -271,3 +271,17 @@ seed("answer-fields", "no-colon", "retry-after\nretry\rafter: 5\nRETRY-AFTER:\t\
 seed("answer-fields", "word", "max_age")
 seed("answer-fields", "reason", '{"reason":"Shutdown"}')
 seed("answer-fields", "no-word", '{"reason":"device token abc"}')
+
+
+# MARK: connect-answer. The size of the pieces less one, then the answer.
+
+for name, answer in {
+    "squid": "HTTP/1.1 200 Connection established\r\n\r\n",
+    "tinyproxy": "HTTP/1.0 200 Connection established\r\nProxy-agent: tinyproxy/1.11.1\r\n\r\n",
+    "interim": "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200\n\n",
+    "login": 'HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm="x"\r\n\r\n',
+    "body": "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    "upgrade": "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    "banner": "SSH-2.0-OpenSSH_9.2\r\n",
+}.items():
+    seed("connect-answer", name, b"\x02" + answer.encode())

@@ -38,7 +38,10 @@ private struct KeepingHandler: LogHandler {
 
 @Suite("Credential watcher", .timeLimit(.minutes(1))) struct CredentialWatcherTests {
   /// A watcher of what `simulate` writes; no provider is started, and no database is there.
+  ///
+  /// - Parameter more: added to the configuration.
   private static func with(
+    _ more: String = "",
     _ body: (CredentialWatcher, SimulatorMaterial, LogThreshold, LogKeeper) async throws -> Void
   ) async throws {
     let material = try SimulatorMaterial()
@@ -49,6 +52,7 @@ private struct KeepingHandler: LogHandler {
         token: "https://127.0.0.1:3/token", expo: "https://127.0.0.1:4"),
       database: "postgres://127.0.0.1/push")
     defer { try? FileManager.default.removeItem(atPath: material.directory) }
+    try edit(material) { $0 + more }
     let configuration = try GatewayConfiguration.load(file: material.configurationFile, environment: [:])
     let keeper = LogKeeper()
     let logger = Logger(label: "test") { _ in KeepingHandler(keeper: keeper) }
@@ -103,6 +107,30 @@ private struct KeepingHandler: LogHandler {
       #expect(
         keeper.messages == [
           "New credentials cannot be used: what is in use stays apns", "A lane's credentials have changed expo",
+        ])
+    }
+  }
+
+  @Test("new credentials of a proxy are shown by the connections of all its lanes, once they can be read")
+  func proxyCredentials() async throws {
+    let file = FileManager.default.temporaryDirectory.appending(path: "proxy-\(UUID())").path()
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    try "gateway:word".write(toFile: file, atomically: true, encoding: .utf8)
+    let proxy = "\nproxy: { url: \"http://proxy.test:3128\", credentials_file: \(file) }\n"
+    try await Self.with(proxy) { watcher, _, _, keeper in
+      await watcher.reload()
+      #expect(keeper.messages == [])
+      for text in ["gateway:other", "nothing of the kind", "gateway:third"] {
+        try text.write(toFile: file, atomically: true, encoding: .utf8)
+        await watcher.reload()
+        await watcher.reload()
+      }
+      #expect(
+        keeper.messages == [
+          "A proxy's credentials have changed: new connections use them",
+          "New credentials cannot be used: what is in use stays",
+          "New credentials cannot be used: what is in use stays",
+          "A proxy's credentials have changed: new connections use them",
         ])
     }
   }

@@ -46,7 +46,7 @@ import Testing
 
   @Test func `the key of the metrics opens them, and nothing else`() async throws {
     let file = try KeyFile("a-metrics-key-of-more-than-thirty-two-characters")
-    let access = GatewayConfiguration.OpsAccess(metricsKey: OpsKey(name: "metrics", file: file).path)
+    let access = GatewayConfiguration.OpsAccess(metricsKey: OpsKey(name: "metrics", file: file.path))
     try await DashboardHarness.with(listen: "0.0.0.0", access: access) { dashboard in
       // As Prometheus sends it: authorization.credentials_file.
       let field = "Authorization: Bearer a-metrics-key-of-more-than-thirty-two-characters"

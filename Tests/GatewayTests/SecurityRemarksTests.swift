@@ -47,6 +47,16 @@ import Testing
     }
   }
 
+  @Test func `a proxy's password that crosses the network in clear text is named once, with who reads it`() throws {
+    for (url, count) in [("http://proxy.example:3128", 1), ("http://127.0.0.1:3128", 0)] {
+      let environment = ["PUSH_GATEWAY_PROXY_URL": url, "PUSH_GATEWAY_PROXY_CREDENTIALS_FILE": folder.path + "/token"]
+      let remarks = SecurityRemarks.all(of: try configuration(environment))
+      #expect(remarks.count == count, "\(remarks)")
+      #expect(remarks.allSatisfy { $0.hasPrefix("proxy.credentials_file: ") && $0.contains("proxy.example:3128") })
+      #expect(SecurityRemarks.all(of: try configuration(["PUSH_GATEWAY_PROXY_URL": url])) == [])
+    }
+  }
+
   @Test func `a database that is reached with TLS alone is fine`() throws {
     let url = "postgres://u@db.example/push?sslmode=verify-full"
     #expect(SecurityRemarks.all(of: try configuration(["DATABASE_URL": url])) == [])

@@ -28,9 +28,11 @@ struct CredentialCheck {
       checks.append(check("\(name).tls", tls, privacy, wallMilliseconds / 1000))
     }
     checks += opsAccess(configuration.opsAccess)
+    if let proxy = configuration.proxy { checks.append(check(proxy, privacy, at: "proxy")) }
     for app in configuration.apps {
       let path = "apps.\(app.name)"
       checks.append(check(path) { "dialect \(app.dialect.name), calls ring for \(app.ringSeconds) s" })
+      if app.proxy != configuration.proxy { checks.append(check(app.proxy, privacy, at: "\(path).proxy")) }
       if let apns = app.apns {
         checks.append(
           check("\(path).apns") {
@@ -106,6 +108,17 @@ struct CredentialCheck {
         tls.clientCAFile.map { ", clients' certificates (\(tls.clientCertificates.rawValue)) by \($0)" } ?? ""
       return
         "certificate in \(tls.certificateFile) with its key in \(tls.keyFile), good until \(certificate.expiry)\(clients)"
+    }
+  }
+
+  private static func check(
+    _ proxy: GatewayConfiguration.Proxy?, _ privacy: SecretFile.Privacy, at path: String
+  ) -> CredentialCheck {
+    guard let proxy else { return check(path) { "none, its connections go to the providers themselves" } }
+    guard let file = proxy.credentialsFile else { return check(path) { "\(proxy), without a password" } }
+    return check("\(path).credentials_file") {
+      _ = try ProxyCredentials.load(file: file, privacy: privacy)
+      return "a user and password in \(file), for \(proxy)"
     }
   }
 

@@ -71,6 +71,12 @@ struct ConfigurationKey: Equatable, Sendable {
       "security.allow_readable_secrets",
       "whether files with secrets may be readable by every user of the machine, or belong to any; false"),
     ConfigurationKey(
+      "proxy.url",
+      "http://host:port of a proxy that takes CONNECT: all connections to providers go through it; none. HTTPS_PROXY and "
+        + "NO_PROXY are not looked at"),
+    ConfigurationKey(
+      "proxy.credentials_file", "file with one line user:password for it; a change is used without a restart"),
+    ConfigurationKey(
       "log.level", "trace, debug, info, notice, warning, error or critical; changes without a restart; info"),
     ConfigurationKey("log.format", "json or text; text if standard error is a terminal, else json"),
     ConfigurationKey("shutdown.drain_seconds", "how long a stop waits for pushes in flight, 0 to 300; 10"),
@@ -99,6 +105,8 @@ struct ConfigurationKey: Equatable, Sendable {
       "apps.*.voip_cancel",
       "whether all its iPhones take a VoIP push for the end of a call, as Telnyx's SDK 4 does; older ones would ring; false"
     ),
+    ConfigurationKey("apps.*.proxy.url", "this app's own in place of proxy.url; none: no proxy; proxy.url"),
+    ConfigurationKey("apps.*.proxy.credentials_file", "file with one line user:password for it"),
     ConfigurationKey("apps.*.apns.team_id", "Apple team id"),
     ConfigurationKey("apps.*.apns.key_id", "id of the .p8 key"),
     ConfigurationKey("apps.*.apns.key_file", "the .p8 key (ES256, PEM)"),

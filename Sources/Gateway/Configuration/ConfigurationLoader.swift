@@ -17,6 +17,7 @@ extension GatewayConfiguration {
     var reader = try reader(file, environment)
     checkPrivacy(of: file, &reader)
     let privacy = secretPrivacy(&reader)
+    let proxy = proxy(["proxy"], default: nil, &reader)
     let configuration = GatewayConfiguration(
       databaseURL: databaseURL(&reader, environment),
       http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
@@ -24,12 +25,12 @@ extension GatewayConfiguration {
       httpTLS: listenerTLS(["http", "tls"], takesClients: false, &reader), api: api(["api"], &reader),
       hasDashboard: reader.choice(["dashboard", "enabled"], [("true", true), ("false", false)], default: true),
       opsAccess: opsAccess(&reader, privacy),
-      caFile: reader.file(["tls", "ca_file"]),
+      caFile: reader.file(["tls", "ca_file"]), proxy: proxy,
       secretPrivacy: privacy,
       logLevel: reader.choice(
         ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
       logFormat: reader.choice(["log", "format"], LogFormat.allCases.map { ($0.rawValue, $0) }, default: nil),
-      drainSeconds: reader.integer(["shutdown", "drain_seconds"], in: 0...300, default: 10), apps: apps(&reader))
+      drainSeconds: reader.integer(["shutdown", "drain_seconds"], in: 0...300, default: 10), apps: apps(proxy, &reader))
     guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
     return configuration
   }
@@ -106,13 +107,13 @@ extension GatewayConfiguration {
     return isEnabled ? api : nil
   }
 
-  private static func apps(_ reader: inout ConfigurationReader) -> [App] {
+  private static func apps(_ proxy: Proxy?, _ reader: inout ConfigurationReader) -> [App] {
     let names = reader.source.names(below: ["apps"])
     if names.isEmpty, !reader.hasProblems(in: ["apps"]) { reader.note(["apps"], "must hold at least one app") }
-    return names.compactMap { app($0, &reader) }
+    return names.compactMap { app($0, proxy, &reader) }
   }
 
-  private static func app(_ name: String, _ reader: inout ConfigurationReader) -> App? {
+  private static func app(_ name: String, _ proxy: Proxy?, _ reader: inout ConfigurationReader) -> App? {
     let path = ["apps", name]
     guard let dialect = dialect(path, &reader) else { return nil }
     let app = App(
@@ -123,6 +124,7 @@ extension GatewayConfiguration {
       missedCalls: reader.choice(
         path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
       hasVoIPCancel: reader.choice(path + ["voip_cancel"], [("true", true), ("false", false)], default: false),
+      proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
       invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], dialect, &reader),
       fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
@@ -177,6 +179,22 @@ extension GatewayConfiguration {
     _ tree: ConfigurationTree, _ path: [String], over dialect: inout Dialect, _ reader: inout ConfigurationReader
   ) {
     for fault in dialect.lay(over: tree.json) { reader.note(tree, at: fault.path, below: path, fault.message) }
+  }
+
+  /// A section replaces the default as a whole, its credentials included: a proxy is never shown another's.
+  private static func proxy(
+    _ path: [String], default fallback: Proxy?, _ reader: inout ConfigurationReader
+  ) -> Proxy? {
+    guard reader.source.has(path) else { return fallback }
+    let credentialsFile = reader.file(path + ["credentials_file"])
+    if reader.text(path + ["url"]) == "none" {
+      if reader.text(path + ["credentials_file"]) != nil {
+        reader.note(path + ["credentials_file"], "has no proxy to go to: leave it out, or give url one")
+      }
+      return nil
+    }
+    guard let (host, port) = reader.proxyURL(path + ["url"]) else { return nil }
+    return Proxy(host: host, port: port, credentialsFile: credentialsFile)
   }
 
   private static func invalidation(_ path: [String], _ reader: inout ConfigurationReader) -> Invalidation {

@@ -190,6 +190,41 @@ struct ConfigurationReader {
     return GatewayConfiguration.ProviderURL(host: "", port: 443)
   }
 
+  /// `http://host:port` of a proxy, or nil where it is noted what is wrong. Nothing of it is told: it may have a password in it.
+  mutating func proxyURL(_ path: [String]) -> (host: String, port: UInt16)? {
+    guard let text = text(path) else {
+      noteMissing(path)
+      return nil
+    }
+    let scheme = "http://"
+    let form = "\(scheme)proxy.example:3128"
+    let lowered = text.lowercased()
+    guard lowered.hasPrefix(scheme) else {
+      if lowered.hasPrefix("https://") {
+        note(
+          path,
+          "must begin with \(scheme): a proxy is spoken to in clear text, and providers through it with TLS all the same; "
+            + "for one that wants TLS itself run a forwarder such as stunnel on this machine")
+      } else if lowered.hasPrefix("socks") {
+        note(path, "must begin with \(scheme): SOCKS is not spoken; name an HTTP proxy that takes CONNECT")
+      } else {
+        note(path, "must be a URL such as \(form), or none")
+      }
+      return nil
+    }
+    var authority = text.dropFirst(scheme.count)
+    if authority.last == "/" { authority.removeLast() }
+    if authority.contains("@") {
+      let file = (path.dropLast() + ["credentials_file"]).joined(separator: ".")
+      note(path, "must have no user name or password: put user:password into a file, and name that in \(file)")
+    } else if let found = Self.hostAndPort(authority, defaultPort: nil), found.port != 0 {
+      return found
+    } else {
+      note(path, "must be host and port (1 to 65535) and nothing else, such as \(form)")
+    }
+    return nil
+  }
+
   mutating func listener(_ path: [String], default fallback: String) -> GatewayConfiguration.Listener {
     guard let found = Self.hostAndPort((text(path) ?? fallback)[...], defaultPort: nil) else {
       note(path, "must be host:port with a port from 0 to 65535, such as \(fallback), 0.0.0.0:8080 or [::1]:8080")

@@ -16,6 +16,15 @@ struct GatewayConfiguration: Sendable, Equatable {
     }
   }
 
+  /// An HTTP proxy that takes CONNECT.
+  struct Proxy: Sendable, Hashable, CustomStringConvertible {
+    var host: String
+    var port: UInt16
+    /// Holds its user and password; nil: it asks for none.
+    var credentialsFile: String?
+    var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
+  }
+
   struct Listener: Sendable, Equatable {
     var host: String
     /// 0 for any free port.
@@ -115,6 +124,8 @@ struct GatewayConfiguration: Sendable, Equatable {
     var missedCalls: MissedCalls?
     /// Whether all its phones take a VoIP push for the end of a call.
     var hasVoIPCancel = false
+    /// What its connections to providers go through; nil: to the providers themselves.
+    var proxy: Proxy?
     var invalidation: Invalidation
     var apns: APNs?
     var fcm: FCM?
@@ -157,6 +168,8 @@ struct GatewayConfiguration: Sendable, Equatable {
   var opsAccess: OpsAccess
   /// Added to the system's certificate authorities.
   var caFile: String?
+  /// That of the apps that name none of their own.
+  var proxy: Proxy?
   /// What is asked of files with secrets.
   var secretPrivacy = SecretFile.Privacy.required
   var logLevel: Logger.Level

@@ -15,6 +15,7 @@ enum SecurityRemarks {
   ) -> [String] {
     listeners(of: configuration) + certificates(of: configuration, wallMilliseconds / 1000)
       + login(of: configuration) + database(configuration.databaseURL)
+      + proxies(of: configuration)
   }
 
   /// What nobody can read is no leak, but no help either.
@@ -31,6 +32,17 @@ enum SecurityRemarks {
         + "; set it, dashboard.ops_keys or dashboard.identity"
         + (access.metricsKey == nil ? ", and http.metrics_key_file for Prometheus" : "")
     ]
+  }
+
+  private static func proxies(of configuration: GatewayConfiguration) -> [String] {
+    let proxies = [("proxy", configuration.proxy)] + configuration.apps.map { ("apps.\($0.name).proxy", $0.proxy) }
+    return proxies.compactMap { path, proxy in
+      guard let proxy, proxy.credentialsFile != nil, !PostgresHosts.isLoopback(proxy.host),
+        path == "proxy" || proxy != configuration.proxy
+      else { return nil }
+      return "\(path).credentials_file: the user and password go to \(proxy) in clear text, as HTTP proxies want it: "
+        + "reach it over a network of your own, and give it no password that opens anything else"
+    }
   }
 
   private static func listeners(of configuration: GatewayConfiguration) -> [String] {

@@ -1,7 +1,8 @@
 // Keys change while the gateway runs: the files that hold them are looked at, and lanes whose credentials are new rotate.
 //
 // A rotation of an APNs key changes its id as well, which stands in the configuration, so that file is read again too. Only
-// credentials and `log.level` are taken from it; whatever else changed takes a restart.
+// credentials and `log.level` are taken from it; whatever else changed takes a restart. So does another proxy, and another file of
+// its credentials; what that file holds does not.
 
 import Dialects
 import Logging
@@ -44,7 +45,7 @@ actor CredentialWatcher {
     self.lanes = lanes
     self.threshold = threshold
     self.logger = logger
-    stamps = Self.stamps(of: configuration, source)
+    stamps = Self.stamps(of: configuration, source, factory)
   }
 
   func start() { plan() }
@@ -68,7 +69,7 @@ actor CredentialWatcher {
   }
 
   private func look() async {
-    let now = Self.stamps(of: configuration, source)
+    let now = Self.stamps(of: configuration, source, factory)
     guard now != stamps else { return }
     stamps = now
     await reload()
@@ -83,8 +84,9 @@ actor CredentialWatcher {
         "The configuration was not read again: what is in use stays", metadata: ["problems": "\(error)"])
       return
     }
-    stamps = Self.stamps(of: configuration, source)
+    stamps = Self.stamps(of: configuration, source, factory)
     adjustThreshold()
+    renewProxyCredentials()
     for index in lanes.indices { await renew(index) }
   }
 
@@ -95,6 +97,20 @@ actor CredentialWatcher {
     threshold.level = min(former, configuration.logLevel)
     logger.notice("The log level has changed", metadata: ["from": "\(former)", "to": "\(configuration.logLevel)"])
     threshold.level = configuration.logLevel
+  }
+
+  /// First, for the lanes' new credentials may need connections.
+  private func renewProxyCredentials() {
+    for (proxy, result) in factory.renewProxyCredentials() {
+      switch result {
+      case .success:
+        logger.notice("A proxy's credentials have changed: new connections use them", metadata: ["proxy": "\(proxy)"])
+      case .failure(let failure):
+        logger.error(
+          "New credentials cannot be used: what is in use stays",
+          metadata: ["proxy": "\(proxy)", "reason": "\(failure)"])
+      }
+    }
   }
 
   private func renew(_ index: Int) async {
@@ -117,11 +133,12 @@ actor CredentialWatcher {
   }
 
   private static func stamps(
-    of configuration: GatewayConfiguration, _ source: ConfigurationFile
+    of configuration: GatewayConfiguration, _ source: ConfigurationFile, _ factory: ProviderFactory
   ) -> [String: FileStamp] {
     var files = configuration.apps.flatMap {
       [$0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile].compactMap(\.self)
     }
+    files += factory.proxyCredentialsFiles
     if let path = source.path { files.append(path) }
     return Dictionary(files.compactMap { file in FileStamp(path: file).map { (file, $0) } }) { first, _ in first }
   }

@@ -30,6 +30,11 @@ struct CredentialRotation: Sendable {
 
 /// Makes providers; one signing key gives one token source, whoever uses it.
 struct ProviderFactory {
+  private struct TokenSourceKey: Hashable {
+    var identity: String
+    var proxy: GatewayConfiguration.Proxy?
+  }
+
   let caFile: String?
   /// What is asked of the files with keys.
   let privacy: SecretFile.Privacy
@@ -38,7 +43,9 @@ struct ProviderFactory {
   let permit: SendPermit
   private let logger: Logger
   private let outbox: PostgresOutbox
-  private var tokenSources: [String: SharedTokenSource] = [:]
+  private var tokenSources: [TokenSourceKey: SharedTokenSource] = [:]
+  /// One for all apps that go through the same proxy with the same credentials.
+  private var proxies: [GatewayConfiguration.Proxy: HTTPProxy] = [:]
   private var tls: TLSContext?
 
   init(caFile: String?, privacy: SecretFile.Privacy = .required, outbox: PostgresOutbox, logger: Logger) {
@@ -60,7 +67,7 @@ struct ProviderFactory {
     switch kind {
     case .apns: return try apns(app, logger)
     case .fcm: return try fcm(app, logger)
-    case .expo: return try expo(app)
+    case .expo: return try expo(app, logger)
     }
   }
 
@@ -79,7 +86,7 @@ struct ProviderFactory {
     case .fcm:
       let account = try account(of: app)
       guard account.identity != lane.identity, let provider = lane.provider as? FCMProvider else { return nil }
-      let tokens = tokens(account)
+      let tokens = try tokens(account, of: app)
       return CredentialRotation(identity: account.identity) { await provider.rotate(to: tokens) }
     case .expo:
       let token = try accessToken(of: app)
@@ -97,19 +104,50 @@ struct ProviderFactory {
     return made
   }
 
+  // MARK: - Proxies
+
+  /// The files that hold the credentials of proxies.
+  var proxyCredentialsFiles: [String] { proxies.keys.compactMap(\.credentialsFile) }
+
+  /// Reads the credentials of the proxies anew: connections that are made from now on show them.
+  ///
+  /// - Returns: the proxies that have others, or what is wrong with their file; then they are shown what they were.
+  func renewProxyCredentials() -> [(proxy: HTTPProxy, result: Result<Void, ProxyCredentials.Failure>)] {
+    proxies.compactMap { configuration, proxy in
+      guard let file = configuration.credentialsFile else { return nil }
+      do throws(ProxyCredentials.Failure) {
+        return proxy.use(try ProxyCredentials.load(file: file, privacy: privacy)) ? (proxy, .success(())) : nil
+      } catch {
+        return (proxy, .failure(error))
+      }
+    }
+  }
+
+  /// What an app's connections go through.
+  private mutating func proxy(of app: GatewayConfiguration.App) throws(ProxyCredentials.Failure) -> HTTPProxy? {
+    guard let configuration = app.proxy else { return nil }
+    if let proxy = proxies[configuration] { return proxy }
+    let credentials = try configuration.credentialsFile.map { file throws(ProxyCredentials.Failure) in
+      try ProxyCredentials.load(file: file, privacy: privacy)
+    }
+    let proxy = HTTPProxy(host: configuration.host, port: configuration.port, credentials: credentials)
+    proxies[configuration] = proxy
+    return proxy
+  }
+
   // MARK: - APNs
 
   private mutating func apns(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> LaneProvider {
     guard let settings = app.apns else { preconditionFailure("\(app.name) has no apns section") }
-    let tls = try sharedTLS()
+    let (tls, proxy) = (try sharedTLS(), try proxy(of: app))
     let credentials = try credentials(of: app)
     var pool = APNsConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
     var configuration = APNsConfiguration(
       topic: settings.topic,
-      production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls),
-      sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls), pool: pool)
+      production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls, proxy: proxy),
+      sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls, proxy: proxy), pool: pool)
     configuration.hedging = HedgingSettings(settings.hedging)
     let provider = APNsProvider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
@@ -139,11 +177,11 @@ struct ProviderFactory {
     var pool = FCMConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
-    let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: sharedTLS())
+    let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: sharedTLS(), proxy: proxy(of: app))
     var configuration = FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool)
     configuration.hedging = HedgingSettings(settings.hedging)
     let provider = FCMProvider(
-      configuration, tokens: tokens(account), loop: loop, logger: logger, permit: permit)
+      configuration, tokens: try tokens(account, of: app), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
       perSecond: settings.ratePerSecond, identity: account.identity)
@@ -154,32 +192,38 @@ struct ProviderFactory {
     return try FCMServiceAccount.load(file: settings.serviceAccountFile, privacy: privacy)
   }
 
-  private mutating func tokens(_ account: FCMServiceAccount) -> SharedTokenSource {
-    let source = FCMTokenSource(account: account, caFile: caFile, loop: loop)
-    return shared(.fcm, account.identity, ageMin: FCMTokenSource.replacementAgeMin) {
+  /// Apps with one account have one source, unless they go different ways: each asks for tokens by its own.
+  private mutating func tokens(
+    _ account: FCMServiceAccount, of app: GatewayConfiguration.App
+  ) throws -> SharedTokenSource {
+    let source = FCMTokenSource(account: account, caFile: caFile, proxy: try proxy(of: app), loop: loop)
+    return shared(.fcm, account.identity, by: app.proxy, ageMin: FCMTokenSource.replacementAgeMin) {
       refused throws(ProviderTokenError) in
       try await source.token(replacing: refused)
     }
   }
 
   private mutating func shared(
-    _ provider: ProviderKind, _ identity: String, ageMin: Nanoseconds,
+    _ provider: ProviderKind, _ identity: String, by proxy: GatewayConfiguration.Proxy? = nil, ageMin: Nanoseconds,
     mint: @escaping @Sendable (ProviderToken?) async throws(ProviderTokenError) -> ProviderToken
   ) -> SharedTokenSource {
-    if let source = tokenSources[identity] { return source }
+    let key = TokenSourceKey(identity: identity, proxy: proxy)
+    if let source = tokenSources[key] { return source }
     let source = SharedTokenSource(
       identity: identity, ageMin: ageMin, store: OutboxTokenStore(outbox: outbox, provider: provider), mint: mint)
-    tokenSources[identity] = source
+    tokenSources[key] = source
     return source
   }
 
   // MARK: - Expo
 
-  private func expo(_ app: GatewayConfiguration.App) throws -> LaneProvider {
+  private mutating func expo(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> LaneProvider {
     guard let settings = app.expo else { preconditionFailure("\(app.name) has no expo section") }
     let token = try accessToken(of: app)
     var configuration = ExpoConfiguration(url: settings.url.description, accessToken: token, caFile: caFile)
     configuration.requestsMax = settings.connections
+    configuration.connections.proxy = try proxy(of: app)
+    configuration.connections.logger = logger
     let provider = ExpoProvider(configuration: configuration, loop: loop, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * configuration.messagesMax,

@@ -19,6 +19,7 @@ public actor FCMTokenSource: ProviderTokenSource {
 
   private let account: FCMServiceAccount
   private let caFile: String?
+  private let proxy: HTTPProxy?
   private let clock: any GatewayClock
   private let backoff: ReconnectBackoff
   private var current: (token: ProviderToken, endsAtMilliseconds: Int64)?
@@ -29,12 +30,16 @@ public actor FCMTokenSource: ProviderTokenSource {
   private var notBefore = Instant(nanoseconds: .min)
   private var lastError = ProviderTokenError("no access token has been asked for")
 
-  /// - Parameter caFile: a PEM file of CA certificates believed besides the system's.
+  /// - Parameters:
+  ///   - caFile: a PEM file of CA certificates believed besides the system's.
+  ///   - proxy: what the exchange goes through; nil: to the token endpoint itself.
   public init(
-    account: FCMServiceAccount, caFile: String? = nil, loop: EventLoop, clock: any GatewayClock = SystemClock()
+    account: FCMServiceAccount, caFile: String? = nil, proxy: HTTPProxy? = nil, loop: EventLoop,
+    clock: any GatewayClock = SystemClock()
   ) {
     self.account = account
     self.caFile = caFile
+    self.proxy = proxy
     self.loop = loop
     self.clock = clock
     var backoff = ReconnectBackoff()
@@ -79,7 +84,9 @@ public actor FCMTokenSource: ProviderTokenSource {
       loop.atEndOfTurn { self.finish(.failure(ProviderTokenError("\(error)"))) }
       return
     }
-    let client = CurlClient(loop: loop, configuration: CurlConfiguration(caFile: caFile))
+    var configuration = CurlConfiguration(caFile: caFile)
+    configuration.proxy = proxy
+    let client = CurlClient(loop: loop, configuration: configuration)
     self.client = client
     var request = CurlRequest(
       url: account.tokenURI, headers: FCMTokenExchange.headers, body: FCMTokenExchange.body(assertion: assertion))

@@ -1,4 +1,7 @@
 // From a host name to an open connection: resolve, order the addresses by what is known of them, race them.
+//
+// With a proxy it is the proxy's name that is resolved and the proxy's addresses that are raced. An attempt is open when CONNECT
+// and the TLS handshake with the host, through the tunnel, are complete.
 
 /// What a dialer has opened.
 public struct DialedConnection {
@@ -11,7 +14,7 @@ public struct DialedConnection {
 
   public let link: Link
   public let address: SocketAddress
-  /// Every address of the host, the one of this connection first.
+  /// Every address of the host, or of its proxy, the one of this connection first.
   public let addresses: [SocketAddress]
 }
 
@@ -24,6 +27,8 @@ public final class AddressDialer {
     let address: SocketAddress
     var socket: FileDescriptor?
     var watch: EventLoop.Watch?
+    /// While the proxy is asked for a tunnel.
+    var tunnel: ProxyTunnel?
     var stream: TLSStream?
 
     init(_ address: SocketAddress) { self.address = address }
@@ -32,6 +37,7 @@ public final class AddressDialer {
   private let host: String
   private let port: UInt16
   private let context: TLSContext?
+  private let proxy: HTTPProxy?
   private let settings: AddressRace.Settings
   private let keepalive: TCPKeepalive
   private let loop: EventLoop
@@ -46,32 +52,39 @@ public final class AddressDialer {
 
   /// - Parameters:
   ///   - context: nil for a connection without TLS.
-  ///   - settings: times of the race; `attemptTimeout` is from SYN to the end of the handshake.
+  ///   - proxy: nil to connect to the host itself.
+  ///   - settings: times of the race; `attemptTimeout` is from SYN to the end of the handshake, CONNECT included.
   ///   - keepalive: of the sockets.
   ///   - completion: called once on the loop, never inside `start`, unless `cancel` comes first.
   public init(
-    host: String, port: UInt16, context: TLSContext?, settings: AddressRace.Settings = AddressRace.Settings(),
-    keepalive: TCPKeepalive = TCPKeepalive(), loop: EventLoop, resolver: NameResolver = .system,
-    book: AddressBook = .shared, completion: @escaping (Result<DialedConnection, TLSError>) -> Void
+    host: String, port: UInt16, context: TLSContext?, proxy: HTTPProxy? = nil,
+    settings: AddressRace.Settings = AddressRace.Settings(), keepalive: TCPKeepalive = TCPKeepalive(), loop: EventLoop,
+    resolver: NameResolver = .system, book: AddressBook = .shared,
+    completion: @escaping (Result<DialedConnection, TLSError>) -> Void
   ) {
     self.host = host
     self.port = port
     self.context = context
+    self.proxy = proxy
     self.settings = settings
     self.keepalive = keepalive
     self.loop = loop
     self.resolver = resolver
     self.book = book
     self.completion = completion
-    lastError = TLSError(.connection, "\(host) has no address")
+    lastError = TLSError(.connection, "\(proxy.map { "the proxy \($0)" } ?? host) has no address")
   }
 
   /// What the address book calls a server.
   public static func bookName(_ host: String, _ port: UInt16) -> String { "\(host):\(port)" }
 
   public func start() {
-    resolver.resolve(host, port: port, on: loop) { [self] outcome in resolved(outcome) }
+    resolver.resolve(hop.host, port: hop.port, on: loop) { [self] outcome in resolved(outcome) }
   }
+
+  /// Whose addresses are raced.
+  private var hop: (host: String, port: UInt16) { proxy.map { ($0.host, $0.port) } ?? (host, port) }
+  private var hopBookName: String { Self.bookName(hop.host, hop.port) }
 
   /// Gives up without a word.
   public func cancel() {
@@ -82,10 +95,11 @@ public final class AddressDialer {
   private func resolved(_ outcome: NameResolver.Outcome) {
     guard completion != nil else { return }
     switch outcome {
-    case .failure(let error): finish(.failure(TLSError(.name, error.description)))
+    case .failure(let error):
+      finish(.failure(TLSError(.name, "\(proxy == nil ? "" : "the proxy: ")\(error.description)")))
     case .success(let addresses):
       let order = book.order(
-        addresses.map { ($0.description, $0.isIPv6) }, of: Self.bookName(host, port), now: loop.now)
+        addresses.map { ($0.description, $0.isIPv6) }, of: hopBookName, now: loop.now)
       attempts = order.prefix(Self.addressesMax).map { Attempt(addresses[$0]) }
       race = AddressRaceRunner(count: attempts.count, settings: settings) { [unowned self] in perform($0) }
       handle(.started)
@@ -101,7 +115,11 @@ public final class AddressDialer {
     case .abandon(let place): leave(place)
     case .timeOut(let place):
       let time = settings.attemptTimeout.seconds
-      note(place, TLSError(.connection, "no \(context == nil ? "" : "TLS ")connection within \(time) s"))
+      note(
+        place,
+        attempts[place].tunnel == nil
+          ? TLSError(.connection, "no \(context == nil ? "" : "TLS ")connection within \(time) s")
+          : error(of: .silent(seconds: time), at: place))
       leave(place)
     case .wake(let instant):
       timer?.cancel()
@@ -129,7 +147,36 @@ public final class AddressDialer {
     if let watch = attempt.watch { loop.unwatch(watch) }
     attempt.watch = nil
     if let error = TCPSocket.connectionError(socket) { return fail(place, TLSError(.connection, "\(error)")) }
+    guard let proxy else { return secure(place) }
+    let tunnel = ProxyTunnel(socket, through: proxy, to: HTTPProxy.authority(host, port), loop: loop) {
+      [weak self] outcome in self?.tunneled(place, outcome)
+    }
+    attempt.tunnel = tunnel
+    handle(.reached(place))
+    tunnel.start()
+  }
+
+  private func tunneled(_ place: Int, _ outcome: ProxyTunnel.Outcome) {
+    attempts[place].tunnel = nil
+    switch outcome {
+    case .success: secure(place)
+    case .failure(let fault):
+      let error = error(of: fault, at: place)
+      if fault.isOfEveryAddress { finish(.failure(error)) } else { fail(place, error) }
+    }
+  }
+
+  private func error(of fault: ConnectAnswer.Fault, at place: Int) -> TLSError {
+    guard let proxy else { preconditionFailure("a fault of a proxy where there is none") }
+    let words = fault.words(target: HTTPProxy.authority(host, port), isLoggedIn: proxy.authorization != nil)
+    return TLSError(.proxy, "the proxy \(proxy) (\(attempts[place].address)) \(words)")
+  }
+
+  /// The attempt's socket leads to the host.
+  private func secure(_ place: Int) {
+    let attempt = attempts[place]
     guard let context else { return handle(.opened(place)) }
+    guard let socket = attempt.socket else { return }
     do {
       let stream = try TLSStream(socket, context: context, host: host, loop: loop)
       attempt.stream = stream
@@ -151,14 +198,21 @@ public final class AddressDialer {
   /// What went wrong with an address.
   private func note(_ place: Int, _ error: TLSError) {
     let address = attempts[place].address.description
-    lastError = error.code == .connection ? TLSError(.connection, "\(host) (\(address)): \(error)") : error
-    book.didFail(address, of: Self.bookName(host, port), now: loop.now)
+    let detour = proxy.map { ", through the proxy \($0)" } ?? ""
+    switch error.code {
+    case .connection: lastError = TLSError(.connection, "\(host)\(detour) (\(address)): \(error)")
+    case .proxy: lastError = error
+    default: lastError = TLSError(error.code, "\(error)\(detour)")
+    }
+    book.didFail(address, of: hopBookName, now: loop.now)
   }
 
   private func leave(_ place: Int) {
     let attempt = attempts[place]
     if let watch = attempt.watch { loop.unwatch(watch) }
     attempt.watch = nil
+    attempt.tunnel?.cancel()
+    attempt.tunnel = nil
     attempt.stream?.delegate = nil
     attempt.stream?.close()
     attempt.stream = nil
@@ -181,7 +235,7 @@ public final class AddressDialer {
       return finish(.failure(lastError))
     }
     (attempt.stream, attempt.socket) = (nil, nil)
-    book.didWork(attempt.address.description, of: Self.bookName(host, port))
+    book.didWork(attempt.address.description, of: hopBookName)
     let others = attempts.filter { $0 !== attempt }.map(\.address)
     finish(.success(DialedConnection(link: link, address: attempt.address, addresses: [attempt.address] + others)))
   }

@@ -41,7 +41,7 @@ public final class HTTP2Connection {
   private var session: HTTP2ClientSession
   private var state = State.connecting
   private var dialer: AddressDialer?
-  /// Which of the host's addresses it is connected to.
+  /// Which of the addresses of the host, or of its proxy, it is connected to.
   private var address: SocketAddress?
   private var stream: TLSStream?
   /// Memory for the events of a turn.
@@ -87,8 +87,8 @@ public final class HTTP2Connection {
     var race = AddressRace.Settings()
     race.attemptTimeout = settings.connectTimeout
     let dialer = AddressDialer(
-      host: endpoint.host, port: endpoint.port, context: endpoint.tls, settings: race, keepalive: settings.keepalive,
-      loop: loop, resolver: settings.resolver, book: settings.addresses
+      host: endpoint.host, port: endpoint.port, context: endpoint.tls, proxy: endpoint.proxy, settings: race,
+      keepalive: settings.keepalive, loop: loop, resolver: settings.resolver, book: settings.addresses
     ) { [self] result in dialed(result) }
     self.dialer = dialer
     dialer.start()
@@ -376,11 +376,12 @@ public final class HTTP2Connection {
     delegate?.connection(self, didBecome: reportedHealth)
   }
 
-  /// The next connections rather go to other addresses of the host, as far as there are any.
+  /// The next connections rather go to other addresses of the host, or of its proxy, as far as there are any.
   private func blameAddress() {
     guard let address else { return }
+    let name = endpoint.proxy.map { AddressDialer.bookName($0.host, $0.port) }
     settings.addresses.didFail(
-      address.description, of: AddressDialer.bookName(endpoint.host, endpoint.port), now: loop.now)
+      address.description, of: name ?? AddressDialer.bookName(endpoint.host, endpoint.port), now: loop.now)
   }
 
   // MARK: - The end

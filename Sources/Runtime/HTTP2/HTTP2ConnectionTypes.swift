@@ -44,7 +44,7 @@ public protocol HTTP2ConnectionDelegate: AnyObject {
 
 /// Limits and times of one connection.
 public struct HTTP2ConnectionSettings: Sendable {
-  /// For one address: from SYN to the end of the TLS handshake.
+  /// For one address: from SYN, through CONNECT where there is a proxy, to the end of the TLS handshake.
   public var connectTimeout = Nanoseconds.seconds(4)
   /// From the end of the TLS handshake to SETTINGS that allow a stream. A connection that later allows none for this time
   /// is left for another.

@@ -1,22 +1,25 @@
 // Where an HTTP/2 server is.
 
-/// A server to connect to: `https://host[:port]` and the TLS settings for it.
+/// A server to connect to: `https://host[:port]`, the TLS settings for it, and the way there.
 public struct HTTP2Endpoint: Sendable {
   /// A host name, or an IP address without brackets.
   public let host: String
   public let port: UInt16
   public let tls: TLSContext
+  /// Nil: connections go to the server itself.
+  public let proxy: HTTPProxy?
 
-  public init(host: String, port: UInt16 = 443, tls: TLSContext) {
+  public init(host: String, port: UInt16 = 443, tls: TLSContext, proxy: HTTPProxy? = nil) {
     self.host = host
     self.port = port
     self.tls = tls
+    self.proxy = proxy
   }
 
   /// Reads `https://host[:port]`; a path is not allowed, but for a single "/".
   ///
   /// - Throws: `HTTP2Error` that says what is wrong with the URL.
-  public init(url: String, tls: TLSContext) throws(HTTP2Error) {
+  public init(url: String, tls: TLSContext, proxy: HTTPProxy? = nil) throws(HTTP2Error) {
     let prefix = "https://"
     guard url.hasPrefix(prefix) else { throw HTTP2Error("\(url): must begin with \(prefix)") }
     var authority = url.dropFirst(prefix.count)
@@ -34,7 +37,7 @@ public struct HTTP2Endpoint: Sendable {
     }
     if authority.first == "[", authority.last == "]" { authority = authority.dropFirst().dropLast() }
     guard !authority.isEmpty else { throw HTTP2Error("\(url): no host name") }
-    self.init(host: String(authority), port: port, tls: tls)
+    self.init(host: String(authority), port: port, tls: tls, proxy: proxy)
   }
 
   /// The value of `:authority`: the host, with the port where it is not 443.

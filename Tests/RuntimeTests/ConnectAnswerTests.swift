@@ -1,0 +1,134 @@
+// What a proxy answers to CONNECT: every kind of answer, whole and byte by byte.
+
+import Foundation
+import Testing
+
+@testable import Runtime
+
+@Suite struct ConnectAnswerTests {
+  private enum End: Equatable {
+    case open
+    case unfinished
+    case fault(ConnectAnswer.Fault)
+  }
+
+  private static func read(_ text: String) -> End {
+    var answer = ConnectAnswer()
+    return Array(text.utf8).withUnsafeBytes { bytes in
+      do throws(ConnectAnswer.Fault) {
+        try answer.receive(bytes)
+        return answer.isOpen ? .open : .unfinished
+      } catch {
+        return .fault(error)
+      }
+    }
+  }
+
+  private static func readByBytes(_ text: String) -> End {
+    var answer = ConnectAnswer()
+    do throws(ConnectAnswer.Fault) {
+      for byte in text.utf8 { try answer.receive(byte) }
+    } catch {
+      return .fault(error)
+    }
+    return answer.isOpen ? .open : .unfinished
+  }
+
+  private static let long = String(repeating: "x", count: ConnectAnswer.bytesMax)
+
+  private static let answers: [(String, End)] = [
+    ("HTTP/1.1 200 Connection established\r\n\r\n", .open),
+    ("HTTP/1.0 200 Connection established\r\nProxy-agent: tinyproxy/1.11.1\r\n\r\n", .open),
+    ("HTTP/1.1 200\r\n\r\n", .open), ("HTTP/1.1 204 \r\n\r\n", .open), ("HTTP/1.1 200 OK\n\n", .open),
+    // What the fields say of a body does not count (RFC 9110 §9.3.6).
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n", .open),
+    ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Wait\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", .open),
+    ("", .unfinished), ("HTTP/1.1 20", .unfinished), ("HTTP/1.1 200 OK\r\n", .unfinished),
+    ("HTTP/1.1 200 OK\r\nVia: x\r\n", .unfinished), ("HTTP/1.1 100 Continue\r\n\r\n", .unfinished),
+    ("HTTP/1.1 407 Proxy Authentication Required\r\n", .fault(.refused(status: 407))),
+    ("HTTP/1.1 403 Forbidden\r\n\r\n<html>", .fault(.refused(status: 403))),
+    ("HTTP/1.1 502 Bad Gateway\r\n", .fault(.refused(status: 502))),
+    ("HTTP/1.1 302 Found\r\nLocation: http://portal\r\n\r\n", .fault(.refused(status: 302))),
+    ("HTTP/1.1 101 Switching Protocols\r\n\r\n", .fault(.refused(status: 101))),
+    ("HTTP/1.1 200 OK\r\n\r\nhello", .fault(.bytesBehindHead)),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", .fault(.bytesBehindHead)),
+    ("HTTP/2 200\r\n\r\n", .fault(.isNotHTTP)), ("SSH-2.0-OpenSSH_9", .fault(.isNotHTTP)),
+    ("\r\nHTTP/1.1 200 OK\r\n\r\n", .fault(.isNotHTTP)), ("HTTP/1.1  200 OK\r\n", .fault(.isNotHTTP)),
+    ("HTTP/1.1 2000 OK\r\n", .fault(.isNotHTTP)), ("HTTP/1.1 20x OK\r\n", .fault(.isNotHTTP)),
+    ("HTTP/1.1 099 No\r\n", .fault(.isNotHTTP)), ("HTTP/1.1 600 No\r\n", .fault(.isNotHTTP)),
+    ("HTTP/1.1 -20 No\r\n", .fault(.isNotHTTP)), ("HTTP/1.x 200 OK\r\n", .fault(.isNotHTTP)),
+    ("HTTP/1.1 200OK\r\n", .fault(.isNotHTTP)), ("\u{15}\u{3}\u{3}", .fault(.isNotHTTP)),
+    // Endless: a status line, a field, many fields, many interim answers.
+    ("HTTP/1.1 200 " + long, .fault(.tooLong)), ("HTTP/1.1 200 OK\r\nA: " + long, .fault(.tooLong)),
+    ("HTTP/1.1 200 OK\r\n" + String(repeating: "A: b\r\n", count: 4000), .fault(.tooLong)),
+    (String(repeating: "HTTP/1.1 100 Continue\r\n\r\n", count: 1000), .fault(.tooLong)),
+  ]
+
+  @Test(arguments: answers.indices) func `an answer is read alike, whole and byte by byte`(index: Int) {
+    let (text, expected) = Self.answers[index]
+    #expect(Self.read(text) == expected, "\(text.prefix(60))")
+    #expect(Self.readByBytes(text) == expected, "\(text.prefix(60))")
+  }
+
+  @Test func `an answer of the longest size is taken`() {
+    let head = "HTTP/1.1 200 OK\r\nA: "
+    let filler = String(repeating: "x", count: ConnectAnswer.bytesMax - head.utf8.count - 4)
+    #expect(Self.read(head + filler + "\r\n\r\n") == .open)
+    #expect(Self.read(head + filler + "x\r\n\r\n") == .fault(.tooLong))
+  }
+
+  @Test func `every fault says what to do, and which name it is about`() {
+    let faults: [ConnectAnswer.Fault] = [
+      .refused(status: 407), .refused(status: 401), .refused(status: 403), .refused(status: 405), .refused(status: 502),
+      .isNotHTTP, .tooLong,
+      .bytesBehindHead, .closed, .silent(seconds: 4), .targetNotASCII,
+    ]
+    let words = faults.flatMap { fault in
+      [true, false].map { fault.words(target: "push.example:443", isLoggedIn: $0) }
+    }
+    #expect(Set(words).count == faults.count + 2)
+    #expect(words[0] == "answers 407 to our user and password: check proxy.credentials_file")
+    #expect(words[1] == "answers 407, it asks for a user and password: set proxy.credentials_file")
+    #expect(words[4] == "answers 403: let it allow CONNECT to push.example:443")
+  }
+}
+
+@Suite struct ProxyCredentialsTests {
+  private static func load(_ text: String) throws -> ProxyCredentials {
+    let file = FileManager.default.temporaryDirectory.appending(path: "proxy-credentials-\(UUID())").path()
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    try text.write(toFile: file, atomically: true, encoding: .utf8)
+    return try ProxyCredentials.load(file: file)
+  }
+
+  // RFC 7617 §2 and §2.1.
+  @Test(arguments: [
+    ("Aladdin:open sesame", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="), ("test:123£\n", "Basic dGVzdDoxMjPCow=="),
+    ("user:pass:word\r\n", "Basic dXNlcjpwYXNzOndvcmQ="), ("user:", "Basic dXNlcjo="),
+    ("a:??>>~~", "Basic YTo/Pz4+fn4="),
+  ])
+  func `a line becomes the header of Basic`(line: String, header: String) throws {
+    #expect(try Self.load(line).authorization == header)
+  }
+
+  @Test(arguments: [
+    "", "\n", "secret", ":secret", "user:sec\nret", "user:sec\0ret", "a:" + String(repeating: "sec", count: 700),
+  ])
+  func `anything else is refused, and nothing of it told`(text: String) throws {
+    let error = try #require(throws: ProxyCredentials.Failure.self) { try Self.load(text) }
+    #expect(error.description.contains("expected one line user:password"))
+    #expect(!error.description.contains("sec"))
+  }
+
+  @Test func `a request names its target twice and shows the credentials`() throws {
+    let proxy = HTTPProxy(host: "proxy.example", port: 3128, credentials: try Self.load("user:password"))
+    #expect(
+      String(decoding: proxy.request(for: HTTPProxy.authority("::1", 443)), as: UTF8.self)
+        == "CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]:443\r\nUser-Agent: push-gateway\r\n"
+        + "Proxy-Authorization: Basic dXNlcjpwYXNzd29yZA==\r\n\r\n")
+    #expect(!"\(proxy)".contains("password"))
+    #expect(proxy.use(nil))
+    #expect(!proxy.use(nil))
+    #expect(!String(decoding: proxy.request(for: "a:443"), as: UTF8.self).contains("Authorization"))
+  }
+}
