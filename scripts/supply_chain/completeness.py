@@ -2,11 +2,15 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 from . import system_libraries
-from .commands import ROOT, sha256
+from .commands import ROOT
+from .commands import sha256 as sha256_of_file
 from .swift_packages import linked_modules
+
+sha256 = cache(sha256_of_file)
 
 
 def faults(sbom, build):
