@@ -16,11 +16,15 @@ trap 'exit 130' INT TERM
 [ -z "$(git status --porcelain)" ] || { echo "release-check.sh: there are changes that are not committed: git status" >&2; exit 1; }
 SBOM_TOOLS=$root/.local/sbom
 export SBOM_TOOLS
-git clone --quiet --no-hardlinks "$root" "$work/a"
-(umask 022 && cd "$work/a" && TZ=UTC scripts/release.sh "$work/first")
+commit=$(git rev-parse HEAD)
+first=$work/a
+second="$work/another/folder, far away/push-gateway"
 mkdir -p "$work/another/folder, far away"
-(umask 077 && git clone --quiet --no-hardlinks "$root" "$work/another/folder, far away/push-gateway" \
-  && cd "$work/another/folder, far away/push-gateway" && LANG=de_DE.UTF-8 TZ=Asia/Tokyo scripts/release.sh "$work/second")
+(umask 022 && git clone --quiet --no-hardlinks "$root" "$first")
+(umask 077 && git clone --quiet --no-hardlinks "$root" "$second")
+for clone in "$first" "$second"; do git -C "$clone" -c advice.detachedHead=false checkout --quiet "$commit"; done
+(umask 022 && cd "$first" && TZ=UTC scripts/release.sh "$work/first")
+(umask 077 && cd "$second" && LANG=de_DE.UTF-8 TZ=Asia/Tokyo scripts/release.sh "$work/second")
 
 for tarball in "$work"/first/*.tar.gz; do
   name=$(basename "$tarball")
@@ -28,7 +32,7 @@ for tarball in "$work"/first/*.tar.gz; do
     cp "$tarball" "$tarball.sha256" "$output/"
     echo "$name: the same twice, $(cut -c1-64 "$tarball.sha256")"
   else
-    echo "release-check.sh: two builds of $(git rev-parse HEAD) differ. Files that do:" >&2
+    echo "release-check.sh: two builds of $commit differ. Files that do:" >&2
     for which in first second; do mkdir "$work/$which/x" && tar -xzf "$work/$which/$name" -C "$work/$which/x"; done
     diff -rq "$work/first/x" "$work/second/x" >&2 || true
     rm -rf "$output/different" && mkdir -p "$output/different"

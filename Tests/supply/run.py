@@ -188,7 +188,8 @@ def page(parts):
 def packing(work):
     """Two folders with the same files, made in another order, at another time, with other rights."""
     archives = []
-    for number, (names, mask) in enumerate([(["b", "a", "c/d"], 0o022), (["c/d", "a", "b"], 0o077)]):
+    for number, (names, mask) in enumerate([
+        ([*"hijklmnopabcdefg", "z/y"], 0o022), (["z/y", *"ponmlkjihgfedcba"], 0o077)]):
         before = os.umask(mask)
         folder = work / f"pack{number}" / "name"
         for name in names:
@@ -202,6 +203,9 @@ def packing(work):
         archives.append(archive)
     first, second = (archive.read_bytes() for archive in archives)
     check("the same files are packed into the same bytes", first == second)
+    listed = subprocess.run(["tar", "-tzf", archives[0]], capture_output=True, text=True, check=True).stdout.split()
+    check("names are packed in order, whatever the file system's is",
+          listed == ["name/", *(f"name/{name}" for name in "abcdefghijklmnop"), "name/z/", "name/z/y"], " ".join(listed))
     (work / "pack1/name/a").write_text("A")
     subprocess.run(["scripts/pack.sh", work / "pack1/name", archives[1]], check=True,
                    env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
