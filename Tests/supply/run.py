@@ -42,6 +42,7 @@ def main():
         complete(sbom, build, Path(work))
         spoilt(sbom, build)
         second_tls_library(build, Path(work))
+        static_parts(Path(work))
         licences()
         page(parts)
         packing(Path(work))
@@ -134,6 +135,16 @@ def second_tls_library(build, work):
         check("a module in C that nobody has looked at is refused", "CNIOBoringSSL" in str(error), str(error))
     finally:
         swift_packages.FOREIGN["CNIOBoringSSL"] = known
+
+
+def static_parts(work):
+    """What the linker's list of inputs says, as gold and lld write it."""
+    listed = work / "push-gateway.link.d"
+    listed.write_text("/x/push-gateway: \\\n  /usr/lib/libx.a \\\n  member.o \\\n  /x/.build/release/Gateway.build/A.swift.o \\\n"
+                      "  /usr/lib/crti.o \\\n  /usr/lib/liby.so\n\n/usr/lib/libz.a:\n\n")
+    found = system_libraries.link_inputs(listed)
+    check("archives and start files that were linked are found, and nothing of ours is", found == ["/usr/lib/crti.o", "/usr/lib/libx.a"],
+          str(found))
 
 
 def licences():

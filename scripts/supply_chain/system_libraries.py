@@ -80,10 +80,11 @@ def is_of_toolchain(path):
 def link_inputs(file):
     """The archives and object files of the system and of the toolchain that were linked into the program.
 
-    `file` is what the linker writes for `--dependency-file`. Shared libraries and our own objects are left out.
+    `file` is what the linker writes for `--dependency-file`. Shared libraries and our own objects are left out; so are
+    members of archives, which gold lists by their bare names beside the archive.
     """
     text = Path(file).read_text().split("\n\n")[0].replace("\\\n", " ")
-    paths = {Path(path).resolve() for path in text.split(":", 1)[1].split()}
+    paths = {Path(path).resolve() for path in text.split(":", 1)[1].split() if path.startswith("/")}
     return sorted(str(path) for path in paths if path.suffix in (".a", ".o") and ".build/" not in str(path))
 
 
