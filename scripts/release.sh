@@ -37,7 +37,7 @@ trap '[ $? -ne 0 ] && [ -n "${KEEP:-}" ] || rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
 
 say "Sources of $commit"
-git clone --quiet --no-hardlinks "$root" "$folder/source"
+git -c advice.detachedHead=false clone --quiet --no-hardlinks "$root" "$folder/source"
 cd "$folder/source"
 git -c advice.detachedHead=false checkout --quiet "$commit"
 scripts/sbom.py --pin
