@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format migrations schema clean test-hostile
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format migrations schema clean test-hostile sbom dependencies tarball tarball-check image image-pin
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,25 @@ soak: release ## a cut, a crash, a freeze or a promotion every 5 s for ten minut
 
 soak-providers: setup ## stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a small run
 	@scripts/soak-providers.sh $(if $(SMALL),--small) $(FILTER)
+
+sbom: setup ## release build, and its SBOM (CycloneDX): .build/push-gateway.cdx.json, checked for completeness
+	$(SWIFT) build -c release --product push-gateway --static-swift-stdlib -Xlinker --dependency-file=$(CURDIR)/.build/push-gateway.link.d
+	@scripts/sbom.py
+
+dependencies: build ## the tables of docs/dependencies.md, from a debug build
+	@scripts/sbom.py --page --write --configuration debug
+
+tarball: setup ## the release tarball of the last commit, with its SHA-256, into dist/ (docs/releases.md)
+	@SWIFT="$(SWIFT)" scripts/release.sh
+
+tarball-check: setup ## the tarball twice, from two clones in two folders: the same bytes? Two release builds
+	@SWIFT="$(SWIFT)" scripts/release-check.sh
+
+image: ## the container image of a release; its bases must be pinned by digest
+	@scripts/image.sh build
+
+image-pin: ## look up the digests of the image's bases and write them into deploy/image-bases: needs Docker and a network
+	@scripts/image.sh pin
 
 lint: ## format and stale generated files, without changing anything
 	@scripts/embed-migrations.sh --check

@@ -54,7 +54,9 @@ case $part in
 esac
 case $part in
   "")
+    scripts/sbom.py --pin
     swift_tests
+    Tests/supply/run.py
     scripts/fuzz.sh --quick --seconds 40
     scripts/sim.sh --seeds 500
     PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway

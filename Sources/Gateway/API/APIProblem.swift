@@ -57,7 +57,7 @@ extension APIProblem {
   }
 
   /// 401, saying how to do better.
-  static func unauthorized(_ detail: String, challenge: String, _ refusal: APIRefusal) -> APIProblem {
+  static func unauthorized(_ detail: String, challenge: String, _ refusal: APIRefusal? = nil) -> APIProblem {
     APIProblem(
       status: .unauthorized, name: "unauthorized", detail: detail, headers: [.wwwAuthenticate: challenge],
       refusal: refusal)

@@ -1,0 +1,132 @@
+"""docs/dependencies.md: its tables are written from the build, its reasons by hand; it is refused when they differ."""
+
+import difflib
+import re
+
+from .commands import ROOT, SupplyChainError
+from .cyclonedx import distribution
+
+PAGE = ROOT / "docs/dependencies.md"
+DISTRIBUTION = "debian-12"
+
+INTRODUCTION = """# Dependencies
+
+Everything that the program `push-gateway` holds or loads: name, version, licence, and why. The reasons are written by
+hand; everything else is written by `make dependencies` from a build, and `make test` fails while this page and the build
+differ. Tests and releases take the Swift packages at exactly these versions (`scripts/sbom.py --pin`). The
+[SBOM](releases.md#sbom) has the same with hashes, suppliers and every module.
+
+The licences are those that the packages declare. Those of Swift packages and of the Swift toolchain go with every release,
+in `licences/`; Debian's are in `/usr/share/doc/PACKAGE/copyright` on the machine that runs the program.
+"""
+
+
+def main(inventory, is_written):
+    """Writes the page, or compares it with the build; raises SupplyChainError when a row or a reason is missing."""
+    before = PAGE.read_text() if PAGE.exists() else ""
+    reasons = reasons_of(before)
+    after, missing = render(inventory, before, reasons)
+    if is_written:
+        PAGE.write_text(after)
+    elif before != after:
+        diff = "\n".join(difflib.unified_diff(
+            before.splitlines(), after.splitlines(), "docs/dependencies.md", "this build", lineterm="", n=0))
+        raise SupplyChainError(f"docs/dependencies.md is not what is in the program: make dependencies\n{diff}")
+    if missing:
+        raise SupplyChainError(f"docs/dependencies.md does not say why we use {', '.join(missing)}: write it into the last column")
+    print(f"docs/dependencies.md: {after.count(chr(10) + '| ') - after.count('|---')} rows, as the build has them")
+
+
+def reasons_of(page):
+    """The last column of every table that ends with *why*, by the name in the first one."""
+    reasons, is_why = {}, False
+    for line in page.splitlines():
+        row = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        is_why = row[-1] == "why" or is_why if row else False
+        if is_why and len(row) > 2:
+            reasons[row[0].strip("`")] = row[-1]
+    return reasons
+
+
+def render(inventory, before, reasons):
+    """The page, and the names that lack a reason."""
+    packages = {package.identity: package for package in inventory.packages}
+    users = {identity: sorted(other.name for other in packages.values() if identity in other.dependencies)
+             for identity in packages}
+    missing = []
+
+    def reason(name):
+        text = reasons.get(name, "")
+        if not text or text == "?":
+            missing.append(name)
+        return text or "?"
+
+    direct = [[f"`{package.name}`", package.version, licence_of(package), reason(package.name)]
+              for package in inventory.packages if package.is_direct]
+    indirect = [[f"`{package.name}`", package.version, licence_of(package), "yes" if package.modules else "no",
+                 ", ".join(users[package.identity])]
+                for package in inventory.packages if not package.is_direct]
+    bundled = [[code.name, code.version[:12], code.licence, f"`{package.name}`, module `{code.module}`"]
+               for package in inventory.packages for code in package.bundled]
+    toolchain = [[f"`{part.name}`", licence_of(part), reason(part.name)] for part in inventory.toolchain]
+    if any(part.name == "swift-foundation-icu" for part in inventory.toolchain):
+        toolchain.append(["ICU", "Unicode-3.0", reason("ICU")])
+    sections = [
+        INTRODUCTION,
+        "## Swift packages\n", table(["package", "version", "licence", "why"], direct),
+        "## Swift packages that those need\n\nNot all are in the program: SwiftPM resolves whatever a package names, also for "
+        "products that are not used here.\n",
+        table(["package", "version", "licence", "in the program", "for"], indirect),
+        "## Code of others inside of Swift packages\n\nOnly what is in the program.\n",
+        table(["code", "version or revision", "licence", "in"], bundled),
+        "## The Swift toolchain\n\nLinked statically in a release. Version: that of the compiler.\n",
+        table(["part", "licence", "why"], toolchain),
+        "## Debian packages\n\nShared libraries of Debian 12, which are not part of a release. Security updates of Debian take "
+        "effect when the gateway is restarted.\n",
+    ]
+    if distribution() == DISTRIBUTION:
+        sections += debian_tables(inventory, before, reason)
+    else:
+        kept = re.search(r"^## Debian packages\n.*?\n(\| .*)", before, re.M | re.S)
+        sections.append(kept[1] if kept else "")
+    return "\n".join(section.rstrip("\n") + "\n" for section in sections), missing
+
+
+def debian_tables(inventory, before, reason):
+    """The packages that the program or the Swift runtime asks for, then what those need."""
+    runtime = [file for part in inventory.toolchain for file in part.files]
+    asked = {*inventory.needed, *(name for file in runtime for name in file.needs)}
+    packages = [package for package in inventory.debian if not package.is_linked_statically_only]
+    direct = [package for package in packages if any(file.name in asked for file in package.files)]
+    users = {package.name: sorted(
+        other.name for other in packages if other is not package
+        and {file.name for file in package.files} & {name for file in other.files for name in file.needs})
+        for package in packages}
+    return [
+        table(["package", "version", "licence", "why"],
+              [[f"`{package.name}`", series(package, before), licence_of(package), reason(package.name)] for package in direct]),
+        "### What those need\n",
+        table(["package", "version", "licence", "for"],
+              [[f"`{package.name}`", series(package, before), licence_of(package), ", ".join(users[package.name])]
+               for package in packages if package not in direct]),
+    ]
+
+
+def licence_of(part):
+    if part.licence is None:
+        raise SupplyChainError(f"the licence of {part.name} is not known: see scripts/supply_chain/licences.py")
+    return part.licence
+
+
+def series(package, before):
+    """Upstream's version, as far as Debian's security updates leave it alone: what the page says, if that still fits."""
+    upstream = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", package.version)[1].split(".")
+    match = re.search(rf"^\| `{re.escape(package.name)}` \| ([\d.]+) \|", before, re.M)
+    if match and upstream[: match[1].count(".") + 1] == match[1].split("."):
+        return match[1]
+    return ".".join(upstream[:2])
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("|---" * len(head) + "|" if line[0] == "---" else f"| {' | '.join(line)} |" for line in lines) + "\n"
