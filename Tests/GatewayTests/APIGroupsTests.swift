@@ -14,7 +14,8 @@ struct APIGroupsTests {
       for (index, body) in bodies.enumerated() {
         tasks.addTask { (index, try await api.send("POST", "/v1/calls", body)) }
       }
-      return try await tasks.reduce(into: [Int: APIAnswer]()) { $0[$1.0] = $1.1 }.sorted { $0.key < $1.key }.map(\.value)
+      return try await tasks.reduce(into: [Int: APIAnswer]()) { $0[$1.0] = $1.1 }.sorted { $0.key < $1.key }.map(
+        \.value)
     }
   }
 

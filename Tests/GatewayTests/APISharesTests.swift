@@ -32,7 +32,8 @@ struct APISharesTests {
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
       let pool = APIDatabase(
-        url: database.url, loop: loop, timeoutSeconds: 100, logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
+        url: database.url, loop: loop, timeoutSeconds: 100,
+        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
       let holder = try await database.connect()
       try await holder.script("select pg_advisory_lock(4711)")
       try await withThrowingTaskGroup(of: Void.self) { tasks in
@@ -67,7 +68,9 @@ struct APISharesTests {
     }
   }
 
-  @Test func `keys that hold all they may leave one connection for groups of calls and for looking up keys`() async throws {
+  @Test func `keys that hold all they may leave one connection for groups of calls and for looking up keys`()
+    async throws
+  {
     try await with((3...20).map { APIDatabase.Purpose(keyID: $0) }, hanging: 5) { pool in
       try await expectAnswer(pool)
     }
@@ -78,7 +81,8 @@ struct APISharesTests {
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
       let pool = APIDatabase(
-        url: database.url, loop: loop, timeoutSeconds: 100, logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
+        url: database.url, loop: loop, timeoutSeconds: 100,
+        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
       let holder = try await database.connect()
       try await holder.script("select pg_advisory_lock(4711)")
       let refused = try await withThrowingTaskGroup(of: Bool.self) { tasks in

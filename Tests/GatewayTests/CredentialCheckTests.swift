@@ -70,7 +70,7 @@ import Testing
     try SecretFixture.write(String(repeating: "k", count: 40), to: opsKey)
     let secrets = [material.apnsKeyFile, material.serviceAccountFile, material.expoAccessTokenFile, opsKey]
     var withOpsKey = configuration
-    withOpsKey.dashboard?.opsKeyFile = opsKey
+    withOpsKey.opsAccess.opsKeys = [OpsKey(name: "ops", file: opsKey)]
     withOpsKey.httpTLS = .init(certificateFile: material.certificateFile, keyFile: material.certificateKeyFile)
     #expect(failures(withOpsKey) == [])
     for file in secrets + [material.certificateKeyFile] {
@@ -80,6 +80,7 @@ import Testing
       #expect(failures.first?.contains("\(file): its mode 0644 lets every user of this machine read") == true)
       var waived = withOpsKey
       waived.secretPrivacy = .waived
+      waived.opsAccess.opsKeys = [OpsKey(name: "ops", file: opsKey, privacy: .waived)]
       #expect(self.failures(waived) == [])
       try FileManager.default.setAttributes([.posixPermissions: 0o640], ofItemAtPath: file)
     }

@@ -166,14 +166,14 @@ import Testing
         pause: { length in pauses.withLock { $0.append(length) } })
       for _ in 0..<6 {
         clock.advance(.seconds(1))
-        await #expect(throws: APIProblem.wrongKey) { try await login.open("guess", from: nil) }
+        await #expect(throws: APIProblem.wrongKey) { try await login.open("guess", from: .unknown) }
       }
       #expect(pauses.withLock { $0.map(\.milliseconds) } == [250, 500, 1000, 2000, 4000, 4000])
       clock.advance(.seconds(1))
-      let opened = try await login.open(DashboardHarness.key, from: nil)
+      let opened = try await login.open(DashboardHarness.key, from: .unknown)
       #expect(await login.session(opened.id)?.token == opened.token)
       clock.advance(.seconds(1))
-      await #expect(throws: APIProblem.wrongKey) { try await login.open("guess", from: nil) }
+      await #expect(throws: APIProblem.wrongKey) { try await login.open("guess", from: .unknown) }
       #expect(pauses.withLock { $0.last?.milliseconds } == 250)
     }
   }
@@ -203,17 +203,17 @@ import Testing
     let clock = SteppingClock()
     try await withKeyFile(DashboardHarness.key) { file in
       let login = OpsLogin(keys: [OpsKey(name: "ops", file: file)], logger: Self.logger, clock: clock)
-      let first = try await login.open(DashboardHarness.key, from: nil).id
+      let first = try await login.open(DashboardHarness.key, from: .unknown).id
       clock.advance(.seconds(12 * 3600 - 1))
       #expect(await login.session(first) != nil)
       clock.advance(.seconds(2))
       #expect(await login.session(first) == nil)
 
-      let oldest = try await login.open(DashboardHarness.key, from: nil).id
+      let oldest = try await login.open(DashboardHarness.key, from: .unknown).id
       var ids = Set([oldest])
       for _ in 0..<OpsSessions.countMax {
         clock.advance(.seconds(1))
-        ids.insert(try await login.open(DashboardHarness.key, from: nil).id)
+        ids.insert(try await login.open(DashboardHarness.key, from: .unknown).id)
       }
       #expect(ids.count == OpsSessions.countMax + 1)
       #expect(await login.session(oldest) == nil)
@@ -228,9 +228,9 @@ import Testing
         let login = OpsLogin(
           keys: [OpsKey(name: "alice", file: file), OpsKey(name: "bob", file: bobsFile)], logger: Self.logger,
           clock: clock)
-        let alice = try await login.open(DashboardHarness.key, from: nil)
+        let alice = try await login.open(DashboardHarness.key, from: .unknown)
         clock.advance(.seconds(1))
-        let bob = try await login.open("bobs-own-key-of-more-than-thirty-two-characters", from: nil)
+        let bob = try await login.open("bobs-own-key-of-more-than-thirty-two-characters", from: .unknown)
         #expect(alice.name == "alice" && bob.name == "bob")
         #expect(await login.session(alice.id)?.name == "alice")
         if let content {
@@ -244,7 +244,7 @@ import Testing
         try SecretFixture.write(DashboardHarness.key, to: file)
         #expect(await login.session(alice.id) == nil)
         clock.advance(.seconds(1))
-        #expect(try await login.open(DashboardHarness.key, from: nil).name == "alice")
+        #expect(try await login.open(DashboardHarness.key, from: .unknown).name == "alice")
       }
     }
   }
@@ -252,10 +252,11 @@ import Testing
   @Test(arguments: ["", "too short", String(repeating: " ", count: 100)])
   func `a key's file without a long key lets nobody in`(content: String) async throws {
     try await withKeyFile(content) { file in
-      let login = OpsLogin(keys: [OpsKey(name: "ops", file: file)], metricsKey: OpsKey(name: "metrics", file: file), logger: Self.logger)
-      let problem = await #expect(throws: APIProblem.self) { try await login.open(content, from: nil) }
+      let login = OpsLogin(
+        keys: [OpsKey(name: "ops", file: file)], metricsKey: OpsKey(name: "metrics", file: file), logger: Self.logger)
+      let problem = await #expect(throws: APIProblem.self) { try await login.open(content, from: .unknown) }
       #expect(problem?.name == "no-key")
-      await #expect(throws: APIProblem.self) { try await login.holder(ofShown: content, from: nil) }
+      await #expect(throws: APIProblem.self) { try await login.holder(ofShown: content, from: .unknown) }
     }
   }
 

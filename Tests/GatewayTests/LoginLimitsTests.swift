@@ -15,7 +15,7 @@ import Testing
     var admitted = 0
     for _ in 0..<1000 where limits.tries(guesser, start) { admitted += 1 }
     #expect(admitted == 1)
-    #expect(limits.tries(other, start) && limits.tries(nil, start))
+    #expect(limits.tries(other, start) && limits.tries(.unknown, start))
     #expect(limits.tries(guesser, start + .seconds(1)))
   }
 

@@ -301,7 +301,7 @@ def handshake(address, ca, **options):
 
 
 def stalled_handshakes(api, ops, ca, key, count, seconds):
-    """Handshakes that never end, on all places but one: who has it is served, and the others get theirs back."""
+    """Handshakes that never end, on all places but one: who has it is served, and whoever comes takes the place of one that stalls."""
     served = tls_client(api, ca)
     status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
     check("one connection over TLS is served before", status == 404, status)
@@ -309,13 +309,10 @@ def stalled_handshakes(api, ops, ca, key, count, seconds):
     stalled = [Client(api, seconds + 20).send(beginning[:length % len(beginning)]) for length in range(count - 1)]
     status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
     check(f"and among {count - 1} handshakes that stall", status == 404, status)
-    try:
-        over = tls_client(api, ca)
-        status, _, _ = over.answer()
-        over.close()
-    except OSError as error:
-        status = error
-    check("one connection too many is 503, over TLS", status == 503, status)
+    new = tls_client(api, ca)
+    status, _, _ = new.send(request("GET", "/v1/calls/none", key=key)).answer()
+    check("a new connection is served in place of one that stalls", status == 404, status)
+    new.close()
     begun = time.monotonic()
     answers = {client.answer()[0] for client in stalled}
     check(f"all of them are dropped within {seconds + 10} s, without a word",

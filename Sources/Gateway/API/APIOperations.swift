@@ -20,7 +20,8 @@ struct APIOperations: Sendable {
   ///   - body: as it came; empty for none.
   ///   - trace: what a call that is enqueued belongs to.
   func perform(
-    _ operation: APIOperation, callID: String, query: APIQuery, body: [UInt8], trace: Traceparent?, for client: APIClient
+    _ operation: APIOperation, callID: String, query: APIQuery, body: [UInt8], trace: Traceparent?,
+    for client: APIClient
   ) async throws(APIProblem) -> Response {
     switch operation {
     case .enqueueCall: try await enqueue(body, trace, client)
@@ -104,7 +105,9 @@ struct APIOperations: Sendable {
     return try await change(callID, APIStatements.endCall, [try body.optionalText("reason", max: 64)], client)
   }
 
-  private func reportRinging(_ callID: String, _ bytes: [UInt8], _ client: APIClient) async throws(APIProblem) -> Response {
+  private func reportRinging(_ callID: String, _ bytes: [UInt8], _ client: APIClient) async throws(APIProblem)
+    -> Response
+  {
     let body = try APIBody(bytes, members: ["userId"])
     let userID = try body.text("userId", max: 256)
     do {

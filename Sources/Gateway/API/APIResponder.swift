@@ -59,7 +59,8 @@ struct APIResponder: HTTPResponder {
     let body = try await body(of: request)
     let trace = request.headers[.traceparent].flatMap(Traceparent.init(header:))
     let response = try await operations.perform(
-      operation, callID: route.callID, query: APIQuery(request.uri.queryParameters), body: body, trace: trace, for: client)
+      operation, callID: route.callID, query: APIQuery(request.uri.queryParameters), body: body, trace: trace,
+      for: client)
     if !route.callID.isEmpty { entry.callID = route.callID }
     return response
   }
