@@ -115,13 +115,13 @@ private struct KeepingHandler: LogHandler {
   func proxyCredentials() async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: "proxy-\(UUID())").path()
     defer { try? FileManager.default.removeItem(atPath: file) }
-    try "gateway:word".write(toFile: file, atomically: true, encoding: .utf8)
+    try SecretFixture.write("gateway:word", to: file)
     let proxy = "\nproxy: { url: \"http://proxy.test:3128\", credentials_file: \(file) }\n"
     try await Self.with(proxy) { watcher, _, _, keeper in
       await watcher.reload()
       #expect(keeper.messages == [])
       for text in ["gateway:other", "nothing of the kind", "gateway:third"] {
-        try text.write(toFile: file, atomically: true, encoding: .utf8)
+        try SecretFixture.write(text, to: file)
         await watcher.reload()
         await watcher.reload()
       }

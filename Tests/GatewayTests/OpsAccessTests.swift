@@ -1,6 +1,7 @@
 // Who may read what http.listen says, and under which name: over real sockets, as an attacker would ask.
 
 import Foundation
+import HTTP2TestSupport
 import TestSupport
 import Testing
 
@@ -207,5 +208,5 @@ final class KeyFile {
   init(_ key: String) throws { try write(key) }
   deinit { try? FileManager.default.removeItem(atPath: path) }
 
-  func write(_ key: String) throws { try Data(key.utf8).write(to: URL(fileURLWithPath: path)) }
+  func write(_ key: String) throws { try SecretFixture.write(key, to: path) }
 }

@@ -29,7 +29,7 @@ import Testing
   func twoApps() async throws {
     let (first, second) = (try TinyProxy(login: "gateway word"), try TinyProxy())
     let file = FileManager.default.temporaryDirectory.appending(path: "proxy-\(UUID())").path()
-    try "gateway:word\n".write(toFile: file, atomically: true, encoding: .utf8)
+    try SecretFixture.write("gateway:word\n", to: file)
     defer { try? FileManager.default.removeItem(atPath: file) }
     try await GatewayHarness.with { settings in
       settings.apps[0].proxy = .init(host: "127.0.0.1", port: first.port, credentialsFile: file)

@@ -44,7 +44,7 @@ private final class ProxyLog: Sendable {
 private func credentials(_ text: String) throws -> ProxyCredentials {
   let file = FileManager.default.temporaryDirectory.appending(path: "proxy-\(UUID())").path()
   defer { try? FileManager.default.removeItem(atPath: file) }
-  try text.write(toFile: file, atomically: true, encoding: .utf8)
+  try SecretFixture.write(text, to: file)
   return try ProxyCredentials.load(file: file)
 }
 

@@ -1,6 +1,7 @@
 // What a proxy answers to CONNECT: every kind of answer, whole and byte by byte.
 
 import Foundation
+import HTTP2TestSupport
 import Testing
 
 @testable import Runtime
@@ -97,7 +98,7 @@ import Testing
   private static func load(_ text: String) throws -> ProxyCredentials {
     let file = FileManager.default.temporaryDirectory.appending(path: "proxy-credentials-\(UUID())").path()
     defer { try? FileManager.default.removeItem(atPath: file) }
-    try text.write(toFile: file, atomically: true, encoding: .utf8)
+    try SecretFixture.write(text, to: file)
     return try ProxyCredentials.load(file: file)
   }
 

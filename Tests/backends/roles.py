@@ -157,6 +157,7 @@ STATEMENTS = {
     "select push.claim_receipts('default', 1, 1000), push.settle_receipts('default', '{x}', '{null}'), push.postpone_receipts('default', '{x}', 1), push.give_up_receipts('default')": {"gateway"},
     "select * from push.find_api_key(1)": {"gateway"},
     "select * from push.operate_lane('alice', 'default', 'fcm', true, 'why')": {"gateway"},
+    "select * from push.enqueue_calls('[]')": {"gateway"},
     "select * from push.look_up_api_key(1)": {"gateway"},
     "select * from push.good_api_keys(10)": {"gateway"},
     "select push.note_api_key_uses('{1}', '{0}', '{::1}')": {"gateway"},
