@@ -271,8 +271,8 @@ private final class ServingProcess {
         try await Task.sleep(for: .milliseconds(20))
       }
       func change(to level: String) throws {
-        try configuration.replacingOccurrences(of: "level: error", with: "level: \(level)").write(
-          toFile: material.configurationFile, atomically: true, encoding: .utf8)
+        try SecretFixture.write(
+          configuration.replacingOccurrences(of: "level: error", with: "level: \(level)"), to: material.configurationFile)
         process.hangUp()
       }
       try change(to: "info")
