@@ -106,7 +106,7 @@ class Client:
 
     def ask(self, path, body=None, key=None):
         """The status; 0: closed, or no answer in time."""
-        head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: gateway\r\n"
+        head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: localhost\r\n"
         if key:
             head += f"Authorization: Bearer {key}\r\n"
         if body is not None:
@@ -206,10 +206,10 @@ class Backend:
 # MARK: - Attackers
 
 SILENT = b""
-TRICKLE = b"GET /livez HTTP/1.1\r\nHost: gateway\r\nX-Slow: "
-SLOW_BODY = b"POST /v1/calls HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-ANSWERED = b"GET /livez HTTP/1.1\r\nHost: gateway\r\n\r\n"
-UNREAD = b"GET /dashboard.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 40
+TRICKLE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+SLOW_BODY = b"POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+ANSWERED = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+UNREAD = b"GET /ui/dashboard.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 40
 
 
 def one_address(_):
