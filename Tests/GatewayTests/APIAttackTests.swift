@@ -42,6 +42,20 @@ struct APIAttackTests {
     }
   }
 
+  @Test(arguments: ["{}", "GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n"])
+  func `a good request and what is none in one write are both answered, and the connection ends`(
+    _ behind: String
+  ) async throws {
+    try await APIHarness.with(adjust: { $0.connectionsMax = 2 }) { api in
+      for _ in 0..<4 {
+        let both = try await api.send(raw: Array("GET /v1/calls/x HTTP/1.1\r\nHost: api\r\n\r\n\(behind)".utf8))
+        #expect(both.status == 401)
+        #expect(both.body.contains("HTTP/1.1 400"), "\(both)")
+      }
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call).status == 202)
+    }
+  }
+
   @Test func `a body that waits for leave gets it, unless it is too large`() async throws {
     try await APIHarness.with { api in
       let socket = try TestSocket(port: api.port)

@@ -1,5 +1,6 @@
-// One key's load and another key's calls: connections are shared by keys, and what rings goes before what reads.
+// One app's load and another app's calls: connections are shared by apps, and what rings goes before what reads.
 
+import Foundation
 import Logging
 import Queue
 import Runtime
@@ -39,7 +40,8 @@ struct APISharesTests {
       try await withThrowingTaskGroup(of: Void.self) { tasks in
         for purpose in purposes { tasks.addTask { _ = try await pool.query(Self.wait, for: purpose) } }
         // As many as may be are under way.
-        let held = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+        let held =
+          "select count(*) from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())"
         while try await database.value(held) != "\(hanging)" {
           try await Task.sleep(for: .milliseconds(10))
         }
@@ -60,23 +62,42 @@ struct APISharesTests {
     }
   }
 
-  @Test func `a key whose calls hang leaves connections for other keys`() async throws {
-    try await with(Array(repeating: .call(Self.noisy), count: 128), hanging: 2) { pool in
+  @Test func `an app whose calls hang, by however many keys, leaves connections for others`() async throws {
+    let keys = (0..<128).map { APIDatabase.Purpose.call(APIClient(keyID: $0 % 5, app: Self.noisy.app)) }
+    try await with(keys, hanging: 2) { pool in
       try await expectAnswer(pool, .call(Self.other))
       try await expectAnswer(pool, .other(Self.other))
       try await expectAnswer(pool)
     }
   }
 
-  @Test func `keys that hold all they may leave one connection for groups of calls and for looking up keys`()
+  @Test func `apps that hold all they may leave one connection for groups of calls and for looking up keys`()
     async throws
   {
-    try await with((3...20).map { APIDatabase.Purpose(keyID: $0) }, hanging: 5) { pool in
+    try await with((3...20).map { APIDatabase.Purpose(app: "app-\($0)") }, hanging: 5) { pool in
       try await expectAnswer(pool)
     }
   }
 
-  @Test func `a key that fills the queue does not turn away another`() async throws {
+  @Test func `a connection that has fallen silent is given up, and the next statement has another`() async throws {
+    try await TestDatabase.with { database in
+      let loop = EventLoop(name: "shares")
+      defer { loop.stop() }
+      let pool = APIDatabase(
+        url: database.url, loop: loop, timeoutSeconds: 1,
+        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
+      let pid = PostgresStatement(name: "pid", sql: "select pg_backend_pid()")
+      let frozen = try await pool.query(pid).int32(0, 0)
+      #expect(kill(frozen, SIGSTOP) == 0)
+      defer { kill(frozen, SIGCONT) }
+      await #expect(throws: APIProblem.self) { try await pool.query(pid) }
+      let next = try await pool.query(pid).int32(0, 0)
+      #expect(next != frozen)
+      await pool.close()
+    }
+  }
+
+  @Test func `an app that fills the queue does not turn away another`() async throws {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }

@@ -4,14 +4,14 @@ import Testing
 
 @Suite struct FairQueueTests {
   /// Takes everything, as owner:element.
-  private func drain(_ queue: inout FairQueue<Int>, where mayServe: (Int32) -> Bool = { _ in true }) -> [String] {
+  private func drain(_ queue: inout FairQueue<Int32, Int>, where mayServe: (Int32) -> Bool = { _ in true }) -> [String] {
     var found: [String] = []
     while let next = queue.popFirst(where: mayServe) { found.append("\(next.owner):\(next.element)") }
     return found
   }
 
   @Test func `owners take turns, each in its order`() {
-    var queue = FairQueue<Int>(countMax: 10)
+    var queue = FairQueue<Int32, Int>(countMax: 10)
     for element in 1...4 { #expect(queue.append(element, of: 1) == nil) }
     #expect(queue.append(1, of: 2) == nil)
     #expect(queue.append(2, of: 2) == nil)
@@ -20,7 +20,7 @@ import Testing
   }
 
   @Test func `an owner that may not be served now keeps its place`() {
-    var queue = FairQueue<Int>(countMax: 10)
+    var queue = FairQueue<Int32, Int>(countMax: 10)
     for owner: Int32 in [1, 2, 3] { _ = queue.append(0, of: owner) }
     #expect(drain(&queue, where: { $0 != 1 }) == ["2:0", "3:0"])
     #expect(queue.count == 1)
@@ -28,7 +28,7 @@ import Testing
   }
 
   @Test func `a full queue makes room at the cost of who has most waiting`() {
-    var queue = FairQueue<Int>(countMax: 4)
+    var queue = FairQueue<Int32, Int>(countMax: 4)
     for element in 1...4 { #expect(queue.append(element, of: 1) == nil) }
     #expect(queue.append(5, of: 1) == 5)
     #expect(queue.append(1, of: 2) == 4)
@@ -39,7 +39,7 @@ import Testing
   }
 
   @Test func `what is removed leaves no trace`() {
-    var queue = FairQueue<Int>(countMax: 4)
+    var queue = FairQueue<Int32, Int>(countMax: 4)
     for element in 1...3 { _ = queue.append(element, of: 1) }
     #expect(queue.remove(of: 1, where: { $0 == 2 }) == 2)
     #expect(queue.remove(of: 1, where: { $0 == 2 }) == nil)

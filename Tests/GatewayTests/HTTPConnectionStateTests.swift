@@ -52,7 +52,7 @@ struct HTTPConnectionStateTests {
     }
     #expect(state.refused(.malformed) == .none)
     #expect(!state.isReading)
-    #expect(state.timer == .none)
+    #expect(state.timer == .unread)
     #expect(state.answerEnded() == .none)
     #expect(state.answerEnded() == .refuse(.malformed))
   }

@@ -69,6 +69,11 @@ struct APIBody {
     return names.contains { name in json.member(name, of: value).map { $0.kind != .null } ?? false }
   }
 
+  /// How many elements an array in the body has.
+  func count(_ array: StaticString) -> Int {
+    value(array).map { value in json.elements(of: value).reduce(0) { count, _ in count + 1 } } ?? 0
+  }
+
   private func value(_ name: StaticString) -> JSONScanner.Value? {
     json.member(name).flatMap { $0.kind == .null ? nil : $0 }
   }

@@ -28,6 +28,12 @@ struct APICall: Equatable, Sendable {
     return parameters
   }
 
+  /// Entries of `recipients`.
+  var recipientCount: Int
+
+  /// Whether it costs about as much as a group of others.
+  var isLarge: Bool { recipientCount > 20 || size > 8_192 }
+
   /// About so many bytes of JSON.
   var size: Int { payload.count + recipients.count + 256 }
 

@@ -8,8 +8,8 @@ internal import Runtime
 /// Runs statements on a bounded number of connections, one at a time on each. Who finds them all busy waits in a
 /// bounded queue.
 ///
-/// Of six connections two serve what neither rings phones nor stops them, two at most serve the calls of one key, and one is
-/// kept for the gateway's own: neither large reads nor a key whose statements wait for a lock keep another key's calls waiting.
+/// Of six connections two serve what neither rings phones nor stops them, two at most serve the calls of one app, and one is
+/// kept for the gateway's own: neither large reads nor an app whose statements wait for a lock keep another app's calls waiting.
 ///
 /// Commits are durable: what a backend was told is there after a crash.
 actor APIDatabase {
@@ -20,12 +20,12 @@ actor APIDatabase {
   struct Purpose: Equatable, Sendable {
     /// Whether it rings phones or stops them, or lets a request do so.
     var isUrgent = true
-    /// The key whose request it is; 0: the gateway's own.
-    var keyID: Int32 = 0
+    /// Whose request it is; nil: the gateway's own.
+    var app: String?
 
     static let own = Purpose()
-    static func call(_ client: APIClient) -> Purpose { Purpose(keyID: client.keyID) }
-    static func other(_ client: APIClient) -> Purpose { Purpose(isUrgent: false, keyID: client.keyID) }
+    static func call(_ client: APIClient) -> Purpose { Purpose(app: client.app) }
+    static func other(_ client: APIClient) -> Purpose { Purpose(isUrgent: false, app: client.app) }
   }
 
   static let waitingMax = 256
@@ -45,8 +45,8 @@ actor APIDatabase {
   private var idle: [PostgresConnection] = []
   /// Connections in use.
   private var busy: [Purpose] = []
-  private var urgent = FairQueue<Waiting>(countMax: waitingMax)
-  private var others = FairQueue<Waiting>(countMax: waitingMax)
+  private var urgent = FairQueue<String?, Waiting>(countMax: waitingMax)
+  private var others = FairQueue<String?, Waiting>(countMax: waitingMax)
   private var lastNumber = 0
 
   /// - Parameters:
@@ -74,9 +74,13 @@ actor APIDatabase {
     let given = try await take(purpose)
     var connection = given
     defer { give(connection, purpose) }
+    let begun = loop.now
     do {
       return try await run(statement, parameters, on: &connection)
-    } catch  where error.code == .connectionLost && isRepeatable || error.isOfStaleConnection {
+    } catch
+      where error.code == .connectionLost && isRepeatable && loop.now < begun + patience / 2
+      || error.isOfStaleConnection
+    {
       do {
         return try await run(statement, parameters, on: &connection)
       } catch {
@@ -92,6 +96,9 @@ actor APIDatabase {
     idle = []
   }
 
+  /// The server ends a statement after its time. One that says nothing for longer is frozen, or out of reach.
+  private var patience: Nanoseconds { .seconds(Int64(timeoutSeconds)) + .milliseconds(500) }
+
   private func run(
     _ statement: PostgresStatement, _ parameters: PostgresParameters, on connection: inout PostgresConnection?
   ) async throws(PostgresError) -> PostgresResult {
@@ -99,7 +106,7 @@ actor APIDatabase {
     if let connection { opened = connection } else { opened = try await connect() }
     do {
       connection = opened
-      return try await opened.query(statement, parameters)
+      return try await opened.query(statement, parameters, patience: patience)
     } catch {
       if error.code == .connectionLost || error.isOfStaleConnection {
         connection = nil
@@ -125,18 +132,18 @@ actor APIDatabase {
 
   /// Of six connections two, for what neither rings phones nor stops them.
   private var othersMax: Int { max(1, connectionsMax / 3) }
-  /// Of six connections two, for what one key asks of its calls.
-  private var oneKeyMax: Int { max(1, connectionsMax / 3) }
+  /// Of six connections two, for what one app asks of its calls.
+  private var oneAppMax: Int { max(1, connectionsMax / 3) }
   /// One is left to the gateway's own: looking up keys, and groups of calls.
-  private var allKeysMax: Int { max(1, connectionsMax - 1) }
+  private var allAppsMax: Int { max(1, connectionsMax - 1) }
 
   /// Whether a connection may be used now, for all that the others in use leave.
   private func mayServe(_ purpose: Purpose) -> Bool {
     guard busy.count < connectionsMax else { return false }
-    guard purpose.keyID != 0 else { return true }
-    guard busy.count(where: { $0.keyID != 0 }) < allKeysMax else { return false }
+    guard purpose.app != nil else { return true }
+    guard busy.count(where: { $0.app != nil }) < allAppsMax else { return false }
     return purpose.isUrgent
-      ? busy.count(where: { $0 == purpose }) < oneKeyMax : busy.count(where: { !$0.isUrgent }) < othersMax
+      ? busy.count(where: { $0 == purpose }) < oneAppMax : busy.count(where: { !$0.isUrgent }) < othersMax
   }
 
   /// A connection, or the leave to open one.
@@ -154,7 +161,7 @@ actor APIDatabase {
       let waiting = Waiting(number: number, continuation: continuation, timer: timer)
       let displaced =
         purpose.isUrgent
-        ? urgent.append(waiting, of: purpose.keyID) : others.append(waiting, of: purpose.keyID)
+        ? urgent.append(waiting, of: purpose.app) : others.append(waiting, of: purpose.app)
       if let displaced { refuse(displaced) }
       // Others may wait for a reason that does not concern this one.
       serveWaiting()
@@ -177,11 +184,11 @@ actor APIDatabase {
   }
 
   private func nextWaiting() -> (Purpose, Waiting)? {
-    if let (keyID, next) = urgent.popFirst(where: { mayServe(Purpose(keyID: $0)) }) {
-      return (Purpose(keyID: keyID), next)
+    if let (app, next) = urgent.popFirst(where: { mayServe(Purpose(app: $0)) }) {
+      return (Purpose(app: app), next)
     }
-    if let (keyID, next) = others.popFirst(where: { mayServe(Purpose(isUrgent: false, keyID: $0)) }) {
-      return (Purpose(isUrgent: false, keyID: keyID), next)
+    if let (app, next) = others.popFirst(where: { mayServe(Purpose(isUrgent: false, app: $0)) }) {
+      return (Purpose(isUrgent: false, app: app), next)
     }
     return nil
   }
@@ -189,8 +196,8 @@ actor APIDatabase {
   private func giveUp(_ number: Int, _ purpose: Purpose) {
     let waiting =
       purpose.isUrgent
-      ? urgent.remove(of: purpose.keyID) { $0.number == number }
-      : others.remove(of: purpose.keyID) { $0.number == number }
+      ? urgent.remove(of: purpose.app) { $0.number == number }
+      : others.remove(of: purpose.app) { $0.number == number }
     if let waiting { refuse(waiting) }
   }
 

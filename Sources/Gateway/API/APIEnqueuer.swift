@@ -7,7 +7,7 @@ internal import Runtime
 ///
 /// One statement makes what is good of a group (`push.enqueue_calls`). What it leaves out, because it is wrong or exists
 /// already, is asked for once more by itself (`push.enqueue_call`), and so learns why. A group that fails as a whole is tried
-/// again in halves, down to the call at fault: its key's calls go alone for a while, so that they cost the others nothing.
+/// again in halves, down to the call at fault: its app's calls go alone for a while, so that they cost the others nothing.
 actor APIEnqueuer {
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -17,7 +17,9 @@ actor APIEnqueuer {
   static let groupCallsMax = 64
   static let groupBytesMax = 524_288
   static let waitingMax = 1_024
-  /// How long a key goes alone.
+  /// A group that failed after so long is not tried again.
+  static let lateAfter = Nanoseconds.seconds(2)
+  /// How long an app goes alone.
   static let aloneFor = Nanoseconds.seconds(10)
 
   /// Nil: the group left it out.
@@ -27,15 +29,15 @@ actor APIEnqueuer {
     let continuation: CheckedContinuation<Answer, Never>
   }
   private struct Member {
-    let keyID: Int32
+    let app: String
     let waiting: Waiting
   }
 
   private let database: APIDatabase
   private let clock: any GatewayClock
-  private var waiting = FairQueue<Waiting>(countMax: waitingMax)
+  private var waiting = FairQueue<String, Waiting>(countMax: waitingMax)
   private var groups = 0
-  private var alone: [Int32: Instant] = [:]
+  private var alone: [String: Instant] = [:]
 
   init(database: APIDatabase, clock: any GatewayClock = SystemClock()) {
     self.database = database
@@ -47,12 +49,14 @@ actor APIEnqueuer {
   ///
   /// - Throws: 422 for a call that is wrong, 503 where the database does not answer.
   func enqueue(_ call: APICall, of client: APIClient) async throws(APIProblem) -> EnqueuedCall {
-    if let until = alone[client.keyID] {
+    // What one large call costs, small ones beside it would wait for.
+    guard !call.isLarge else { return try await enqueueAlone(call, of: client) }
+    if let until = alone[client.app] {
       if clock.now() < until { return try await enqueueAlone(call, of: client) }
-      alone[client.keyID] = nil
+      alone[client.app] = nil
     }
     let answer: Answer = await withCheckedContinuation { continuation in
-      if let displaced = waiting.append(Waiting(call: call, continuation: continuation), of: client.keyID) {
+      if let displaced = waiting.append(Waiting(call: call, continuation: continuation), of: client.app) {
         displaced.continuation.resume(returning: .failure(.overloaded))
       }
       startGroups()
@@ -75,8 +79,8 @@ actor APIEnqueuer {
     while groups < Self.groupsMax, !waiting.isEmpty {
       var group: [Member] = []
       var bytes = 0
-      while group.count < Self.groupCallsMax, bytes < Self.groupBytesMax, let (keyID, next) = waiting.popFirst() {
-        group.append(Member(keyID: keyID, waiting: next))
+      while group.count < Self.groupCallsMax, bytes < Self.groupBytesMax, let (app, next) = waiting.popFirst() {
+        group.append(Member(app: app, waiting: next))
         bytes += next.call.size
       }
       groups += 1
@@ -90,6 +94,7 @@ actor APIEnqueuer {
 
   private func write(_ group: ArraySlice<Member>) async {
     var answers = [Answer](repeating: .success(nil), count: group.count)
+    let begun = clock.now()
     do throws(APIProblem) {
       let result = try await database.query(APIStatements.enqueueCalls, Self.parameters(group), isRepeatable: false)
       if result.rowCount == 1, result.isNull(0, 0) {
@@ -98,13 +103,17 @@ actor APIEnqueuer {
           await write(group[..<middle])
           return await write(group[middle...])
         }
-        group.forEach { alone[$0.keyID] = clock.now() + Self.aloneFor }
+        group.forEach { alone[$0.app] = clock.now() + Self.aloneFor }
       } else {
         for row in 0..<result.rowCount { answers[Int(result.int32(row, 0))] = .success(Self.made(result, row)) }
       }
     } catch {
-      // Nobody knows whether it was committed: what has no id must not be asked for again.
-      for (index, member) in group.enumerated() where !member.waiting.call.hasID { answers[index] = .failure(error) }
+      // Nobody knows whether it was committed: what has no id must not be asked for again. Nor is anything where the database
+      // was waited for already.
+      let isLate = clock.now() - begun > Self.lateAfter
+      for (index, member) in group.enumerated() where isLate || !member.waiting.call.hasID {
+        answers[index] = .failure(error)
+      }
     }
     for (member, answer) in zip(group, answers) { member.waiting.continuation.resume(returning: answer) }
   }

@@ -68,7 +68,7 @@ struct APIOperations: Sendable {
       recipients: try body.json("recipients", .array, "must be an array of user ids or objects"), app: app,
       ringSeconds: try body.optionalInteger("ringSeconds", in: 1...2_419_200),
       kind: try body.optionalText("kind", max: 64), traceparent: trace?.text,
-      hasID: body.has(["callId", "messageId"], in: "payload"))
+      hasID: body.has(["callId", "messageId"], in: "payload"), recipientCount: body.count("recipients"))
   }
 
   /// As a JSON array. Another statement, for one sees nothing of what it enqueues itself; as a rule there are none.

@@ -1,14 +1,14 @@
 // Whose turn it is: everybody's in rotation, however many one of them has waiting.
 
-/// Elements waiting by their owner, an API key as a rule. Pure.
+/// Elements waiting by their owner, an app as a rule. Pure.
 ///
 /// Owners take turns, each in the order of its elements. A full queue makes room at the cost of the owner who has the most
 /// waiting, so that nobody is turned away because of somebody else.
-struct FairQueue<Element> {
+struct FairQueue<Owner: Hashable & Sendable, Element> {
   private let countMax: Int
-  private var queues: [Int32: [Element]] = [:]
+  private var queues: [Owner: [Element]] = [:]
   /// Owners with elements, the next to serve first.
-  private var turns: [Int32] = []
+  private var turns: [Owner] = []
   private(set) var count = 0
 
   /// - Parameter countMax: how many may wait, of all owners together.
@@ -21,7 +21,7 @@ struct FairQueue<Element> {
   /// Adds an element at the end of its owner's.
   ///
   /// - Returns: the element that found no place: this one, or the last of the owner who has the most waiting.
-  mutating func append(_ element: Element, of owner: Int32) -> Element? {
+  mutating func append(_ element: Element, of owner: Owner) -> Element? {
     var displaced: Element?
     if count >= countMax {
       guard let largest = queues.max(by: { $0.value.count < $1.value.count }), largest.key != owner,
@@ -36,7 +36,7 @@ struct FairQueue<Element> {
   }
 
   /// Takes the next element whose owner may be served.
-  mutating func popFirst(where mayServe: (Int32) -> Bool = { _ in true }) -> (owner: Int32, element: Element)? {
+  mutating func popFirst(where mayServe: (Owner) -> Bool = { _ in true }) -> (owner: Owner, element: Element)? {
     guard let index = turns.firstIndex(where: mayServe) else { return nil }
     let owner = turns.remove(at: index)
     guard var queue = queues[owner], !queue.isEmpty else { return nil }
@@ -48,17 +48,17 @@ struct FairQueue<Element> {
   }
 
   /// Removes an owner's first element that matches.
-  mutating func remove(of owner: Int32, where matches: (Element) -> Bool) -> Element? {
+  mutating func remove(of owner: Owner, where matches: (Element) -> Bool) -> Element? {
     guard let index = queues[owner]?.firstIndex(where: matches) else { return nil }
     return remove(at: index, of: owner)
   }
 
-  private mutating func removeLast(of owner: Int32) -> Element? {
+  private mutating func removeLast(of owner: Owner) -> Element? {
     guard let queue = queues[owner], !queue.isEmpty else { return nil }
     return remove(at: queue.count - 1, of: owner)
   }
 
-  private mutating func remove(at index: Int, of owner: Int32) -> Element? {
+  private mutating func remove(at index: Int, of owner: Owner) -> Element? {
     guard let element = queues[owner]?.remove(at: index) else { return nil }
     count -= 1
     if queues[owner]?.isEmpty == true {

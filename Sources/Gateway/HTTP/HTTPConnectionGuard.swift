@@ -43,6 +43,8 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   private var scheduled: Scheduled<Void>?
   /// A new connection that says nothing has the time of a request, a used one that of `idle`.
   private var isUsed = false
+  /// The server behind has got something since it was last told that a read has ended.
+  private var hasPassedOn = false
   /// What `connections` was last told.
   private var isWorking = false
   private var isLastAnswerGood = false
@@ -120,13 +122,19 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
       state.endArrived()
       action = .none
     }
-    if state.isReading { context.fireChannelRead(data) }
+    if state.isReading {
+      hasPassedOn = true
+      context.fireChannelRead(data)
+    }
     perform(action, context)
   }
 
   func channelReadComplete(context: ChannelHandlerContext) {
+    // Whoever got something of this read is told of its end, though what followed is dropped.
+    if hasPassedOn || state.isReading { context.fireChannelReadComplete() }
+    hasPassedOn = false
     // What is dropped is not demanded by anybody else.
-    if state.isReading { context.fireChannelReadComplete() } else { context.read() }
+    if !state.isReading { context.read() }
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {

@@ -58,14 +58,16 @@ struct HTTPConnectionState {
   var timer: Timer {
     if isLingering { return .linger }
     if refusal == nil, reading != .nothing { return .request }
-    if refusal != nil || owed > 0 { return isBlocked ? .unread : .none }
+    // Answers that go before a refusal have an end, too.
+    if refusal != nil { return .unread }
+    if owed > 0 { return isBlocked ? .unread : .none }
     return .idle
   }
 
   /// Whether the gateway works on one request: then the next step is its own, not the client's. A client that sends further
   /// requests before it has the answer could keep the gateway at work for as long as it likes: that does not count.
   var isWorking: Bool {
-    guard !isLingering, !isBlocked else { return false }
+    guard !isLingering, !isBlocked, refusal == nil else { return false }
     if case .body = reading { return owed == 2 }
     return owed == 1
   }

@@ -9,6 +9,8 @@ struct LoginLimits {
   static let triesPerSecond = 5
   /// Wrong tries of one address whose answers are held back at a time.
   static let heldMax = 4
+  /// Answers of all addresses together that are held back: each has a connection of the listener.
+  static let heldInAllMax = 16
   /// Addresses that are remembered. Of more, whoever has been silent for longest is forgotten.
   static let peersMax = 1_024
   /// An address that has been silent for so long is as any other.
@@ -22,6 +24,10 @@ struct LoginLimits {
   }
 
   private var records: [IPRange: Record] = [:]
+  private var heldInAll = 0
+
+  /// Whether the answer to a wrong try may be held back; else it is refused at once.
+  var mayHold: Bool { heldInAll <= Self.heldInAllMax }
 
   var count: Int { records.count }
 
@@ -58,6 +64,7 @@ struct LoginLimits {
     var record = current(who, now)
     record.failures += 1
     record.held += 1
+    heldInAll += 1
     record.lastAt = now
     records[who] = record
     return record.failures
@@ -65,6 +72,7 @@ struct LoginLimits {
 
   /// The address has its answer.
   mutating func answered(_ peer: IPAddress) {
+    heldInAll = max(0, heldInAll - 1)
     let who = peer.network
     guard let held = records[who]?.held else { return }
     records[who]?.held = max(0, held - 1)

@@ -66,6 +66,10 @@ actor OpsLogin {
     guard let name else {
       let failures = limits.failed(peer, clock.now())
       warn(of: failures, peer)
+      guard limits.mayHold else {
+        limits.answered(peer)
+        throw .tooManyTries
+      }
       await pause(LoginLimits.delay(failures: failures))
       limits.answered(peer)
       throw .wrongKey
