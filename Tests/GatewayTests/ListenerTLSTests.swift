@@ -79,7 +79,7 @@ private struct FixedClock: GatewayClock {
   /// The status that curl is answered with; 0 if it is not.
   private func curl(_ port: Int, _ arguments: [String] = []) async throws -> Int {
     let words = [
-      "curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "'%{http_code}'", "--cacert", pki.ours.caFile,
+      "curl", "-s", "-m", "100", "-o", "/dev/null", "-w", "'%{http_code}'", "--cacert", pki.ours.caFile,
     ]
     let output = try await ListenerPKI.runApart(
       (words + arguments + ["https://localhost:\(port)/livez"]).joined(separator: " "))
