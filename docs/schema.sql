@@ -1507,7 +1507,8 @@ begin
   if not found then
     return false;
   end if;
-  -- The last of those whose phones were rung; if none was, the last of all. A phone whose invite its provider refused was not.
+  -- The last of those whose phones were rung; if none was, or one is erased, the last of all: two may have one phone. A phone
+  -- whose invite its provider refused was not.
   update push.outbox o set state = 'ended', end_reason = 'declined'
     where o.id = v_id and o.ended_at is null and not exists (
       with rung as materialized (
@@ -1519,7 +1520,7 @@ begin
       select from rung r where not o.declined ? r.user_id
       union all
       select from jsonb_array_elements(o.recipients) e
-      where not exists (select from rung) and push.is_recipient(e)
+      where (current_setting('push.erasing', true) = 'on' or not exists (select from rung)) and push.is_recipient(e)
         and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
   if found then
     return true;
@@ -1553,6 +1554,7 @@ COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reas
 CREATE FUNCTION push.decline_rings(p_erasures bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET "push.erasing" TO 'on'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'

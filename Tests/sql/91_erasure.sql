@@ -219,3 +219,10 @@ select push.erase_user(u, 'erase', 60000) from unnest('{erase,record-1,fcm,clerk
 select test.equal('nor does a user of such a name change what was done to what', pg_temp.record(), (select lines from recorded));
 select test.equal('nor which user was erased', (select count(*) from push.audit where action = 'erase_user' and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
 select test.equal('nor is a call''s own id masked', (select payload ->> 'callId' from push.outbox where call_id = 'record-1'), 'record-1');
+
+-- Two users of one phone have one delivery: erasing one of them ends the call for neither.
+insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "shared", "from": "x"}', '[{"userId": "first", "fcmToken": "shared-token-0123456789"}, {"userId": "second", "fcmToken": "shared-token-0123456789"}]');
+select push.erase_user('first', 'erase', 60000) \g /dev/null
+select test.equal('an erasure ends no call of which somebody is left who has not declined', (select state || ' ' || (declined ? 'first') from push.outbox where call_id = 'shared'), 'ringing true');
+select push.decline_call('shared', 'second', 'erase') \g /dev/null
+select test.equal('but their own decline does', (select state from push.outbox where call_id = 'shared'), 'ended');

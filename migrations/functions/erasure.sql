@@ -219,7 +219,7 @@ comment on function push.rings_of is
 -- Locked all at once, before any of their deliveries. Phones are told to stop while the tokens are known. The device is none
 -- that exists: each phone of the user's is told.
 create or replace function push.decline_rings(p_erasures bigint[]) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp
+language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare

@@ -2003,7 +2003,8 @@ begin
   if not found then
     return false;
   end if;
-  -- The last of those whose phones were rung; if none was, the last of all. A phone whose invite its provider refused was not.
+  -- The last of those whose phones were rung; if none was, or one is erased, the last of all: two may have one phone. A phone
+  -- whose invite its provider refused was not.
   update push.outbox o set state = 'ended', end_reason = 'declined'
     where o.id = v_id and o.ended_at is null and not exists (
       with rung as materialized (
@@ -2015,7 +2016,7 @@ begin
       select from rung r where not o.declined ? r.user_id
       union all
       select from jsonb_array_elements(o.recipients) e
-      where not exists (select from rung) and push.is_recipient(e)
+      where (current_setting('push.erasing', true) = 'on' or not exists (select from rung)) and push.is_recipient(e)
         and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
   if found then
     return true;
@@ -3340,7 +3341,7 @@ comment on function push.rings_of is
 -- Locked all at once, before any of their deliveries. Phones are told to stop while the tokens are known. The device is none
 -- that exists: each phone of the user's is told.
 create or replace function push.decline_rings(p_erasures bigint[]) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp
+language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
