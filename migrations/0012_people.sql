@@ -11,6 +11,9 @@ create table push.erasure (
   after_page   bigint not null default 0,
   scanned_at   timestamptz,
   waiting      bigint[] not null default '{}',
+  rang         bigint[] not null default '{}',
+  has_devices  boolean not null default false,
+  is_known     boolean not null default false,
   looked_at    timestamptz not null default clock_timestamp(),
   token_hashes bigint[] not null default '{}',
   counts       jsonb not null default '{}',
@@ -31,7 +34,13 @@ comment on column push.erasure.after_table is 'partition of push.history that is
 comment on column push.erasure.after_page is 'page of it at which the next bite begins';
 comment on column push.erasure.scanned_at is 'when all calls and all of history had been looked at; null: call push.erase_user again';
 comment on column push.erasure.waiting is
-  'calls (push.outbox.id) of which something is still owed, or which were locked: a gateway masks them when nothing is';
+  'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway masks them when they have '
+  'ended and nothing is';
+comment on column push.erasure.rang is 'calls (push.outbox.id) that have waited: looked at once more before it is finished';
+comment on column push.erasure.has_devices is
+  'true: devices are left, as a call that rings was locked and not yet declined, or a device was locked: a gateway goes on';
+comment on column push.erasure.is_known is
+  'whether there was such a user in the app: if not, nothing is masked in push.audit';
 comment on column push.erasure.looked_at is 'when a gateway last looked at what waits';
 comment on column push.erasure.token_hashes is
   'hashes of the user''s tokens, as push.history.token_hash, until it is finished: a provider''s last word about them is removed, too';

@@ -134,6 +134,37 @@ def of_a_lock():
     check("and that one once it is free", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-held'"), False)
 
 
+def of_a_ringing_lock():
+    """Whoever holds the row of a call that rings delays its decline. The phones' tokens stay until it was declined."""
+    user, call = "holder-4242", "erasing-ringing"
+    with connect() as held:
+        with connect(autocommit=True) as db:
+            db.execute("select push.register_device(%s, %s, 'fcm', 'holder-token-0123456789')", (user, APP))
+            db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": call, "from": "x"}), Jsonb([user, OTHER]), APP))
+        with connect(login="gateway", autocommit=True) as db:
+            gateway = db.execute("select push.register_gateway('erasing', 'test')").fetchone()[0]
+            lanes = owner("select array_agg(id) from push.lane where app = %s", APP)
+            rows = db.execute("select outbox_id, n from push.claim(%s, 1, %s::smallint[], array_fill(20, array[%s]), array_fill('-infinity'::timestamptz, array[%s])) where user_id = %s",
+                (gateway, lanes, len(lanes), len(lanes), user)).fetchall()
+            for outbox, n in rows:
+                db.execute("select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], '{1}', '{1}', '{0}', '{200}', '{x}', '{m}', '{c}', '{now}', '{now}', null, '{null}')", (gateway, outbox, n))
+        held.execute("select id from push.outbox where call_id = %s for no key update", (call,))
+        with connect(login="ops", autocommit=True) as db:
+            check("a call that rings and is locked waits, and so do the devices",
+                db.execute("select string_agg(place || ' ' || removed || ' ' || waiting, ', ') from push.erase_user(%s, %s, 60000) where place in ('devices', 'outbox')", (user, APP)).fetchone(), ("devices 0 1, outbox 0 1",))
+        owner("update push.devices set registered_at = registered_at - interval '1 hour' where user_id = %s returning null", user)
+        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s and user_digest = push.user_digest(%s) returning null", APP, user)
+        owner("select push.finish_erasures()")
+        check("however late it is", owner("select count(*) from push.devices where user_id = %s", user), 1)
+        check("nor is the erasure finished", owner("select count(*) from push.erasure where app = %s and user_digest = push.user_digest(%s) and finished_at is null", APP, user), 1)
+        held.rollback()
+    owner("select push.finish_erasures()")
+    check("once it is free it is declined", owner("select declined ? %s from push.outbox where call_id = %s", user, call), True)
+    check("the phone is told to stop", owner("select count(*) from push.deliveries where call_id = %s and user_id = %s and kind = 'cancel'", call, user), len(rows))
+    check("and the devices are gone", owner("select count(*) from push.devices where user_id = %s", user), 0)
+
+
 of_traffic()
 of_those_who_may_not()
 of_a_lock()
+of_a_ringing_lock()

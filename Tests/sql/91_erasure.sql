@@ -83,7 +83,7 @@ create function pg_temp.dead(p_user text, p_end text) returns void language sql 
   insert into push.token_invalidations (app, provider, token, user_id, reason) values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, 'UNREGISTERED'), ('erase', 'fcm', 'erasure-token-0123456789-' || p_end || '5', null, 'UNREGISTERED'),
     ('other', 'fcm', 'old-elsewhere-token-' || p_end, p_user, 'UNREGISTERED');
   insert into push.quarantined_tokens (app, provider, token, user_id, since, reason) values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, now(), 'x'), ('erase', 'expo', 'ExponentPushToken[erasure-' || p_end || '6]', null, now(), 'x');
-  select push.note_audit('void_call', 'erase/' || p_user, jsonb_build_object('note', 'asked for by ' || p_user, 'user', p_user, p_user, true)) $$;
+  select push.note_audit('void_call', 'erase/' || p_user, jsonb_build_object('note', 'asked for by ' || p_user, 'user', p_user)) $$;
 select pg_temp.dead('victim.7731', 'bad'), pg_temp.dead('bystander', 'cab'), push.note_audit('void_call', 'other/victim.7731', '{"note": "victim.77312"}'), push.note_audit('x', 'erase/victim.77312') \g /dev/null
 -- Owed: a message, a call that rings with an invite in flight, one delivered and one not sent, and a missed call.
 select pg_temp.family('message', 'message'), pg_temp.family('missed') \g /dev/null
@@ -133,9 +133,15 @@ select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/
 -- Meanwhile a provider called one of u's tokens dead.
 select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}', '{UNREGISTERED}') \g /dev/null
 select push.finish_erasures() \g /dev/null
-select test.equal('then the call is masked, while it rings', (select waiting = '{}' and finished_at is null from push.erasure) and (select recipients::text !~ 'victim' and declined = jsonb_build_object('[erased]', declined -> '[erased]') and state = 'ringing' from push.outbox where call_id = 'rings'), true);
+select test.equal('then the call waits until it has ended: the decline must be found', (select cardinality(waiting) from push.erasure) || ' ' || (select (declined ? 'victim.7731') || ' ' || state from push.outbox where call_id = 'rings'), '1 true ringing');
+update push.escalations_due set due_at = now() - interval '1 s';
+select push.escalate(), push.promote() \g /dev/null
+select test.equal('so nobody rings u on another channel', (select count(*) from push.deliveries where call_id = 'rings' and user_id in ('victim.7731', '[erased]')), 0::bigint);
 select push.decline_call('rings', 'bystander') \g /dev/null
 select test.equal('the others may decline it, and that ends it', (select state = 'ended' from push.outbox where call_id = 'rings'), true);
+select pg_temp.claim_all(:g, 10), pg_temp.settle('rings'), push.finish_erasures() \g /dev/null
+select test.equal('then it is masked', (select waiting = '{}' and finished_at is null from push.erasure) and (select recipients::text !~ 'victim' and declined ?& '{bystander,[erased]}' and not declined ? 'victim.7731' from push.outbox where call_id = 'rings'), true);
+insert into push.ring_reports select id, 'victim.7731' from push.outbox where call_id = 'rings';
 update push.erasure set asked_at = asked_at - interval '11 minutes';
 select push.run_job('erase') \g /dev/null
 select test.equal('and ten minutes later it is finished', (select finished_at is not null and token_hashes = '{}' from push.erasure), true);
@@ -180,3 +186,43 @@ end $$;
 select test.equal(format('no user: %s', u), pg_temp.error(format('select push.erase_user(%L, %L)', u, 'erase')), '22023 user_id: must have 1 to 256 characters') from unnest(array[null, '', repeat('x', 257), '[erased]']) u;
 select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an app')$$), '22023 app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores');
 select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)), true);
+
+-- An id that looks like JSON breaks none, and only words in strings are masked.
+create function pg_temp.erase_odd(p_user text) returns text language plpgsql as $$
+declare
+  v_id bigint; v_after text;
+begin
+  insert into push.devices (app, user_id, provider, token) values ('erase', p_user, 'fcm', 'odd-token-0123456789-' || md5(p_user));
+  insert into push.outbox (app, payload, recipients) values ('erase', jsonb_build_object('callId', 'odd-' || md5(p_user), 'from', 'x', 'n', 10, 't', true, '0', '1'), jsonb_build_array(jsonb_build_object('userId', p_user, 'fcmToken', 'odd-token-0123456789-2', 'data', jsonb_build_object('a', 'b'))));
+  perform push.end_call('odd-' || md5(p_user), 'busy', 'erase');
+  insert into push.audit (action, target, detail) values ('x', 'erase/odd', jsonb_build_object('n', 0, 'ok', true, 'list', '["a", "b", 1]'::jsonb, 'note', 'by ' || p_user || ' again')) returning id into v_id;
+  perform push.erase_user(p_user, 'erase', 60000);
+  select a.target || a.detail into v_after from push.audit a where a.id = v_id;
+  return v_after;
+exception when others then
+  return sqlstate || ' ' || sqlerrm;
+end $$;
+select test.equal(format('an id that looks like JSON: %s', u), pg_temp.erase_odd(u), 'erase/odd' || jsonb_build_object('n', 0, 'ok', true, 'list', '["a", "b", 1]'::jsonb, 'note', 'by [erased] again')::text) from unnest('{0,1,true,":","\"","\\",note}'::text[]) u;
+select test.equal(format('an id of signs between words: [%s]', u), pg_temp.erase_odd(u) ~ '^erase/odd\{.*"n": 0.*"list": \["a", "b", 1\]', true) from unnest(array[', ', ': ', '", "']) u;
+
+-- Ops cannot rewrite the record: only the ids of users are masked, and no app, lane, call or role.
+insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "record-1", "from": "x"}', '["nobody"]');
+create function pg_temp.record() returns text language sql as $$
+  select string_agg(a.action || ' ' || a.target || ' ' || a.detail, E'\n' order by a.id) from push.audit a where a.action in ('void_call', 'pause_lane', 'grant_app') and a.at >= (select max(b.at) from push.audit b where b.action = 'record begins') $$;
+insert into push.audit (action, target, at) values ('record begins', 'erase/x', clock_timestamp());
+insert into push.audit (at, action, target, detail) values (clock_timestamp(), 'void_call', 'erase/record-1', '{"reason": "oops", "done": "voided"}'), (clock_timestamp(), 'pause_lane', 'erase/fcm', '{"note": "oops", "changed": true}'), (clock_timestamp(), 'grant_app', 'erase/clerk', '{"changed": true}');
+create temp table recorded as select pg_temp.record() as lines;
+select push.erase_user(u, 'erase', 60000) from unnest('{oops,erase,record-1,fcm,clerk,changed,note,voided,void_call}'::text[]) u \g /dev/null
+select test.equal('who is no user is masked nowhere', pg_temp.record(), (select lines from recorded));
+select push.register_device(u, 'erase', 'fcm', 'record-token-0123456789-' || u) from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
+select push.erase_user(u, 'erase', 60000) from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
+select test.equal('nor does a user of such a name change what was done to what', pg_temp.record(), (select lines from recorded));
+select test.equal('nor which user was erased', (select count(*) from push.audit where action = 'erase_user' and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
+select test.equal('nor is a call''s own id masked', (select payload ->> 'callId' from push.outbox where call_id = 'record-1'), 'record-1');
+
+-- Two users of one phone have one delivery: erasing one of them ends the call for neither.
+insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "shared", "from": "x"}', '[{"userId": "first", "fcmToken": "shared-token-0123456789"}, {"userId": "second", "fcmToken": "shared-token-0123456789"}]');
+select push.erase_user('first', 'erase', 60000) \g /dev/null
+select test.equal('an erasure ends no call of which somebody is left who has not declined', (select state || ' ' || (declined ? 'first') from push.outbox where call_id = 'shared'), 'ringing true');
+select push.decline_call('shared', 'second', 'erase') \g /dev/null
+select test.equal('but their own decline does', (select state from push.outbox where call_id = 'shared'), 'ended');

@@ -751,7 +751,8 @@ begin
   if not found then
     return false;
   end if;
-  -- The last of those whose phones were rung; if none was, the last of all. A phone whose invite its provider refused was not.
+  -- The last of those whose phones were rung; if none was, or one is erased, the last of all: two may have one phone. A phone
+  -- whose invite its provider refused was not.
   update push.outbox o set state = 'ended', end_reason = 'declined'
     where o.id = v_id and o.ended_at is null and not exists (
       with rung as materialized (
@@ -763,7 +764,7 @@ begin
       select from rung r where not o.declined ? r.user_id
       union all
       select from jsonb_array_elements(o.recipients) e
-      where not exists (select from rung) and push.is_recipient(e)
+      where (current_setting('push.erasing', true) = 'on' or not exists (select from rung)) and push.is_recipient(e)
         and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
   if found then
     return true;

@@ -1,8 +1,10 @@
 -- One user's data is erased: what names the user, or is a token of theirs, is removed, or masked where a row tells of others, too.
 --
 -- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites are void, phones that may
--- ring are told to stop, the other users' ring on. Such a call, and any other of which the user is still owed something that has
--- left or must leave (an invite in flight, a cancel), is masked when that is settled: by the job "erase", which any gateway runs.
+-- ring are told to stop, the other users' ring on. Such a call is masked when it has ended: until then the decline is what keeps
+-- others from ringing the user's phones on another channel. So is any other of which the user is still owed something that has
+-- left or must leave (an invite in flight, a cancel), when that is settled: by the job "erase", which any gateway runs. Devices
+-- are there until all calls that ring were declined.
 --
 -- Nothing here waits for a lock but push.decline_call, which waits for the deliveries of calls that it has locked, as the end of
 -- a call does (claims.sql). What somebody else has locked is passed by, and looked at again. A pass is made of bites, which end
@@ -10,9 +12,18 @@
 
 -- Masks ---------------------------------------------------------------------------------------------------------------
 
--- As text: a key that names the user is masked, too, and nothing else can be a whole string of JSON.
-create or replace function push.mask_user(p_value jsonb, p_user_id text) returns jsonb language sql immutable parallel safe as $$
-  select replace(p_value::text, to_jsonb(p_user_id)::text, '"[erased]"')::jsonb
+create or replace function push.mask_user(p_value jsonb, p_user_id text) returns jsonb language plpgsql immutable parallel safe as $$
+begin
+  return case jsonb_typeof(p_value)
+    when 'object' then coalesce((
+      select jsonb_object_agg(case when m.key = p_user_id then '[erased]' else m.key end, push.mask_user(m.value, p_user_id))
+      from jsonb_each(p_value) m), '{}')
+    when 'array' then coalesce((
+      select jsonb_agg(push.mask_user(e.value, p_user_id) order by e.i)
+      from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
+    when 'string' then case when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
+    else p_value end;
+end
 $$;
 comment on function push.mask_user is
   'a JSON value in which each string, and each key, that is p_user_id reads [erased]. p_value: the value';
@@ -30,12 +41,12 @@ comment on function push.mask_recipients is
 
 -- A payload that names the user tells of the call's parties: only its ids are left.
 create or replace function push.mask_payload(p_payload jsonb, p_user_id text) returns jsonb language sql immutable parallel safe as $$
-  select push.mask_user(coalesce((
-    select jsonb_object_agg(m.key, m.value) from jsonb_each(p_payload) m
-    where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}'), p_user_id)
+  select coalesce((
+    select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
+    from jsonb_each(p_payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}')
 $$;
 comment on function push.mask_payload is
-  'a payload that names the user, reduced to callId, messageId, chatId and from, with the user masked. p_payload: '
+  'a payload that names the user, reduced to callId, messageId, chatId and from, with the user masked in all but callId. p_payload: '
   'push.outbox.payload; p_user_id: the user';
 
 create or replace function push.user_digest(p_user_id text) returns bytea language sql immutable parallel safe as
@@ -45,6 +56,21 @@ comment on function push.user_digest is 'what an erasure is known by: SHA-256 of
 create or replace function push.quote_pattern(p_text text) returns text language sql immutable parallel safe as
 $$ select regexp_replace(p_text, '([^[:alnum:]_[:space:]])', '\\\1', 'g') $$;
 comment on function push.quote_pattern is 'a regular expression that matches exactly this text, p_text';
+
+create or replace function push.mask_words(p_value jsonb, p_pattern text) returns jsonb
+language plpgsql immutable parallel safe as $$
+begin
+  return case jsonb_typeof(p_value)
+    when 'object' then coalesce((select jsonb_object_agg(m.key, push.mask_words(m.value, p_pattern)) from jsonb_each(p_value) m), '{}')
+    when 'array' then coalesce((
+      select jsonb_agg(push.mask_words(e.value, p_pattern) order by e.i)
+      from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
+    when 'string' then to_jsonb(regexp_replace(p_value #>> '{}', p_pattern, '[erased]', 'g'))
+    else p_value end;
+end
+$$;
+comment on function push.mask_words is
+  'a JSON value in whose strings, but in no key, what matches reads [erased]. p_value: the value; p_pattern: a regular expression';
 
 create or replace function push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) returns jsonb
 language sql immutable parallel safe as $$
@@ -110,8 +136,8 @@ begin
 
   if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
     or exists (select from push.ends_unchecked u where u.outbox_id = p_outbox_id)
-    or v_call.ended_at is null and v_call.declined ? p_user_id is not true
-      and v_call.recipients <> push.mask_recipients(v_call.recipients, p_user_id) then
+    -- While it rings, a decline that names nobody would let others ring the user's phones on another channel.
+    or v_call.id is not null and v_call.ended_at is null then
     is_done := false;
     return;
   end if;
@@ -149,9 +175,9 @@ begin
   if v_call.answered_by = p_user_id then
     v_call.answered_by := '[erased]';
   end if;
-  if v_call.payload <> push.mask_user(v_call.payload, p_user_id) then
+  if v_call.payload - 'callId' <> push.mask_user(v_call.payload - 'callId', p_user_id) then
     -- The others' phones show who called.
-    if v_call.ended_at is null or exists (select from push.delivery d where d.outbox_id = p_outbox_id) then
+    if exists (select from push.delivery d where d.outbox_id = p_outbox_id) then
       is_done := false;
     else
       v_call.payload := push.mask_payload(v_call.payload, p_user_id);
@@ -171,6 +197,56 @@ comment on function push.erase_from_call is
   'masks one user in one call, its history and what belongs to it; what is ready or waiting of the user''s is void. p_outbox_id: '
   'push.outbox.id; p_user_id; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something '
   'is still owed, or locked. For push.erase_user';
+
+-- Calls that ring ----------------------------------------------------------------------------------------------------
+
+create or replace function push.rings_of(p_app text, p_user_digest bytea)
+returns table (outbox_id bigint, user_id text, is_declined boolean)
+language sql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+  select o.id, n.name, coalesce(o.declined ? n.name, false)
+  from push.outbox o
+    cross join lateral (
+      select distinct r.name
+      from (select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end from jsonb_array_elements(o.recipients) e) r(name)
+      where push.user_digest(r.name) = p_user_digest) n
+  where o.state = 'ringing' and o.ended_at is null and o.app = p_app
+$$;
+comment on function push.rings_of is
+  'calls that ring a user: push.outbox.id, the user''s id, and whether they have declined. p_app; p_user_digest: as push.erasure.user_digest';
+
+-- Locked all at once, before any of their deliveries. Phones are told to stop while the tokens are known. The device is none
+-- that exists: each phone of the user's is told.
+create or replace function push.decline_rings(p_erasures bigint[]) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+  v_calls bigint[];
+  v_ring  record;
+begin
+  v_calls := array(
+    select o.id from push.outbox o
+    where o.state = 'ringing' and o.ended_at is null and o.id = any (array(
+      select r.outbox_id from push.erasure e cross join lateral push.rings_of(e.app, e.user_digest) r
+      where e.id = any (p_erasures) and not r.is_declined))
+    for no key update skip locked);
+  for v_ring in
+    select o.call_id, o.app, r.user_id
+    from push.erasure e
+      cross join lateral push.rings_of(e.app, e.user_digest) r
+      join push.outbox o on o.id = r.outbox_id
+    where e.id = any (p_erasures) and not r.is_declined and o.id = any (v_calls)
+    order by o.id
+  loop
+    perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
+  end loop;
+end
+$$;
+comment on function push.decline_rings is
+  'declines the calls that ring users who are erased, in their name; what somebody has locked is left. p_erasures: push.erasure.id. '
+  'For push.erase_user and push.finish_erasures';
 
 -- Tokens outside of calls ----------------------------------------------------------------------------------------------
 
@@ -273,6 +349,8 @@ declare
   v_is_new  boolean;
   c_word    constant text := '(?<![[:alnum:]_])';
   c_end     constant text := '(?![[:alnum:]_])';
+  -- Of push.audit.detail: what the actions themselves say.
+  c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
   v_lanes   smallint[] := array(select l.id from push.lane l where l.app = v_app);
   v_calls   bigint[];
   v_id      bigint;
@@ -280,7 +358,9 @@ declare
   v_pages   bigint;
   v_step    int := 100;
   v_done    boolean;
-  v_tokens  boolean;
+  v_tokens  boolean := false;
+  v_known   boolean;
+  v_masks   boolean;
   v_table   text;
   v_from    timestamptz;
   v_count   bigint;
@@ -311,16 +391,20 @@ begin
   while v_erasure.after_id < v_erasure.until_id and (v_steps = 0 or clock_timestamp() < v_until) loop
     v_steps := v_steps + 1;
     v_from := clock_timestamp();
-    select max(b.id), array_agg(b.id order by b.id) filter (where b.is_named) into v_last, v_calls
+    select max(b.id), array_agg(b.id order by b.id) filter (where b.is_named), coalesce(bool_or(b.is_known), false)
+      into v_last, v_calls, v_known
       from (
         select o.id, o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0
-          or strpos(o.payload::text, v_text) > 0) as is_named
+          or strpos(o.payload::text, v_text) > 0) as is_named,
+          o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or o.recipients @> jsonb_build_array(v_user)
+            or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)) or o.payload ->> 'from' = v_user) as is_known
         from push.outbox o
         where o.id > v_erasure.after_id and o.id <= v_erasure.until_id
         order by o.id
         limit v_step
       ) b;
     v_erasure.after_id := coalesce(v_last, v_erasure.until_id);
+    v_erasure.is_known := v_erasure.is_known or v_known;
     foreach v_id in array coalesce(v_calls, '{}') loop
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
         from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
@@ -364,18 +448,11 @@ begin
     v_erasure.after_page := case when v_erasure.after_page + 1000 < v_pages then v_erasure.after_page + 1000 else 0 end;
   end loop;
 
-  -- Calls that ring, locked all at once, before any of their deliveries. Their phones are told to stop while the tokens are known.
-  -- The device is none that exists: each phone of the user's is told.
-  v_calls := array(
-    select o.id from push.outbox o
-    where o.state = 'ringing' and o.app = v_app and o.ended_at is null and o.declined ? v_user is not true
-      and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)))
-    for no key update skip locked);
-  v_calls := array(select c.id from unnest(v_calls) c(id) order by c.id);
-  foreach v_id in array v_calls loop
-    perform push.decline_call((select o.call_id from push.outbox o where o.id = v_id), v_user, v_app, 'declined',
-      'none-of-the-phones-declined');
-  end loop;
+  perform push.decline_rings(array[v_erasure.id]);
+  select array_agg(r.outbox_id), coalesce(bool_or(not r.is_declined), false), v_erasure.is_known or count(*) > 0
+    into v_calls, v_erasure.has_devices, v_erasure.is_known
+    from push.rings_of(v_app, v_digest) r;
+  v_erasure.rang := array(select unnest(v_erasure.rang || v_calls) union select unnest(v_erasure.waiting));
   v_calls := array(select c.id from unnest(v_erasure.waiting || v_calls) c(id) group by c.id order by c.id);
   v_erasure.waiting := '{}';
   foreach v_id in array v_calls loop
@@ -386,32 +463,46 @@ begin
     end if;
   end loop;
 
-  select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
-    from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
+  -- A call that could not be declined may need them for its cancels.
+  if not v_erasure.has_devices then
+    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
+      from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
+    v_erasure.has_devices := not v_tokens;
+  end if;
 
-  -- What ops wrote down of this app, where the user's id stands as a word of its own. JSON escapes it its own way.
-  v_text := substr(v_text, 2, length(v_text) - 2);
-  update push.audit a
-    set target = regexp_replace(a.target, c_word || push.quote_pattern(v_user) || c_end, '[erased]', 'g'),
-      detail = regexp_replace(a.detail::text, c_word || push.quote_pattern(v_text) || c_end, '[erased]', 'g')::jsonb
-    where a.id = any (array(
-      select x.id from push.audit x
-      where (split_part(x.target, '/', 1) = v_app)
-        and (x.target ~ (c_word || push.quote_pattern(v_user) || c_end)
-          or x.detail::text ~ (c_word || push.quote_pattern(v_text) || c_end))
-      for no key update skip locked));
+  -- What ops wrote down of this app, where the id of a user stands as a word of its own. An id that nobody had masks nothing, else
+  -- ops could rewrite the record. The app, lanes, roles and keys are no users, nor is a call.
+  v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
+    'token_invalidations,quarantined_tokens}';
+  v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
+  v_text := c_word || push.quote_pattern(v_user) || c_end;
+  with line as (
+    select x.id,
+      case when v_masks and x.action in ('void_call', 'requeue')
+        then v_app || '/' || regexp_replace(substr(x.target, length(v_app) + 2), v_text, '[erased]', 'g') else x.target end as target,
+      push.mask_words(x.detail - c_own, v_text)
+        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+    from push.audit x
+    where v_erasure.is_known and split_part(x.target, '/', 1) = v_app
+      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(to_jsonb(v_user)::text, 2, length(to_jsonb(v_user)::text) - 2)) > 0)
+      and x.action not in ('erase_user', 'finish_erasure')
+    for no key update skip locked
+  )
+  update push.audit a set target = l.target, detail = l.detail
+    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
   get diagnostics v_count = row_count;
   v_erasure.counts := push.add_counts(v_erasure.counts, 'audit', 0, v_count);
 
   if v_is_new or v_erasure.scanned_at is not null then
     perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_digest, 'hex'), 16),
       jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting),
-        'complete', v_erasure.scanned_at is not null));
+        'complete', v_erasure.scanned_at is not null and not v_erasure.has_devices));
   end if;
   update push.erasure e
     set asked_at = v_erasure.asked_at, after_id = v_erasure.after_id, until_id = greatest(v_erasure.until_id, 1),
       after_table = v_erasure.after_table, after_page = v_erasure.after_page, scanned_at = v_erasure.scanned_at,
-      waiting = v_erasure.waiting, token_hashes = v_erasure.token_hashes, counts = v_erasure.counts,
+      waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices, is_known = v_erasure.is_known,
+      token_hashes = v_erasure.token_hashes, counts = v_erasure.counts,
       finished_at = v_erasure.finished_at
     where e.id = v_erasure.id;
   return query
@@ -427,8 +518,8 @@ $$;
 comment on function push.erase_user is
   'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app; max_ms: it stops '
   'after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
-  'which something is still owed or that are locked, and of devices 1 if one was locked: gateways do the rest within a quarter of an '
-  'hour; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
+  'which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was '
+  'locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
   'name, and their phones are told to stop. Running it again is harmless, and a new pass';
 
 -- What had to wait ------------------------------------------------------------------------------------------------------
@@ -460,6 +551,8 @@ begin
         where h.outbox_id = p_outbox_id and h.finished_at >= coalesce(v_call.created_at - interval '1 hour', '-infinity')
       union
       select r.user_id from push.ring_reports r where r.outbox_id = p_outbox_id
+      union
+      select e.user_id from push.escalations e where e.outbox_id = p_outbox_id
     ) n
     where push.user_digest(n.name) = p_user_digest
     limit 1);
@@ -482,11 +575,15 @@ declare
   v_user    text;
   v_done    boolean;
   v_calls   bigint[];
+  v_looks   bigint[];
+  v_is_last boolean;
   v_touched bigint := 0;
 begin
+  perform push.decline_rings(array(
+    select e.id from push.erasure e where e.finished_at is null and e.has_devices order by e.looked_at limit p_max for update skip locked));
   for v_erasure in
     select e.* from push.erasure e
-    where e.finished_at is null and (e.waiting <> '{}' or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
+    where e.finished_at is null and (e.waiting <> '{}' or e.has_devices or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
     order by e.looked_at
     limit p_max
     for update skip locked
@@ -494,7 +591,23 @@ begin
     v_touched := v_touched + 1;
     -- Those that go on waiting go to the end.
     v_calls := v_erasure.waiting[c_calls + 1:];
-    foreach v_id in array v_erasure.waiting[:c_calls] loop
+    if v_erasure.has_devices and not exists (
+      select from push.rings_of(v_erasure.app, v_erasure.user_digest) r where not r.is_declined)
+    then
+      -- Calls that came in since are declined, too.
+      v_erasure.waiting := array(
+        select unnest(v_erasure.waiting) union select r.outbox_id from push.rings_of(v_erasure.app, v_erasure.user_digest) r);
+      v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
+      v_calls := v_erasure.waiting[c_calls + 1:];
+      select e.p_counts, e.p_hashes, not e.is_done into v_erasure.counts, v_erasure.token_hashes, v_erasure.has_devices
+        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
+    end if;
+    v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
+      and cardinality(v_erasure.waiting) <= c_calls;
+    -- The last look is one at all calls that rang.
+    v_looks := case when v_is_last then array(select unnest(v_erasure.waiting) union select unnest(v_erasure.rang))
+      else v_erasure.waiting[:c_calls] end;
+    foreach v_id in array v_looks loop
       v_user := push.erased_user(v_id, v_erasure.user_digest);
       continue when v_user is null;
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
@@ -504,7 +617,7 @@ begin
       end if;
     end loop;
     v_done := false;
-    if v_calls = '{}' and v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last then
+    if v_is_last and v_calls = '{}' then
       select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
         from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
     end if;
@@ -513,7 +626,8 @@ begin
         jsonb_build_object('counts', v_erasure.counts));
     end if;
     update push.erasure e
-      set waiting = v_calls, looked_at = clock_timestamp(), counts = v_erasure.counts,
+      set waiting = v_calls, rang = case when v_done then '{}' else v_erasure.rang end, has_devices = v_erasure.has_devices,
+        looked_at = clock_timestamp(), counts = v_erasure.counts,
         token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
         finished_at = case when v_done then clock_timestamp() end
       where e.id = v_erasure.id;
@@ -522,5 +636,6 @@ begin
 end
 $$;
 comment on function push.finish_erasures is
-  'goes on with up to p_max erasures that wait (push.erasure): masks calls of which nothing is owed to the user any more, and, ten '
-  'minutes after push.erase_user, removes what was said of the user''s tokens meanwhile. Returns how many it looked at; waits for nobody';
+  'goes on with up to p_max erasures that wait (push.erasure): declines calls that ring and were locked, then removes devices, '
+  'masks calls that have ended and of which nothing is owed to the user any more, and, ten minutes after push.erase_user, looks at the calls '
+  'that rang once more and removes what was said of the user''s tokens meanwhile. Returns how many it looked at; waits as a decline does';
