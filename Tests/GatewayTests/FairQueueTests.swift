@@ -4,7 +4,8 @@ import Testing
 
 @Suite struct FairQueueTests {
   /// Takes everything, as owner:element.
-  private func drain(_ queue: inout FairQueue<Int32, Int>, where mayServe: (Int32) -> Bool = { _ in true }) -> [String] {
+  private func drain(_ queue: inout FairQueue<Int32, Int>, where mayServe: (Int32) -> Bool = { _ in true }) -> [String]
+  {
     var found: [String] = []
     while let next = queue.popFirst(where: mayServe) { found.append("\(next.owner):\(next.element)") }
     return found

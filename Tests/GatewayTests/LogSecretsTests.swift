@@ -272,7 +272,8 @@ private final class ServingProcess {
       }
       func change(to level: String) throws {
         try SecretFixture.write(
-          configuration.replacingOccurrences(of: "level: error", with: "level: \(level)"), to: material.configurationFile)
+          configuration.replacingOccurrences(of: "level: error", with: "level: \(level)"),
+          to: material.configurationFile)
         process.hangUp()
       }
       try change(to: "info")
