@@ -46,6 +46,24 @@ struct APIGroupsTests {
     }
   }
 
+  @Test func `a large call goes alone, and the others go together`() async throws {
+    try await APIHarness.with { api in
+      let recipients = (0...20).map { #""user-\#($0)""# }.joined(separator: ",")
+      var bodies = (0..<60).map { APIHarness.call("c-\($0)") }
+      for index in [10, 30] {
+        bodies[index] = #"{"payload": {"callId": "large-\#(index)", "from": "x"}, "recipients": [\#(recipients)]}"#
+      }
+      let answers = try await answers(api, bodies)
+      #expect(answers.allSatisfy { $0.status == 202 })
+      let beside = try await api.database.value(
+        """
+        select count(*) from push.outbox o join push.outbox l on l.xmin = o.xmin and l.id <> o.id
+        where l.call_id like 'large-%'
+        """)
+      #expect(beside == "0")
+    }
+  }
+
   @Test func `a call that waits for a lock keeps no other waiting`() async throws {
     try await APIHarness.with { api in
       let holder = try await api.database.connect()

@@ -10,6 +10,19 @@ import Testing
   private let other = IPAddress("192.0.2.2")!
   private let start = Instant(nanoseconds: 0)
 
+  @Test func `answers that are held back are few, of all addresses together`() {
+    var limits = LoginLimits()
+    func peer(_ number: Int) -> IPAddress { IPAddress(high: 0, low: UInt64(number), isIPv6: false) }
+    for number in 1...LoginLimits.heldInAllMax {
+      _ = limits.failed(peer(number), start)
+      #expect(limits.mayHold)
+    }
+    _ = limits.failed(peer(0), start)
+    #expect(!limits.mayHold)
+    limits.answered(peer(0))
+    #expect(limits.mayHold)
+  }
+
   @Test func `a guesser is slowed down, and nobody else`() {
     let limits = Limits()
     var admitted = 0
