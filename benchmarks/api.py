@@ -58,6 +58,7 @@ def over_sql(bench: Bench, seconds: float) -> float:
         f"'{recipients}', '{APP}');\n")
     pgbench = pathlib.Path(psql_program()).resolve().with_name("pgbench")
     with bench.database("api") as database:
+        database.sql(f"select push.register_app('{APP}', 60)")
         told = run_program([
             pgbench if pgbench.exists() else "pgbench", "--no-vacuum", "--client", str(SQL_CLIENTS), "--jobs", "2", "--protocol",
             "prepared", "--time", str(int(seconds)), "--file", script, database.url])
@@ -79,6 +80,7 @@ def over_http(bench: Bench, seconds: float, connections: int) -> dict[str, float
         stack.enter_context(bench.gateway(database, simulators, {
             "PUSH_GATEWAY_API_ENABLED": "true", "PUSH_GATEWAY_API_LISTEN": address,
             "PUSH_GATEWAY_API_RATE_PER_SECOND": "1000000", "PUSH_GATEWAY_API_BUSY_AFTER_SECONDS": "600"}))
+        database.sql(f"select push.register_app('{APP}', 60)")
         key = database.sql(f"select key from push.create_api_key('{APP}', 'benchmark')")
         told = run_program([
             "wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{max(1, int(seconds))}s", "--script",

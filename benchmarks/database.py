@@ -82,6 +82,8 @@ class Database:
         self._directory = directory
         psql(cluster.url, f"drop database if exists {self.name} with (force)", f"create database {self.name}")
         run([gateway_binary, "migrate"], env={"DATABASE_URL": self.url})
+        # Calls are taken of apps that a gateway has served.
+        psql(self.url, "select push.register_app('porteiro', 60)")
 
     def __enter__(self) -> Database:
         return self

@@ -58,7 +58,7 @@ begin
       case when t.token is null then 19999 else 39999 end
         + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
     from (
-      select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
+      select m.*, l.id as lane
       from (
         -- One phone a user, or each: an entry that brings tokens is one, and so is each token of a registered user.
         select distinct on (r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end)
@@ -123,7 +123,7 @@ begin
         order by r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end,
           v.rank, r.ordinal, v.registered_at desc, v.token
       ) m
-      left join push.lane l on l.app = m.app and l.provider = m.provider
+      join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
     left join told t on t.outbox_id = m.id and t.lane = m.lane and t.token = m.token
@@ -917,9 +917,9 @@ begin
       'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
     from (select count(*) from pg_prepared_xacts) p;
   return query
-    select 'notify queue', round(100 * q.usage::numeric, 1) || ' %',
-      case when q.usage < 0.1 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-      'A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
+      case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
     select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
@@ -1570,13 +1570,16 @@ begin
       where e.id = any (p_erasures) and not r.is_declined))
     for no key update skip locked);
   for v_ring in
-    select o.call_id, o.app, r.user_id
+    select o.id, o.call_id, o.app, r.user_id
     from push.erasure e
       cross join lateral push.rings_of(e.app, e.user_digest) r
       join push.outbox o on o.id = r.outbox_id
     where e.id = any (p_erasures) and not r.is_declined and o.id = any (v_calls)
     order by o.id
   loop
+    -- As push.decline_call does: what is locked now would be declined after all.
+    perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
+    perform push.hand_over(v_ring.id, v_ring.user_id);
     perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
   end loop;
 end
@@ -1923,6 +1926,7 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.* from asked a
       where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+        and (select true from push.lane l where l.app = a.app limit 1)
         -- As push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
@@ -2024,6 +2028,7 @@ begin
     is_done := false;
     return;
   end if;
+  perform push.hand_over(p_outbox_id, p_user_id);
   -- A call that was deleted has left its history only.
   v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
   p_hashes := array(
@@ -2261,6 +2266,13 @@ begin
   elsif not coalesce(push.is_app(v_app), false) then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  elsif v_lanes = '{}' and not exists (select from push.apps a where a.app = v_app)
+    and not exists (select from push.devices d where d.app = v_app) and not exists (select from push.outbox o where o.app = v_app)
+  then
+    raise exception using errcode = 'no_data_found',
+      message = format('app: no gateway has served %s, and it has no calls and no devices', v_app),
+      hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
+        'No gateway has served any app yet.');
   end if;
   -- Two erasures of one user come one after the other.
   insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
@@ -2406,7 +2418,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app; max_ms: it stops after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s name, and their phones are told to stop. Running it again is harmless, and a new pass';
+COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app, one that gateways have served or that has calls or devices; max_ms: it stops after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s name, and their phones are told to stop, but for those that ring for another recipient, too. Running it again is harmless, and a new pass';
 
 CREATE FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2800,9 +2812,7 @@ begin
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
         v.environment, v.platform, v.locale, e.data,
         case when e.size_faults[v.rank] is null
-          then coalesce(l.id,
-            push.make_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end),
-            push.refuse(e.call_id, 'app: is served by no gateway, and so are too many others; is its name right?')::int)
+          then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
           else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
@@ -2860,6 +2870,8 @@ begin
               ) c
               where case
                 when c.fault is not null then push.refuse(c.call_id, c.fault)
+                when (select true from push.lane l where l.app = c.app limit 1) is null
+                  then push.refuse_unserved(c.call_id, c.app)
                 when c.bytes > 16384
                   then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
                 else true end
@@ -2981,15 +2993,12 @@ COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'for gateways of older re
 CREATE FUNCTION push.find_call(p_call_id text, p_app text) RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_own  text[] := case when not push.acts_for_all() then push.own_apps() end;
   v_ids  bigint[];
   v_apps text;
 begin
-  select array_agg(o.id), string_agg(o.app, ', ' order by o.app) into v_ids, v_apps
-    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app) and (v_own is null or o.app = any (v_own));
+  select array_agg(c.id), string_agg(c.app, ', ' order by c.app) into v_ids, v_apps from push.own_calls(p_call_id, p_app) c;
   if v_ids is null then
     raise exception using errcode = 'no_data_found',
       message = format('call_id: there is no call %s%s', coalesce(left(p_call_id, 128), 'without call_id'),
@@ -3318,12 +3327,16 @@ begin
   elsif to_regrole('push_tenant') is null then
     raise exception using errcode = 'undefined_object', message = 'role push_tenant is missing',
       hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
-  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_gateway') then
+  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway') then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('role: %s is a group of push-gateway''s; name a login, or a group of your own', grant_app.role);
   elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('role: %s acts for every app: it is a superuser, the schema''s owner, or has push_gateway', grant_app.role),
+      hint = 'Give the backend a role of its own.';
+  elsif pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s has push_ops or push_keys, whose work is for every app', grant_app.role),
       hint = 'Give the backend a role of its own.';
   elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
     raise exception using errcode = 'invalid_parameter_value',
@@ -3345,6 +3358,8 @@ begin
   end if;
   insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
   changed := found or v_moved;
+  -- Its calls are taken from now on, and ring once a gateway serves the app.
+  perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
   message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
   perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
   return next;
@@ -3481,6 +3496,53 @@ end
 $$;
 
 COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
+
+CREATE FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  with other as materialized (
+    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data,
+      case when o.ended_at is null then o.created_at - interval '1 hour' else 'infinity' end as since
+    from push.outbox o
+      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, i)
+      cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
+      cross join lateral (
+        select k.token, push.recipient_locale(e.entry) as locale
+        from (values (push.recipient_token(e.entry, 'voipPushToken')), (push.recipient_token(e.entry, 'apnsToken')),
+          (push.recipient_token(e.entry, 'fcmToken')), (push.recipient_token(e.entry, 'pushToken'))) k(token)
+        union all
+        select d.token, d.locale from push.devices d
+        where d.user_id = n.name and d.app = o.app and d.enabled and d.invalidated_at is null) t
+    where o.id = p_outbox_id and not coalesce(o.declined ? p_user_id, false) and push.is_recipient(e.entry)
+      and n.name <> p_user_id and not coalesce(o.declined ? n.name, false)
+      and e.entry -> 'notificationEnabled' is distinct from 'false'
+    order by t.token, e.i
+  ), owed as materialized (
+    select d.ctid as tid, d.token from push.delivery d
+    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.kind <> 1
+    for update skip locked
+  ), handed as (
+    update push.delivery d set user_id = x.name, locale = x.locale, data = x.data
+    from owed w join other x on x.token = w.token
+    where d.ctid = w.tid
+  )
+  -- Of a call that rings: whoever gets the cancels is whom history names.
+  update push.history h set user_id = x.name
+    from other x
+    where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
+      and h.token_hash = hashtextextended(x.token, 0);
+end
+$$;
+
+COMMENT ON FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) IS 'gives deliveries of one user in one call to another recipient who has the same token and has not declined, and of a call that rings the invites that were sent. What is locked is left. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
 
 CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3836,38 +3898,6 @@ $$;
 
 COMMENT ON FUNCTION push.look_up_api_key(p_id integer) IS 'a key to the HTTP API, good or not: what it may do, from where, and the SHA-256 of the whole key to compare with; p_id: the number in it. state: good, expired or revoked; no row: there is none';
 
-CREATE FUNCTION push.make_lane(p_app text, p_provider text) RETURNS smallint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  c_strangers constant int := 500;
-  v_lane smallint;
-  v_next int;
-begin
-  loop
-    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
-    if found then
-      return v_lane;
-    end if;
-    if not exists (select from push.apps a where a.app = p_app) and c_strangers <= (
-      select count(*) from push.lane l where l.id < 0 and not exists (select from push.apps a where a.app = l.app))
-    then
-      return null;
-    end if;
-    v_next := (select coalesce(max(l.id) + 1, -32767) from push.lane l where l.id < 0);
-    if v_next >= 0 then
-      return null;
-    end if;
-    -- Of two that choose the same number, the second waits for the first, and then looks again.
-    insert into push.lane (id, app, provider) overriding system value values (v_next, p_app, p_provider)
-      on conflict do nothing;
-  end loop;
-end
-$$;
-
-COMMENT ON FUNCTION push.make_lane(p_app text, p_provider text) IS 'the lane of an app and provider for what is enqueued, made if it is missing; null: there are 500 already of apps that no gateway has served. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
-
 CREATE FUNCTION push.mark_restored() RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4045,12 +4075,18 @@ $$;
 
 COMMENT ON FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb) IS 'writes down an intervention, in the transaction that makes it';
 
-CREATE FUNCTION push.notify(p_channel text, p_payload text, p_full double precision DEFAULT 0.75) RETURNS boolean
+CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
+declare
+  -- 0.1 ‰ of 8 GiB, more than gateways ever leave unread.
+  c_full constant double precision := 0.0001;
 begin
-  if pg_notification_queue_usage() >= p_full then
+  if pg_notification_queue_usage() >= c_full or exists (
+    select from pg_locks l
+    where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted)
+  then
     return false;
   end if;
   perform pg_notify(p_channel, p_payload);
@@ -4058,7 +4094,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.notify(p_channel text, p_payload text, p_full double precision) IS 'NOTIFY, unless the queue of notifications is so full that commits may fail. p_channel, p_payload: of NOTIFY; p_full: how full, from 0 to 1. False: nothing was notified';
+COMMENT ON FUNCTION push.notify(p_channel text, p_payload text) IS 'NOTIFY, unless the commit might wait for the notifications of others. p_channel, p_payload: of NOTIFY. False: nothing was notified';
 
 CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text, kind smallint, state smallint, value double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4292,6 +4328,30 @@ end
 $$;
 
 COMMENT ON FUNCTION push.own_apps() IS 'the apps that the caller may act for: those granted to a member of push_tenant; null: every app';
+
+CREATE FUNCTION push.own_calls(p_call_id text, p_app text) RETURNS TABLE(id bigint, app text)
+    LANGUAGE plpgsql STABLE ROWS 1
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_own text[] := case when not push.acts_for_all() then push.own_apps() end;
+begin
+  if v_own is null and p_app is null then
+    return query select o.id, o.app from push.outbox o where o.call_id = p_call_id;
+  else
+    return query select o.id, o.app from unnest(coalesce(v_own, array[p_app])) a(app)
+      cross join lateral (select o.id, o.app from push.outbox o where o.call_id = p_call_id and o.app = a.app offset 0) o
+      where p_app is null or a.app = p_app;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.own_calls(p_call_id text, p_app text) IS 'numbers and apps of the calls of this id in the caller''s apps. p_call_id: of push.outbox; p_app: only of this app; null: of each';
 
 CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4856,6 +4916,17 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
 
+CREATE FUNCTION push.refuse_unserved(p_call_id text, p_app text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  return push.refuse(p_call_id,
+    format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app));
+end
+$$;
+
+COMMENT ON FUNCTION push.refuse_unserved(p_call_id text, p_app text) IS 'raises the error for a call of an app that has no lanes: no gateway has registered it, and push.grant_app has not named it. p_call_id, p_app: push.outbox.call_id and app';
+
 CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4877,10 +4948,11 @@ begin
           coalesce(excluded.providers, a.providers),
           case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
           coalesce(p_voip_cancel, a.voip_cancel));
+  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
 end
 $$;
 
-COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean) IS 'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it has; null: as before; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; p_voip_cancel: as push.apps.voip_cancel; null: as before';
+COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean) IS 'tells enqueueing what the configuration says of an app, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it has; null: as before, and a lane of each; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; p_voip_cancel: as push.apps.voip_cancel; null: as before';
 
 CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4940,7 +5012,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane of an app and provider, made if it is missing: for gateways, and push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
 
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5986,11 +6058,11 @@ COMMENT ON FUNCTION push.tell_void(p_outbox_id bigint[]) IS 'tells gateways that
 CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n integer DEFAULT NULL::integer, last_n integer DEFAULT NULL::integer) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     AS $$
   with call as (
-    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
-    where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
-      and (push.acts_for_all() or push.is_own(o.app))
+    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
+    from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
     where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)

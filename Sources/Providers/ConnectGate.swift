@@ -29,6 +29,9 @@ struct ConnectGate {
     opensAt = Instant(nanoseconds: .min)
   }
 
+  /// What made connections fail may have been mended: one request may try.
+  mutating func tryNow() { opensAt = Instant(nanoseconds: .min) }
+
   /// A request found no connection. Those that were made together have failed together, once.
   mutating func didFail(begunAt: Instant) {
     guard begunAt >= opensAt else { return }

@@ -138,6 +138,11 @@ public final class HTTP2ConnectionPool {
     handle(.resumed)
   }
 
+  /// Connects at once if it waits to: what made connections fail may have been mended.
+  public func retry() {
+    handle(.retried)
+  }
+
   /// Refuses what waits, finishes what is in flight, says goodbye to the server and closes.
   ///
   /// - Parameters:
@@ -222,7 +227,7 @@ public final class HTTP2ConnectionPool {
     leave(index, .unanswered)
     logger.warning(
       "http2 connection answers pings but no requests and is replaced",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(members[index].number)"])
+      metadata: ["host": "\(endpoint.host)", "connection": .stringConvertible(members[index].number)])
     members[index].connection.close("requests were left unanswered", isAddressAtFault: true)
   }
 
@@ -289,7 +294,8 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     logger.debug(
       "http2 connection limit",
       metadata: [
-        "host": "\(endpoint.host)", "connection": "\(members[index].number)", "streams_max": "\(streamsMax)",
+        "host": "\(endpoint.host)", "connection": .stringConvertible(members[index].number),
+        "streams_max": .stringConvertible(streamsMax),
       ])
     handle(.limited(members[index].id, streamsMax: streamsMax))
   }
@@ -319,7 +325,9 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     members[index].health = health
     logger.info(
       "http2 connection health",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(members[index].number)", "health": "\(health)"])
+      metadata: [
+        "host": "\(endpoint.host)", "connection": .stringConvertible(members[index].number), "health": "\(health)",
+      ])
     handle(.judged(members[index].id, health))
   }
 
@@ -329,7 +337,9 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     leave(index, isGoAway ? .goaway : .exhausted)
     logger.info(
       "http2 connection going away",
-      metadata: ["host": "\(endpoint.host)", "connection": "\(members[index].number)", "reason": "\(reason)"])
+      metadata: [
+        "host": "\(endpoint.host)", "connection": .stringConvertible(members[index].number), "reason": "\(reason)",
+      ])
     if isGoAway { delegate?.pool(self, isLeftBecause: reason) }
     handle(.goingAway(members[index].id))
   }
@@ -341,9 +351,11 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     if let error {
       logger.warning(
         "http2 connection failed",
-        metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)", "error": "\(error)"])
+        metadata: ["host": "\(endpoint.host)", "connection": .stringConvertible(member.number), "error": "\(error)"])
     } else {
-      logger.debug("http2 connection closed", metadata: ["host": "\(endpoint.host)", "connection": "\(member.number)"])
+      logger.debug(
+        "http2 connection closed",
+        metadata: ["host": "\(endpoint.host)", "connection": .stringConvertible(member.number)])
     }
     handle(.closed(member.id))
   }

@@ -48,6 +48,8 @@ struct HTTP2ConnectionPoolMachine {
     /// Nothing leaves until `resumed`.
     case paused
     case resumed
+    /// What made connections fail may have been mended.
+    case retried
     /// The time asked for by `wake`.
     case woken
     case shutDown
@@ -168,6 +170,7 @@ struct HTTP2ConnectionPoolMachine {
     case .closed(let id): closed(id, now)
     case .paused: isPaused = true
     case .resumed: isPaused = false
+    case .retried: limiter.tryNow()
     case .woken:
       if wakeAt <= now { wakeAt = .distantFuture }
     case .shutDown: shutDown(&actions)

@@ -156,6 +156,12 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   // MARK: - New credentials
 
+  /// Connects at once if it waits to.
+  func retryConnections() {
+    for pool in ([current] + (next.map { [$0] } ?? [])).flatMap(\.pools) { pool.retry() }
+    report?(.renewed)
+  }
+
   /// Uses tokens of this source from now on, as soon as it has given one; a rotation under way gives way.
   func rotate(to tokens: any ProviderTokenSource) {
     guard !isShuttingDown else { return }
@@ -176,6 +182,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       guard let self, let token else { return }
       nextToken = nil
       current.use(token)
+      report?(.renewed)
     }
     token.start()
   }
@@ -192,7 +199,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   }
 
   private func takeOver(_ channel: HTTP2Channel) {
-    logger.info("new credentials are in use", metadata: ["is_connected": "\(channel.isReady)"])
+    logger.info("new credentials are in use", metadata: ["is_connected": .stringConvertible(channel.isReady)])
     let old = current
     current = channel
     next = nil
@@ -200,6 +207,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     // Whatever is in flight has ended by then of itself.
     retire(old, by: loop.now + settings.connection.requestTimeout + .seconds(1))
     reportCapacity()
+    report?(.renewed)
   }
 
   private func retire(_ channel: HTTP2Channel, by deadline: Instant) {
@@ -337,7 +345,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     if skewMeter.warns(of: skew, now: now) {
       logger.warning(
         "the provider's clock and ours differ; correct the time of this machine, or tokens will be refused",
-        metadata: ["skew_seconds": "\(skew.seconds)"])
+        metadata: ["skew_seconds": .stringConvertible(skew.seconds)])
     }
     report?(.clockSkew(skew))
   }

@@ -100,6 +100,8 @@ public enum PushProviderEvent: Sendable {
   /// The provider's clock minus ours, from the `date` of an answer: accurate to about a second. Told of at the first
   /// answer of a connection, and at most once a minute after that.
   case clockSkew(Nanoseconds)
+  /// Other credentials are in use, its own or those of its proxy: what failed before may succeed now.
+  case renewed
 }
 
 /// One provider account of one app: connections, credentials, request format. An actor on an event loop.
@@ -115,6 +117,8 @@ public protocol PushProvider: Actor {
   func send(_ batch: [PushRequest])
   /// Takes back those of these requests that have not left: each comes back `refused`, with the reason `Withdrawn`.
   func withdraw(_ tags: Set<UInt64>)
+  /// Connects at once if it waits to: the credentials of its proxy have changed.
+  func retryConnections()
   /// How its connections are, and what happened to them.
   var condition: ProviderCondition { get }
   /// Finishes what is in flight, says goodbye to the peer (GOAWAY) and closes. Requests not sent yet come back `refused`;

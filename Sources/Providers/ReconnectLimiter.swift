@@ -36,6 +36,12 @@ struct ReconnectLimiter {
   /// A connection gave its first authorised answer.
   mutating func didWork() { failures = 0 }
 
+  /// What made connections fail may have been mended: the next need not wait.
+  mutating func tryNow() {
+    failures = 0
+    mayOpenAt = Instant(nanoseconds: .min)
+  }
+
   /// A connection came to its end without having worked.
   ///
   /// - Parameter atRequest: it took requests, and ended without answering the last.

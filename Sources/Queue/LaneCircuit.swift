@@ -1,7 +1,7 @@
 // The circuit breaker of a lane. Pure.
 //
 //   closed ── too many failures in a row, or our credentials refused ──▶ open ── time is over ──▶ half-open
-//     ▲                                                                   ▲                          │
+//     ▲                                                    or `tryNow`    ▲                          │
 //     └──────────────────────── a success ────────────────────────────────┼──────────────────────────┤
 //                                                                         └──────── a failure ───────┘
 //
@@ -88,6 +88,11 @@ public struct LaneCircuit: Sendable {
       failures += 1
       return failures >= limits.failures ? open(now) : false
     }
+  }
+
+  /// What opened it may have been mended: an open circuit lets a delivery try at once.
+  public mutating func tryNow() {
+    if case .open = state { state = .halfOpen }
   }
 
   /// How long it stays open at least; zero while it is not.

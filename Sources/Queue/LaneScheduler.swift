@@ -103,6 +103,11 @@ public struct LaneScheduler: Sendable {
     return hasOpened
   }
 
+  /// What the lane's provider connects with, or proves itself with, has changed: an open circuit lets a delivery try at once.
+  public mutating func tryNow(_ lane: Int16) {
+    withLane(lane) { $0.circuit.tryNow() }
+  }
+
   /// How long the lane sends nothing at least: its circuit is open, or its provider asked for a pause.
   public func wait(of lane: Int16, _ now: Instant) -> Nanoseconds {
     guard let index = indexByID[lane] else { return .zero }

@@ -168,6 +168,27 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
+  @Test(
+    "hints without end: an invite is looked up twice, and then sent",
+    arguments: [OutboxEvent.manyMayHaveEnded, .mayHaveEnded([1])])
+  func hintsWithoutEnd(hint: OutboxEvent) throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    rig.hear(.outbox(hint))
+    rig.clear()
+    rig.hear(.outbox(.bell))
+    rig.hear(.claimed(number: 1, .success(Claimed(deliveries: [rig.delivery(1)]))))
+    for _ in 0..<2 {
+      #expect(rig.sends().isEmpty)
+      rig.hear(.outbox(hint))
+      rig.pass(.milliseconds(5))
+      #expect(rig.lookUps() == [[1]])
+      rig.hear(.outbox(hint))
+      rig.hear(.endedFound(.success([])))
+    }
+    #expect(rig.sends().count == 1)
+  }
+
   @Test("while no hints are heard, an invite is looked up before each further try, and all are every half second")
   func deaf() throws {
     var rig = try MachineRig.open()

@@ -22,6 +22,8 @@ struct APIConfigurationTests {
   }
 
   @Test func `proxies are named by addresses and networks`() throws {
+    let wide = try load("api: { enabled: true, trusted_proxies: '11.0.0.0/8, fc00::/7, fd00::/8, 2001::/16' }")
+    #expect(wide?.trustedProxies.count == 4)
     let proxies = try #require(try load("api: { enabled: true, trusted_proxies: '10.1.2.3/8, ::1' }")).trustedProxies
     #expect(proxies.map(\.description) == ["10.0.0.0/8", "::1"])
   }
@@ -31,7 +33,9 @@ struct APIConfigurationTests {
       try folder.message(
         "database: postgres://db/x\napps: { a: { expo: } }\napi: { trusted_proxies: '\(proxies)' }")
     }
-    #expect(try message("0.0.0.0/0").contains("0.0.0.0/0 is every address"))
+    for wide in ["0.0.0.0/0", "0.0.0.0/1, 128.0.0.0/1", "10.0.0.0/7", "::/1, 8000::/1", "2000::/3", "2a00::/12"] {
+      #expect(try message(wide).contains("is too wide"), "\(wide)")
+    }
     #expect(try message("10.0.0.1, proxy.internal").contains("must be addresses or networks"))
   }
 

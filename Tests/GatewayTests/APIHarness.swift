@@ -23,6 +23,7 @@ struct APIHarness {
     _ body: (APIHarness) async throws -> Void
   ) async throws {
     try await TestDatabase.with { database in
+      try await database.execute("select push.register_app(app, 60) from unnest('{porteiro,other}'::text[]) app")
       var settings = GatewayConfiguration.API(
         listener: GatewayConfiguration.Listener(host: "127.0.0.1", port: 0), bodyMaxBytes: 65_536,
         requestTimeoutSeconds: 10, busyAfterSeconds: 600, ratePerSecond: 100_000, connectionsMax: 512)

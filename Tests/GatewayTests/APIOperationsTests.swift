@@ -132,7 +132,8 @@ struct APIOperationsTests {
       _ = try await api.send("POST", "/v1/calls", call)
       _ = try await api.database.value(
         "with g as materialized (select push.register_gateway('x', '1') as id) select count(*) from g "
-          + "cross join lateral push.claim(g.id, 1, array(select id from push.lane), '{9}', '{-infinity}')")
+          + "cross join lateral push.claim(g.id, 1, array(select id from push.lane where app = 'porteiro' and provider = 'fcm'), '{9}', '{-infinity}')"
+      )
       let answer = #"{"userId": "ana", "device": "api-token-0123456789-one"}"#
       #expect(try await api.send("POST", "/v1/calls/two/answer", answer).body == #"{"callId":"two","changed":true}"#)
       #expect(
@@ -210,6 +211,17 @@ struct APIOperationsTests {
         #expect(try await api.send("DELETE", "/v1/devices", token).status == 204)
       }
       #expect(try await api.database.value("select count(*) from push.devices") == "0")
+    }
+  }
+
+  @Test func `who sends requests without end is answered those of a few, and the connection ends`() async throws {
+    try await APIHarness.with { api in
+      let socket = try TestSocket(port: api.port)
+      defer { socket.close() }
+      let requests = String(repeating: "GET / HTTP/1.1\r\nHost: api\r\n\r\n", count: 1_000)
+      let answers = String(decoding: await socket.exchange(Array(requests.utf8)), as: UTF8.self)
+      #expect(answers.components(separatedBy: "HTTP/1.1 404").count < 100)
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call).status == 202)
     }
   }
 

@@ -33,12 +33,15 @@ struct APIRulesTests {
     try traffic.begin(2)
     traffic.end(1)
     try traffic.begin(1)
-    let slow = APITraffic(perSecond: 2, clock: clock)
-    try slow.begin(1)
-    slow.end(1)
-    #expect(throws: APIProblem.self) { try slow.begin(1) }
-    clock.advance(.milliseconds(500))
-    try slow.begin(1)
+    // A second's worth at once, and no more than that.
+    for perSecond in [1, 20] {
+      let slow = APITraffic(perSecond: perSecond, clock: clock)
+      for _ in 0..<perSecond { try slow.begin(1) }
+      #expect(throws: APIProblem.self) { try slow.begin(1) }
+      clock.advance(.milliseconds(1_000 / Int64(perSecond)))
+      try slow.begin(1)
+      #expect(throws: APIProblem.self) { try slow.begin(1) }
+    }
   }
 
   @Test(arguments: [

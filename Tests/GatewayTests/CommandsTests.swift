@@ -74,6 +74,7 @@ import Testing
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await Migrator().migrate(connection)
+      try await database.execute("select push.register_app('default', 60)")
       let enqueuer = CallEnqueuer(connection: connection)
       let lines = try (1...20).map { try line($0, "c\($0)") }
       #expect(try await enqueuer.enqueue(lines) == .init(calls: 20, deliveries: 20))
@@ -89,6 +90,7 @@ import Testing
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await Migrator().migrate(connection)
+      try await database.execute("select push.register_app('default', 60)")
       let lines = try [
         line(11, "a"), line(12, "b", from: "7"), line(13, "c"), line(14, "", from: #""d""#),
       ]

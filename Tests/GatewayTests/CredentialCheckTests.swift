@@ -116,12 +116,15 @@ import Testing
     #expect(
       CredentialCheck.all(of: with, wallMilliseconds: (end + 1) * 1000).filter {
         if case .failure(let failure) = $0.result { "\(failure)".contains("has expired on 2") } else { false }
-      }.map(\.subject) == ["http.tls", "api.tls"])
+      }.map(\.subject) == ["http.tls.certificate_file", "api.tls.certificate_file"])
+    // A gateway starts with it all the same.
+    #expect(throws: Never.self) { try CredentialCheck.require(with, file: nil) }
 
     try pki.install(keyOf: pki.others)
     #expect(failures(with).count == 2)
     #expect(
-      failures(with)[0].hasSuffix("\(pki.keyFile) is not the key of the first certificate in \(pki.certificateFile)"))
+      failures(with)[0].hasPrefix(
+        "http.tls.key_file: \(pki.keyFile) is not the key of the first certificate in \(pki.certificateFile): name"))
     for (file, what) in [(pki.keyFile, "private key"), (pki.certificateFile, "certificate")] {
       try SecretFixture.write("-----BEGIN NOTHING-----", to: file)
       #expect(failures(with).allSatisfy { $0.contains("\(file): no usable \(what) (PEM") }, "\(failures(with))")

@@ -36,6 +36,28 @@ struct DashboardConfigurationTests {
     }
   }
 
+  @Test func `two names with one key are refused at the start, and both are named`() async throws {
+    let key = "an-ops-key-of-more-than-thirty-two-characters"
+    for name in ["a.key", "b.key"] { try folder.write(key + "\n", to: name) }
+    try folder.write("another-ops-key-of-more-than-thirty-two-characters", to: "c.key")
+    for (keys, fault) in [
+      ("dashboard: { ops_keys: { alice: a.key, bob: b.key } }", "dashboard.ops_keys.bob: "),
+      ("dashboard: { ops_keys: { alice: a.key } }\nhttp: { metrics_key_file: b.key }", "http.metrics_key_file: "),
+    ] {
+      let configuration = try load(keys)
+      let error = #expect(throws: ConfigurationError.self) { try CredentialCheck.require(configuration, file: nil) }
+      #expect(error?.description.contains(fault) == true, "\(keys)")
+      try folder.write("database: postgres://db/x\napps: { a: { expo: } }\n\(keys)\n", to: "gateway.yaml")
+      let run = try await OperationsFixture.run("", ["serve", "--config", folder.path + "/gateway.yaml"])
+      #expect(run.status == 78 && run.errors.contains(fault), "\(run)")
+      #expect(
+        run.errors.contains("holds the same key as dashboard.ops_keys.alice") && !run.errors.contains(key), "\(run)")
+    }
+    #expect(throws: Never.self) {
+      try CredentialCheck.require(load("dashboard: { ops_keys: { alice: a.key, bob: c.key } }"), file: nil)
+    }
+  }
+
   private static let identity =
     "header: Cf-Access-Jwt-Assertion, issuer: 'https://team.example', audience: abc, jwks_file: token, allowed: 'a@x.example @y.example'"
 

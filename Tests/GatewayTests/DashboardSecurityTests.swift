@@ -1,6 +1,7 @@
 // Who may do what at the dashboard: hosts, sessions, other sites, and the ops key.
 
 import Foundation
+import HTTPTypes
 import HTTP2TestSupport
 import Logging
 import Runtime
@@ -178,23 +179,94 @@ import Testing
     }
   }
 
-  @Test func `whoever guesses at one address keeps nobody at another from logging in`() async throws {
+  @Test func `whoever guesses keeps no good key out, not even at the same address`() async throws {
     let (guesser, other) = (IPAddress("192.0.2.1")!, IPAddress("192.0.2.2")!)
     let (gate, opening) = AsyncStream.makeStream(of: Void.self)
+    let held = Mutex(0)
     try await withKeyFile(DashboardHarness.key) { file in
-      // No answer to a wrong key leaves before the end, so all places there are for held answers are taken.
+      // The time stands still, and no answer to a wrong key leaves before the end: all tries and all places are taken.
       let login = OpsLogin(
-        keys: [OpsKey(name: "ops", file: file)], logger: Self.logger,
-        pause: { _ in for await _ in gate {} })
-      await withTaskGroup(of: Void.self) { tasks in
-        for _ in 0..<100 { tasks.addTask { _ = try? await login.open("guess", from: guesser) } }
-        for number in 0..<40 {
-          let stranger = IPAddress("198.51.100.\(number)")!
-          tasks.addTask { _ = try? await login.open("guess", from: stranger) }
+        keys: [OpsKey(name: "ops", file: file)], logger: Self.logger, clock: SteppingClock(),
+        pause: { _ in
+          held.withLock { $0 += 1 }
+          for await _ in gate {}
+        })
+      try await withThrowingTaskGroup(of: Void.self) { tasks in
+        defer { opening.finish() }
+        let peers = [guesser] + (1..<LoginLimits.heldInAllMax).map { IPAddress("198.51.100.\($0)")! }
+        for peer in peers { tasks.addTask { _ = try? await login.open("guess", from: peer) } }
+        while held.withLock({ $0 }) < LoginLimits.heldInAllMax { await Task.yield() }
+        for peer in [guesser, other] {
+          for wrong in ["guess", "another"] {
+            await #expect(throws: APIProblem.tooManyTries) { try await login.open(wrong, from: peer) }
+            await #expect(throws: APIProblem.tooManyTries) { try await login.holder(ofShown: wrong, from: peer) }
+          }
+          for _ in 0..<20 {
+            let opened = try await login.open(DashboardHarness.key, from: peer)
+            let holder = try await login.holder(ofShown: DashboardHarness.key, from: peer)
+            #expect(opened.name == "ops" && holder == .operatorNamed("ops"))
+          }
         }
-        let opened = try? await login.open(DashboardHarness.key, from: other)
-        #expect(opened?.name == "ops")
-        opening.finish()
+        #expect(held.withLock { $0 } == LoginLimits.heldInAllMax)
+      }
+    }
+  }
+
+  @Test func `a wrong key in a header waits for its answer as a login does`() async throws {
+    let clock = SteppingClock()
+    let pauses = Mutex<[Nanoseconds]>([])
+    try await withKeyFile(DashboardHarness.key) { file in
+      let login = OpsLogin(
+        keys: [OpsKey(name: "ops", file: file)], logger: Self.logger, clock: clock,
+        pause: { length in pauses.withLock { $0.append(length) } })
+      for _ in 0..<3 {
+        clock.advance(.seconds(1))
+        let problem = await #expect(throws: APIProblem.self) {
+          try await login.holder(ofShown: "guess", from: .unknown)
+        }
+        #expect(problem?.status == .unauthorized)
+      }
+      #expect(pauses.withLock { $0.map(\.milliseconds) } == [250, 500, 1000])
+    }
+  }
+
+  @Test func `a key whose file cannot be read is not called wrong, and the others go on`() async throws {
+    let bobs = "bobs-own-key-of-more-than-thirty-two-characters"
+    try await withKeyFile(DashboardHarness.key) { file in
+      try await withKeyFile(bobs) { bobsFile in
+        let login = OpsLogin(
+          keys: [OpsKey(name: "alice", file: file), OpsKey(name: "bob", file: bobsFile)], logger: Self.logger,
+          pause: { _ in })
+        try FileManager.default.removeItem(atPath: bobsFile)
+        let shown = await #expect(throws: APIProblem.self) { try await login.holder(ofShown: bobs, from: .unknown) }
+        #expect(shown?.status == .serviceUnavailable && shown?.name == "no-key")
+        #expect(shown?.detail.contains("log") == true && shown?.detail.contains(bobsFile) == false)
+        let peer = IPAddress("192.0.2.1")!
+        let typed = await #expect(throws: APIProblem.self) { try await login.open(bobs, from: peer) }
+        #expect(typed == shown)
+        let opened = try await login.open(DashboardHarness.key, from: peer)
+        let holder = try await login.holder(ofShown: DashboardHarness.key, from: peer)
+        #expect(opened.name == "alice" && holder == .operatorNamed("alice"))
+      }
+    }
+  }
+
+  @Test func `a file that comes to hold the key of another is no key, and the other's stays`() async throws {
+    let bobs = "bobs-own-key-of-more-than-thirty-two-characters"
+    try await withKeyFile(DashboardHarness.key) { file in
+      try await withKeyFile(bobs) { bobsFile in
+        let (alice, bob) = (OpsKey(name: "alice", file: file), OpsKey(name: "bob", file: bobsFile))
+        var keyring = OpsKeyring([alice], metricsKey: bob)
+        let digests = [DashboardHarness.key, bobs].map { OpsKey.digest(ofShown: $0) }
+        #expect(digests.map { keyring.holder(of: $0) } == [.operatorNamed("alice"), .scraper])
+        // The operator's file gets the key of the metrics, which must not open more than before.
+        try SecretFixture.write(bobs, to: file)
+        #expect(digests.map { keyring.holder(of: $0) } == [nil, .scraper])
+        let faults = keyring.newFaults()
+        #expect(faults.map(\.name) == ["alice"])
+        #expect(faults.first?.fault.description.contains("holds the same key as bob") == true)
+        try SecretFixture.write(DashboardHarness.key, to: file)
+        #expect(digests.map { keyring.holder(of: $0) } == [.operatorNamed("alice"), .scraper])
       }
     }
   }

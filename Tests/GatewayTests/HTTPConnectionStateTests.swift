@@ -102,6 +102,40 @@ struct HTTPConnectionStateTests {
     #expect(!state.isWorking)
   }
 
+  @Test func `who sends requests without end is answered those of a few, and refused behind them`() {
+    var state = state()
+    for _ in 0..<HTTPConnectionState.owedMax {
+      #expect(state.headArrived(length: nil) == .none && state.isReading)
+      state.endArrived()
+    }
+    for _ in 0..<1_000 {
+      #expect(state.headArrived(length: nil) == .none && !state.isReading)
+      state.endArrived()
+    }
+    for _ in 1..<HTTPConnectionState.owedMax { #expect(state.answerEnded() == .none) }
+    #expect(state.answerEnded() == .refuse(.tooManyUnanswered))
+    #expect(state.isDeaf)
+    // One after another there may be any number.
+    var patient = self.state()
+    for _ in 0..<100 {
+      #expect(patient.headArrived(length: nil) == .none)
+      patient.endArrived()
+      #expect(patient.answerEnded() == .none && patient.isReading && !patient.isDeaf)
+    }
+  }
+
+  @Test func `a connection that is shed ends with its answer, at once where nothing more of the request is to come`() {
+    var whole = state()
+    #expect(whole.headArrived(length: 1) == .none && whole.bodyArrived(1) == .none)
+    whole.endArrived()
+    #expect(whole.answerEnded() == .none)
+    #expect(whole.shed() == .close && !whole.isReading)
+    var early = state()
+    #expect(early.headArrived(length: 10) == .none && early.answerEnded() == .none)
+    #expect(early.shed() == .finish && early.timer == .linger)
+    #expect(early.shed() == .none)
+  }
+
   @Test func `a client that asks and does not read has a time limit, also where it is to be refused`() {
     var state = state()
     #expect(state.headArrived(length: 0) == .none)

@@ -14,8 +14,12 @@ import Testing
 /// Keeps messages with their listener and reason.
 private final class LogKeeper: Sendable {
   private let kept = Mutex<[String]>([])
+  private let keptCounts = Mutex<[String]>([])
+  /// What `count` said in lines that have it.
+  var counts: [String] { keptCounts.withLock { $0 } }
   var messages: [String] { kept.withLock { $0 } }
   func keep(_ message: String) { kept.withLock { $0.append(message) } }
+  func keep(count: String) { keptCounts.withLock { $0.append(count) } }
   func logger() -> Logger { Logger(label: "tls") { _ in Handler(keeper: self) } }
 
   private struct Handler: LogHandler {
@@ -29,6 +33,7 @@ private final class LogKeeper: Sendable {
     }
 
     func log(event: LogEvent) {
+      if let count = event.metadata?["count"] { keeper.keep(count: "\(count)") }
       keeper.keep("\(event.message)\(event.metadata?["reason"].map { ": \($0)" } ?? "")")
     }
   }
@@ -196,7 +201,7 @@ private struct FixedClock: GatewayClock {
       #expect(
         keeper.messages == [
           "A listener's new certificate cannot be used: what is in use stays: \(pki.keyFile) is not the key of the first "
-            + "certificate in \(pki.certificateFile)"
+            + "certificate in \(pki.certificateFile): name the key that belongs to it, and put the listener's own certificate first"
         ])
       #expect(try await status(port, believing: pki.ours) == 200)
       try pki.install(certificateOf: pki.others)
@@ -212,7 +217,7 @@ private struct FixedClock: GatewayClock {
       let whole = try Data(contentsOf: URL(filePath: pki.others.certificateFile))
       try SecretFixture.write(whole.prefix(100), to: pki.certificateFile)
       credentials.look()
-      #expect(keeper.messages.last?.hasSuffix("\(pki.certificateFile): no usable certificate (PEM)") == true)
+      #expect(keeper.messages.last?.contains("\(pki.certificateFile): no usable certificate (PEM)") == true)
       try FileManager.default.removeItem(atPath: pki.certificateFile)
       credentials.look()
       #expect(keeper.messages.last?.hasSuffix("certificate file \(pki.certificateFile): no such file") == true)
@@ -266,6 +271,51 @@ private struct FixedClock: GatewayClock {
     }
   }
 
+  @Test func `whoever is refused in the handshake is in the log and in the metrics, by reason`() async throws {
+    let wrong = try pki.client(of: pki.others)
+    let keeper = LogKeeper()
+    try await with(clients: .required, keeper: keeper) { port, credentials in
+      func fail(_ reason: HandshakeFailures.Reason, _ client: () async throws -> Void) async throws {
+        let before = HandshakeFailures.Reason.allCases.map { credentials.handshakeFailures.count($0) }
+        try await client()
+        let end = ContinuousClock.now + .seconds(30)
+        while credentials.handshakeFailures.count(reason) == 0, .now < end {
+          try await Task.sleep(for: .milliseconds(5))
+        }
+        let after = HandshakeFailures.Reason.allCases.map { credentials.handshakeFailures.count($0) }
+        #expect(zip(before, after).count { $0 != $1 } == 1, "\(reason)")
+      }
+      try await fail(.noCertificate) { _ = try await curl(port) }
+      try await fail(.wrongCertificate) { _ = try await curl(port, wrong) }
+      try await fail(.refusedByClient) { _ = try await curl(port, ["--cacert", pki.others.caFile]) }
+      try await fail(.protocol) {
+        let socket = try TestSocket(port: port)
+        _ = await socket.exchange(Array("GET /livez HTTP/1.1\r\nHost: ops\r\n\r\n".utf8))
+        socket.close()
+      }
+      let reasons = ["no_certificate", "wrong_certificate", "refused_by_client", "protocol"]
+      #expect(keeper.messages == reasons.map { "A TLS handshake failed: \($0)" })
+      let metrics = Metrics(lanes: [])
+      metrics.watch([credentials])
+      let exposition = try MetricsExposition(await metrics.exposition(.prometheus, readiness: .ready), false)
+      for reason in reasons {
+        let series = #"push_gateway_tls_handshake_failures_total{listener="http",reason="\#(reason)"}"#
+        #expect(exposition.samples[series] == 1, "\(reason)")
+      }
+    }
+  }
+
+  @Test func `a flood of failed handshakes leaves a line a second, which counts them`() {
+    let keeper = LogKeeper()
+    let clock = ManualClock()
+    let failures = HandshakeFailures(listener: "api", logger: keeper.logger(), clock: clock)
+    for _ in 0..<1_000 { failures.note(.noCertificate, of: .unknown) }
+    #expect(keeper.messages.count == 1 && failures.count(.noCertificate) == 1_000)
+    clock.advance(.seconds(1))
+    failures.note(.noCertificate, of: .unknown)
+    #expect(keeper.messages.count == 2 && keeper.counts == ["1", "1000"])
+  }
+
   @Test func `authorities of clients that cannot be read keep those in use`() async throws {
     let settings = GatewayConfiguration.ListenerTLS(
       certificateFile: pki.certificateFile, keyFile: pki.keyFile, clientCAFile: pki.folder + "/clients.pem")
@@ -276,7 +326,7 @@ private struct FixedClock: GatewayClock {
     // A file without a certificate would verify nobody, and must not pass for nobody being asked.
     try SecretFixture.write("", to: pki.folder + "/clients.pem")
     credentials.look()
-    #expect(keeper.messages.last?.hasSuffix("clients.pem: no usable CA certificate (PEM)") == true)
+    #expect(keeper.messages.last?.contains("clients.pem: no usable CA certificate (PEM)") == true)
     try SecretFixture.write(ours, to: pki.folder + "/clients.pem")
     credentials.look()
     #expect(keeper.messages.last == "A listener's certificate was read again")

@@ -75,6 +75,7 @@ import Testing
         """
         create function public.vanish() returns trigger language plpgsql as
           $$ begin if new.user_id like '%-4' then return null; end if; return new; end $$;
+        select push.register_app('porteiro', 60);
         create trigger vanish before insert on push.delivery for each row execute function public.vanish();
         """)
       // No gateway runs: the others are owed.

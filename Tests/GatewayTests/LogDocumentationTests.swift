@@ -42,6 +42,12 @@ import Testing
     }
   }
 
+  @Test func `numbers and truths are no strings`() throws {
+    let keys =
+      #/"(?:ambiguous|attempts|claim|claimed|connection|count|dead|delivered|expired|in_a_row|is_connected|is_lost|key_id|lost_leases|ms|n|outbox_id|parked|paused|released|rows|seconds|skew_seconds|status|streams_max|\w+_connections_max)": "/#
+    for call in try Self.calls() { #expect(call.text.firstMatch(of: keys) == nil, "\(call.file): \(call.text)") }
+  }
+
   @Test func `every key is documented`() throws {
     let page = try String(contentsOf: Self.root.appending(path: "docs/logging.md"), encoding: .utf8)
     let logging = try String(

@@ -230,6 +230,21 @@ import Testing
     }
   }
 
+  @Test func `a schema that psql applied is refused with what to do, and left as it is`() async throws {
+    try await TestDatabase.with { database in
+      let connection = try await database.connect()
+      await #expect(throws: MigrationError.unrecorded) { try await Migrator().migrate(connection) }
+      await #expect(throws: MigrationError.unrecorded) { _ = try await Migrator().pending(on: connection) }
+      #expect(MigrationError.unrecorded.description.contains("`drop schema push cascade`"))
+      try await connection.script("set client_min_messages = warning; drop schema push cascade;")
+      try await Migrator().migrate(connection)
+      // A failed first migration leaves its empty table.
+      try await connection.script("delete from push.schema_migration; delete from push.schema_functions;")
+      await #expect(throws: MigrationError.unrecorded) { try await Migrator().migrate(connection) }
+      await connection.close()
+    }
+  }
+
   @Test func `a changed file of functions is applied again, with the last one, and nothing else`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()

@@ -34,8 +34,8 @@ enum OperationsFixture {
     try await TestDatabase.with { database in
       try await database.execute(
         """
-        select push.register_app('porteiro', 60), push.register_app('condo', 60), push.register_lane('porteiro', 'apns'),
-          push.register_lane('porteiro', 'fcm'), push.register_lane('condo', 'fcm');
+        select push.register_app('porteiro', 60, p_providers => '{apns,fcm}'),
+          push.register_app('condo', 60, p_providers => '{fcm}');
         select push.register_gateway('pod-1', '1.0.0');
         select push.report_lanes((select id from push.gateways), array[id], array[40], array[1000], array[12],
           array['open'], array[5000], array[120]) from push.lane where app = 'porteiro' and provider = 'apns';
@@ -58,10 +58,12 @@ enum OperationsFixture {
   }
 
   /// Runs the program to its end, on a thread that may wait.
-  static func run(_ database: String, _ arguments: [String]) async throws -> CommandRun {
+  static func run(
+    _ database: String, _ arguments: [String], environment: [String: String] = [:]
+  ) async throws -> CommandRun {
     try await withCheckedThrowingContinuation { continuation in
       DispatchQueue.global().async {
-        continuation.resume(with: Result { try runAndWait(process(database, arguments)) })
+        continuation.resume(with: Result { try runAndWait(process(database, arguments, environment: environment)) })
       }
     }
   }

@@ -254,6 +254,15 @@ import Testing
     }
   }
 
+  @Test func `keys are listed in the order of their numbers`() async throws {
+    try await OperationsFixture.with { database in
+      try await database.execute(
+        "select push.create_api_key('porteiro', 'backend', '{read}') from generate_series(1, 11)")
+      let list = try await run(database, "api-key", "list").output.split(separator: "\n").dropFirst()
+      #expect(list.compactMap { Int($0.prefix { $0 != " " }) ?? Int($0.split(separator: " ")[0]) } == Array(1...11))
+    }
+  }
+
   // MARK: People
 
   @Test func `a user is erased, and a name is neither printed nor written down`() async throws {
@@ -276,6 +285,12 @@ import Testing
       let rows = try await run(database, "erase-user", "android", "--app", "porteiro", "--json").array()
       #expect(Set(rows[0].keys) == ["place", "removed", "masked", "waiting", "is_complete"])
       #expect(try await run(database, "erase-user", "android", "--app", "no app").status == 1)
+      let mistyped = try await run(database, "erase-user", "android", "--app", "portero")
+      #expect(mistyped.status == 1 && mistyped.output.isEmpty)
+      #expect(
+        mistyped.errors
+          == "Error: app: no gateway has served portero, and it has no calls and no devices. There are condo, porteiro\n"
+      )
       #expect(try await run(database, "erase-user", "", "--app", "porteiro").status == 64)
       #expect(try await run(database, "erase-user", "android").status == 64)
     }

@@ -43,7 +43,7 @@ private final class Collector: Sendable {
         state.count += results.count
         for result in results { state.results[result.tag] = result }
       case .capacity(let capacity): state.capacities.append(capacity)
-      case .hedged, .clockSkew: break
+      case .hedged, .clockSkew, .renewed: break
       }
       guard let waiting = state.waiting, waiting.condition(state.count, state.capacities) else { return nil }
       state.waiting = nil
@@ -246,7 +246,7 @@ private struct Bench {
 
   @Test func aServerThatIsNotThereGivesRequestsBack() async throws {
     let gone = try HTTP2TestServer { _ in }
-    let port = try NghttpdServer.freePort()
+    let port = try ServerProcess.freePort()
     let bench = try Bench(gone)
     var pool = APNsConfiguration.defaultPool
     pool.waitTimeout = .milliseconds(20)

@@ -303,7 +303,7 @@ import Testing
 
   @Test("when no address serves, the error names the host and the last address")
   func noAddressServes() async throws {
-    let port = try NghttpdServer.freePort()
+    let port = try ServerProcess.freePort()
     let error = try #require(try await dial(["127.0.0.2", "127.0.0.3"], port))
     #expect(error.description.contains("localhost (127.0.0.3:\(port))"))
   }

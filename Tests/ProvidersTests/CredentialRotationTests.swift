@@ -171,7 +171,7 @@ import Testing
       exchange.accept()
     }
     let nobody = HTTP2Endpoint(
-      host: "127.0.0.1", port: try NghttpdServer.freePort(), tls: try TestCertificates.shared.client())
+      host: "127.0.0.1", port: try ServerProcess.freePort(), tls: try TestCertificates.shared.client())
     let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old")) {
       $0.waitTimeout = .milliseconds(10)
     } configuration: {

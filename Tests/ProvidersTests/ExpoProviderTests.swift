@@ -48,6 +48,7 @@ final class ProviderReports: Sendable {
         }
       case .hedged(let count): state.hedges += count
       case .clockSkew(let skew): state.clockSkews.append(skew)
+      case .renewed: break
       }
     }
   }

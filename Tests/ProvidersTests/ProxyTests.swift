@@ -41,6 +41,12 @@ private final class ProxyLog: Sendable {
   }
 }
 
+/// No wait ever ends by it.
+private struct StoppedClock: GatewayClock {
+  func now() -> Instant { Instant(nanoseconds: 0) }
+  func wallMilliseconds() -> Int64 { SystemClock().wallMilliseconds() }
+}
+
 private func credentials(_ text: String) throws -> ProxyCredentials {
   let file = FileManager.default.temporaryDirectory.appending(path: "proxy-\(UUID())").path()
   defer { try? FileManager.default.removeItem(atPath: file) }
@@ -57,13 +63,15 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
   private static let nameless = NameResolver { _ in .success([]) }
 
   private static func apns(
-    _ server: HTTP2TestServer, _ proxy: HTTPProxy, logger: Logger = silentLogger
+    _ server: HTTP2TestServer, _ proxy: HTTPProxy, logger: Logger = silentLogger,
+    change: @escaping (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
   ) throws -> ProviderBench<APNsProvider> {
     let endpoint = HTTP2Endpoint(
       host: "localhost", port: server.port, tls: try TestCertificates.shared.client(), proxy: proxy)
     return try ProviderBench<APNsProvider>(server, logger: logger) {
       $0.connection.resolver = nameless
       $0.connection.addresses = AddressBook()
+      change(&$0)
     } configuration: {
       ($0.production, $0.sandbox) = (endpoint, endpoint)
     }
@@ -103,6 +111,41 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     #expect(await bench.push(1).outcome.isAccepted)
     #expect(!log.lines.contains { $0.contains("gateway") || $0.contains("Z2F0ZXdheT") })
     await bench.stop()
+  }
+
+  @Test("other credentials are tried at once, however long the wait is")
+  func noWait() async throws {
+    let server = try HTTP2TestServer { $0.accept() }
+    let relay = try TinyProxy(login: "gateway word")
+    let proxy = try proxy(relay)
+    let log = ProxyLog()
+    // Longer than the test may take.
+    let bench = try Self.apns(server, proxy, logger: log.logger) {
+      $0.backoff.base = .seconds(3600); $0.backoff.max = .seconds(3600)
+    }
+    await bench.provider.start { [reports = bench.reports] in reports.receive($0) }
+    _ = await log.line(with: "answers 407")
+    #expect(proxy.use(try credentials("gateway:word")))
+    await bench.provider.retryConnections()
+    await bench.reports.capacity { $0 > 0 }
+    #expect(await bench.push(0).outcome.isAccepted)
+    await bench.stop()
+  }
+
+  @Test("other credentials are used by the next exchange of FCM's tokens, however long the wait is")
+  func exchangeWithoutWait() async throws {
+    let suite = try await SimulatorSuite.start()
+    let relay = try TinyProxy(login: "gateway word")
+    let proxy = try proxy(relay)
+    let account = try FCMServiceAccount.load(file: suite.material.serviceAccountFile)
+    let loop = EventLoop(name: "fcm-test")
+    let source = FCMTokenSource(
+      account: account, caFile: suite.material.authorityFile, proxy: proxy, loop: loop, clock: StoppedClock())
+    for _ in 0..<2 { await #expect(throws: ProviderTokenError.self) { _ = try await source.token(replacing: nil) } }
+    #expect(proxy.use(try credentials("gateway:word")))
+    _ = try await source.token(replacing: nil)
+    loop.stop()
+    await suite.stop()
   }
 
   @Test("FCM and its token exchange go through the proxy")
@@ -316,7 +359,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
       $0.proxy = HTTPProxy(host: "proxy.test", port: 1)
     }
     #expect(unknown == CurlFailure(.nameNotResolved, detail: "that of the proxy proxy.test:1"))
-    let port = try NghttpdServer.freePort()
+    let port = try ServerProcess.freePort()
     let refused = await Self.send("https://localhost:1/", through: port)
     #expect(refused?.reason == .notConnected)
     #expect(refused?.detail.hasSuffix(", through the proxy 127.0.0.1:\(port)") == true)

@@ -290,6 +290,16 @@ struct LaneCircuitTests {
     #expect(circuit.didHear(.unauthorized, at(0)) == true)
   }
 
+  @Test("when what opened it may have been mended, a delivery tries at once; a closed one stays closed")
+  func tryNow() {
+    var circuit = LaneCircuit()
+    circuit.tryNow()
+    #expect(circuit.state == .closed)
+    _ = circuit.didHear(.unauthorized, at(0))
+    circuit.tryNow()
+    #expect(circuit.state == .halfOpen && circuit.wait(at(0)) == .zero)
+  }
+
   @Test("each failed probe doubles the time it stays open, up to 15 s; a success closes it")
   func probes() {
     var circuit = LaneCircuit()

@@ -14,7 +14,10 @@ struct OutboxNotificationTests {
     #expect(read("push_control", "void 4711") == .ended(outboxID: 4711))
     #expect(read("push_control", "void *") == .ended(outboxID: nil))
     #expect(read("push_control", "resume 7") == .invalidationResumed(lane: 7))
-    for payload in ["", "void", "void x", "resume 70000", "later 1"] { #expect(read("push_control", payload) == nil) }
+    let long = "void " + String(repeating: " ", count: 7_000) + "*"
+    for payload in ["", "void", "void x", "resume 70000", "later 1", long] {
+      #expect(read("push_control", payload) == nil)
+    }
   }
 
   private func names(_ hints: inout EndedHints) -> [Int64]? {
@@ -55,5 +58,9 @@ struct OutboxNotificationTests {
     #expect(!more)
     let later = limit.admit(begun + .milliseconds(1_999))
     #expect(later)
+    let large = limit.admit(begun + .milliseconds(2_500), size: NotificationLimit.bytesMax)
+    #expect(large)
+    let larger = limit.admit(begun + .milliseconds(2_501), size: 1)
+    #expect(!larger)
   }
 }

@@ -4,8 +4,26 @@ import Runtime
 import TestSupport
 import Testing
 
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
 @Suite("A Postgres that crashes", .timeLimit(.minutes(5)))
 struct PostgresCrashTests {
+  @Test("a cluster that a test starts holds none of this process's descriptors")
+  func descriptors() async throws {
+    var ends: [Int32] = [-1, -1]
+    try #require(pipe(&ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0)
+    defer { close(ends[0]) }
+    try await TestCluster.with { _ in
+      close(ends[1])
+      var byte: UInt8 = 0
+      #expect(read(ends[0], &byte, 1) == 0, "its end is open elsewhere")
+    }
+  }
+
   @Test("a settlement that a crash lost is asked for, reclaimed and written again; until then nobody claims")
   func lostSettlement() async throws {
     try await TestCluster.with { cluster in

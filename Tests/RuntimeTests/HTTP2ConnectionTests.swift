@@ -186,7 +186,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     }
 
     @Test func nobodyListeningIsAClearError() async throws {
-      let port = try NghttpdServer.freePort()
+      let port = try ServerProcess.freePort()
       let probe = ConnectionProbe(try endpoint(port, host: "127.0.0.1"))
       await probe.wait { $0.isClosed }
       let error = try #require(probe.error).description

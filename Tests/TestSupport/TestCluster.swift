@@ -69,13 +69,22 @@ public struct TestCluster: Sendable {
     return try String(contentsOfFile: output, encoding: .utf8).trimmingCharacters(in: .whitespacesAndNewlines)
   }
 
-  /// Runs a line of the shell to its end; returns its status.
+  /// Runs a line of the shell to its end; returns its status. The server that it starts lives on, and must hold none of our
+  /// descriptors: another test's Foundation Process would count as running for as long, and who waits for it blocks a thread.
   private static func run(_ line: String) -> Int32 {
     let words = ["sh", "-c", line]
     let arguments: [UnsafeMutablePointer<CChar>?] = words.map { strdup($0) } + [nil]
     defer { for argument in arguments { free(argument) } }
     var (child, status): (pid_t, Int32) = (0, -1)
-    guard posix_spawn(&child, "/bin/sh", nil, nil, arguments, environ) == 0 else { return -1 }
+    #if canImport(Glibc)
+    var actions = posix_spawn_file_actions_t()
+    #else
+    var actions: posix_spawn_file_actions_t?
+    #endif
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    for descriptor in 3..<min(getdtablesize(), 8192) { posix_spawn_file_actions_addclose(&actions, descriptor) }
+    guard posix_spawn(&child, "/bin/sh", &actions, nil, arguments, environ) == 0 else { return -1 }
     while waitpid(child, &status, 0) == -1, errno == EINTR {}
     return status
   }

@@ -7,7 +7,9 @@ Exits with 1, and says why, if a gateway gives way.
 """
 
 import argparse
+import asyncio
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -15,6 +17,7 @@ import resource
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -102,7 +105,11 @@ class Client:
     """A connection of a client that sends requests and reads answers."""
 
     def __init__(self, port, source="127.0.0.1"):
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE, (source, 0))
+        self.port, self.source, self.is_over = port, source, False
+        self.connect()
+
+    def connect(self):
+        self.socket = socket.create_connection(("127.0.0.1", self.port), PATIENCE, (self.source, 0))
 
     def ask(self, path, body=None, key=None):
         """The status; 0: closed, or no answer in time."""
@@ -112,6 +119,9 @@ class Client:
         if body is not None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         try:
+            if self.is_over:
+                self.socket.close()
+                self.connect()
             self.socket.sendall(f"{head}\r\n{body or ''}".encode())
             data = b""
             while b"\r\n\r\n" not in data:
@@ -120,6 +130,8 @@ class Client:
             length = next((int(line[15:]) for line in top.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
             while len(rest) < length:
                 rest += self._more()
+            # A listener that was full says so to whoever shows no key.
+            self.is_over = b"\r\nconnection: close" in top.lower()
             return int(top.split()[1])
         except (OSError, EOFError):
             return 0
@@ -290,6 +302,75 @@ class ReturningCrowd(Crowd):
         super().__exit__()
 
 
+class Flood:
+    """Connections that send one whole request after the other, without a key, and come back as soon as they are closed. They run in a
+    process of their own, so that they do not take the time of the clients that are measured."""
+
+    def __init__(self, port, count, data, address):
+        self.answers = multiprocessing.Value("L", 0)
+        self.process = multiprocessing.get_context("fork").Process(
+            target=lambda: asyncio.run(self.run(port, count, data, address)), daemon=True)
+
+    async def run(self, port, count, data, address):
+        # Whoever stops the test stops this process, too.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        await asyncio.gather(*(self.repeat(port, data, address(number)) for number in range(count)))
+
+    async def repeat(self, port, data, source):
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+            except OSError:
+                await asyncio.sleep(0.01)
+                continue
+            try:
+                while True:
+                    writer.write(data)
+                    if not await reader.read(4096):
+                        break
+                    self.answers.value += 1
+            except OSError:
+                pass
+            writer.transport.abort()
+
+    def __enter__(self):
+        self.process.start()
+        eventually(lambda: self.answers.value > 2000)
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.join()
+
+
+def withstands_whole_requests(options):
+    """A flood of requests that are whole and have no key: a call on a new connection, and a probe, are answered soon all the same."""
+    floods = [("api", b"POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"),
+              ("ops", b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"), ("ops", ANSWERED)]
+    with Gateway(options, "requests", (4096, 4096)).wait_until_ready() as gateway:
+        backend = Backend(options, gateway)
+        for (port, data), address in [(flood, address) for flood in floods for address in (one_address, many_addresses)]:
+            with Flood(getattr(gateway, port), 600, data, address) as flood:
+                before, begun, times, waits = flood.answers.value, time.monotonic(), {"call": [], "/livez": []}, {"call": [], "/livez": []}
+                statuses = set()
+                while time.monotonic() < begun + 10 or len(times["call"]) < 5:
+                    for name, ask_it in (("call", lambda: ask(gateway.api, "/v1/calls", backend.call(), options.key)),
+                                         ("/livez", lambda: ask(gateway.ops, "/livez"))):
+                        asked, answers = time.monotonic(), flood.answers.value
+                        statuses.add(ask_it())
+                        times[name].append(time.monotonic() - asked)
+                        waits[name].append(flood.answers.value - answers)
+                    time.sleep(0.05)
+                rate = (flood.answers.value - before) / (time.monotonic() - begun)
+            said = ", ".join(f"{name} {statistics.median(found):.2f} s, {max(found):.2f} s at most" for name, found in times.items())
+            waited = {name: statistics.median(found) for name, found in waits.items()}
+            print(f"        {rate:.0f} requests a second to {port}, {address.__name__}; on new connections: {said}", flush=True)
+            check("each was answered", statuses == {200, 202}, statuses)
+            # How long that takes is a matter of the machine; in which order, of the gateway.
+            check("in its turn, before each attacker has been answered a few times more", max(waited.values()) < 5 * 600, waited)
+        backend.expect_rings()
+
+
 def withstands_crowds(options):
     with Gateway(options, "crowds", (1024, 1024)).wait_until_ready() as gateway:
         print(f"        {gateway.descriptors()} files are open without a client", flush=True)
@@ -430,7 +511,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < options.connections + 200:
         sys.exit(f"{options.connections + 200} open files are needed here, and the limit is {hard}: raise it (ulimit -Hn)")
-    tests = [fits_into_its_limit, writes_no_core, withstands_crowds, withstands_returning_crowds,
+    tests = [fits_into_its_limit, writes_no_core, withstands_crowds, withstands_whole_requests, withstands_returning_crowds,
              withstands_clients_that_do_not_read, recovers_when_descriptors_return]
     for test in tests:
         if not options.only or options.only in test.__name__:

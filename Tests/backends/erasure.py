@@ -82,6 +82,8 @@ def others():
 
 
 def of_traffic():
+    # An app that nobody has served is refused.
+    owner("select push.register_app(%s, 60, 1)::text", APP)
     threads = [worker(body) for body in (gateways, erasers, erasers, others)]
     writer = worker(backends)
     for thread in [*threads, writer]:

@@ -1,7 +1,8 @@
 """Neighbours: a login that may only connect, and one that may enqueue. What they can do stops nobody else's call."""
 
 import os
-from time import time
+from threading import Event, Thread
+from time import monotonic, sleep, time
 
 from psycopg.types.json import Jsonb
 
@@ -93,9 +94,45 @@ def of_a_login_that_may_only_connect():
                 other.execute("select pg_notify('pile', repeat('x', 7000) || k) from generate_series(1, 2000) k")
             usage = owner("select pg_notification_queue_usage()")
             check("a session that listens and does not read: notifications pile up", usage > 0.001, True)
-            check("below the limit is notified", owner("select push.notify('push_control', 'void *')"), True)
-            check("above it is not: the commit would fail in the end", owner("select push.notify('push_control', 'void *', 0.001)"), False)
+            check("then nothing is notified: the commit would fail in the end", owner("select push.notify('push_control', 'void *')"), False)
             rings("the calls go on", "piled")
+    check("when it has read, there is", owner("select push.notify('push_control', 'void *')"), True)
+
+
+def of_notifications_without_end():
+    """A commit that notifies takes a lock of the whole cluster, and holds it for as long as its notifications take to be written."""
+    done, ended, storms, calls = Event(), Event(), [0], [0]
+
+    def storm():
+        with connect(login="nobody", autocommit=True) as db:
+            while not done.is_set():
+                db.execute("select pg_notify('storm', repeat('x', 7980) || k) from generate_series(1, 20000) k")
+                storms[0] += 1
+
+    def backend(db):
+        while not ended.is_set():
+            enqueue(f"storm-{calls[0]}", db)
+            db.execute("select push.end_call(%s, app => %s)", (f"storm-{calls[0]}", APP))
+            calls[0] += 1
+
+    with connect(autocommit=True) as db:
+        db.execute("set statement_timeout = 0")
+        threads = [Thread(target=storm) for _ in range(4)] + [Thread(target=backend, args=(db,))]
+        for thread in threads:
+            thread.start()
+        waits, looks = 0, 0
+        while storms[0] < 12:
+            waits += owner("select count(*) from pg_locks l where l.pid = %s and not l.granted", db.info.backend_pid)
+            looks += 1
+            sleep(0.01)
+        ended.set()
+        threads[-1].join()
+        rings("storms of large notifications: a call rings", "in-the-storm")
+        done.set()
+        for thread in threads:
+            thread.join()
+    # Without a limit it waits nearly all of the time, up to seven seconds at once.
+    check("and a backend seldom waits for them", waits * 2 < looks or f"at {waits} of {looks} looks, {calls[0]} calls", True)
 
 
 def of_a_login_that_may_enqueue():
@@ -148,23 +185,32 @@ def of_numbers():
     check("there are sequences that could be used up", {"lane_id_seq", "gateways_id_seq", "api_keys_id_seq"} <= set(before), True)
     with connect() as db:
         for attempt in range(20):
-            db.execute("""insert into push.outbox (app, payload, recipients) select 'burnt-' || %s || '-' || i, jsonb_build_object('callId', 'c', 'from', 'x'),
-                '[{"userId": "u", "fcmToken": "burnt-token-0123456789", "pushToken": "ExponentPushToken[burnt]"}]' from generate_series(1, 20) i""", (attempt,))
-            db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": "c", "from": "x"}), RECIPIENTS, f"burnt-again-{attempt}"))
+            with refused("calls of apps that no gateway has served", "22023", "app: no gateway has served app burnt-"):
+                db.execute("""insert into push.outbox (app, payload, recipients) select 'burnt-' || %s || '-' || i, jsonb_build_object('callId', 'c', 'from', 'x'),
+                    '[{"userId": "u", "fcmToken": "burnt-token-0123456789", "pushToken": "ExponentPushToken[burnt]"}]' from generate_series(1, 20) i""", (attempt,))
+            db.rollback()
+            db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": f"burnt-{attempt}", "from": "x"}), RECIPIENTS, APP))
             db.execute("select push.register_device('u', %s, 'fcm', 'burnt-token-0123456789')", (f"burnt-{attempt}",))
-            db.execute("select push.answer_call('c', app => %s), push.end_call('c', app => %s)", (f"burnt-{attempt}-1", f"burnt-{attempt}-2"))
+            db.execute("select push.end_call(%s, app => %s)", (f"burnt-{attempt}", APP))
             db.rollback()
     check("what was enqueued and rolled back used up none of them", numbers(), before)
-    lanes = owner("select count(*) from push.lane where id < 0")
     for sequence in owner("select array_agg(sequencename::text order by 1) from pg_sequences where schemaname = 'push'"):
         for login in ("enqueuer", "nobody"):
             with connect(login=login, autocommit=True) as db:
                 for ask in (f"nextval('push.{sequence}')", f"setval('push.{sequence}', 32767)"):
                     with refused(f"{login}: {ask}", "42501"):
                         db.execute(f"select {ask}")
-    check("nor left a lane", lanes, owner("select count(*) from push.lane where id < 0 and app not like 'burnt%'"))
-    check("an app's gateway starts", gateway.one("select push.register_lane('after-burning', 'fcm') > 0"), True)
+    check("nor left a lane", owner("select count(*) from push.lane where app like 'burnt%'"), 0)
     rings("and calls ring", "after-burning")
+    with connect() as left_open:
+        with refused("a transaction that has asked for an app's first call, and stays open", "22023"):
+            with left_open.transaction():
+                left_open.execute("select push.enqueue_call(%s, %s, 'first-of-all')", (Jsonb({"callId": "first", "from": "x"}), RECIPIENTS))
+        left_open.execute("select push.register_device('u', 'first-of-all', 'fcm', 'first-token-0123456789')")
+        gateway.db.execute("set lock_timeout = '2s'")
+        gateway.one("select push.register_app('first-of-all', 60)::text")
+        check("the app's gateway does not wait for it", owner("select count(*) from push.lanes where app = 'first-of-all'"), 3)
+        gateway.db.execute("reset lock_timeout")
 
 
 def of_a_key_that_is_about_to_be_revoked():
@@ -179,6 +225,7 @@ def of_a_key_that_is_about_to_be_revoked():
 
 
 of_a_login_that_may_only_connect()
+of_notifications_without_end()
 of_a_login_that_may_enqueue()
 of_numbers()
 of_a_key_that_is_about_to_be_revoked()

@@ -54,8 +54,8 @@ sql -c "alter role ${name}_enqueuer inherit" -c "grant push_enqueuer to ${name}_
   -c "alter role ${name}_ops inherit" -c "grant push_ops to ${name}_ops" \
   -c "alter role ${name}_keys inherit" -c "grant push_keys to ${name}_keys" \
   -c "alter role ${name}_gateway inherit" -c "grant push_gateway to ${name}_gateway"
-# As a gateway does when it starts. Else the first call of an app makes its lane, and others wait for its commit.
-sql -c "select push.register_lane(a, 'fcm') from unnest('{default,porteiro}'::text[]) a" >"$work/out"
+# As a gateway does when it starts: calls of these apps are taken.
+sql -c "select push.register_app(a, 60) from unnest('{default,porteiro,copies,tenant_a,tenant_b}'::text[]) a" >"$work/out"
 
 # --- pgbouncer: two server connections a login, so that clients have to share them ---
 # It refuses to run as root, and changes to the user of its configuration.

@@ -232,6 +232,27 @@ def both_ways():
         held.rollback()
 
 
+def counts():
+    """What a tenant's own transaction has read of push.outbox is no different for another's call than for none."""
+    read = """select pg_stat_get_xact_tuples_fetched(c.oid) + pg_stat_get_xact_tuples_returned(c.oid) from pg_class c
+        where c.oid in ('push.outbox'::regclass, 'push.outbox_call'::regclass, 'push.call_key'::regclass, 'push.call_key_pkey'::regclass)"""
+    for statement in ("select count(*) from push.timeline(%s)", "select count(*) from push.timeline(%s, 'tenant_b')", "select push.call(%s)",
+            "select push.answer_call(%s)", "select push.end_call(%s, app => 'tenant_b')", "select push.report_ringing(%s, 'u')"):
+        counted = []
+        for call in ("call-of-tenant_b", "call-of-nobody"):
+            with connect(login="tenant_a") as db:
+                # From the sixth time on its plan is one for whatever may be asked.
+                for _ in range(10):
+                    try:
+                        with db.transaction():
+                            db.execute(statement, (call,))
+                    except psycopg.errors.NoDataFound:
+                        pass
+                counted.append(db.execute(read).fetchall())
+                db.rollback()
+        check(f"{statement}: another's call is read no more than one that does not exist", counted[0], counted[1])
+
+
 def escapes():
     """Out of what one is bound to."""
     with connect(login="tenant_a", autocommit=True) as db:
@@ -368,6 +389,7 @@ def binding():
 prepare()
 decided()
 both_ways()
+counts()
 escapes()
 as_a_pool_does()
 unbound()

@@ -143,7 +143,10 @@ def schema_fault(value, schema, document, where):
 
 
 def security_faults(page, columns):
-    """What is wrong with what is stored where, and with the table of attacks; one None where nothing is. columns: by table."""
+    """What is wrong with what is stored where, and with the tables of attacks and of audited actions; one None where nothing is.
+
+    columns: by table.
+    """
     stored = re.search(r"^## What is stored where$(.*?)^## ", page.text, re.M | re.S)[1]
     rows = {row[1]: row[0] for row in re.finditer(r"^\| `push\.([a-z_]+)` \|.*$", stored, re.M)}
     attacks = re.search(r"^## Attacks, tests and answers$(.*?)^## ", page.text, re.M | re.S)[1]
@@ -151,6 +154,11 @@ def security_faults(page, columns):
     found += [f"push.{table}.{column} is not named in its row of what is stored where"
               for table, names in columns.items() for column in names if f"`{column}`" not in rows.get(table, "")]
     found += [f"finding {number} has no row among the attacks" for number in range(1, 14) if f"\n| {number}. " not in attacks]
+    functions = "".join(path.read_text() for path in sorted(ROOT.glob("migrations/functions/*.sql")))
+    actions = re.findall(r"note_audit\('(\w+)'|switch_lane\('(\w+)'", functions)
+    incident = re.search(r"^## In an incident$(.*)", page.text, re.M | re.S)[1]
+    found += [f"the action {action} of push.audit is not named" for action in sorted({a or b for a, b in actions})
+              if f"`{action}`" not in incident]
     found += [f"there is no test {test}" for test in re.findall(r"`([\w./-]+\.(?:py|sql|swift|sh)|\w+Tests)`", page.text)
               if not any(ROOT.glob(test if "/" in test else f"Tests/**/{test}" + ("" if "." in test else ".swift")))]
     return found or [None]

@@ -88,8 +88,10 @@ SCENARIOS = (
     Scenario(
         "broken", "ConnectionsBreak", "APNs breaks the connection at every second push", ("apns:c0ffee",) * 2,
         ("apns:c0ffee", "apns:dead0005"), frozenset(LANE_DOWN | {"CallsRingLate"})),
+    Scenario("keys", "APIKeysExpire", "a key expires within a month", *[("fcm:well-",)] * 2),
 )
-ALERTS = {scenario.alert for scenario in SCENARIOS if scenario.alert} | {"ReplicaGone"}
+# CertificateExpires needs a listener with TLS, and two weeks: alerts_test.yml has its cases.
+ALERTS = {scenario.alert for scenario in SCENARIOS if scenario.alert} | {"ReplicaGone", "CertificateExpires"}
 
 
 class Installation:
@@ -135,11 +137,13 @@ class Installation:
 
     def befall(self):
         self.machine.sql("select push.pause_lane('paused', 'fcm', 'a test')")
+        self.machine.sql("select push.create_api_key('keys', 'a test', '{read}', now() + interval '9 days')")
         self.lend_token("none-of-theirs")
         self.machine.stop(self.replicas["b"][0], signal.SIGKILL)
 
     def mend(self):
         self.machine.sql("select push.resume_lane('paused', 'fcm'), push.resume_invalidation('removed', 'apns', true)")
+        self.machine.sql("select push.revoke_api_key(id) from push.keys")
         self.lend_token(self.token)
         address = self.replicas["b"][1]
         self.replicas["b"] = self.machine.replica("b", self.configuration, address)

@@ -3,6 +3,7 @@ create function pg_temp.made(p_calls jsonb) returns text language sql as $$
   select string_agg(concat_ws(':', coalesce(n::text, 'none'), call_id, deliveries, skipped), ' ' order by n) from push.enqueue_calls(p_calls) $$;
 create function pg_temp.ask(p_id text, p_recipients text default '["u"]', p_more text default '{}') returns jsonb language sql as $$
   select jsonb_build_object('app', 'default', 'payload', jsonb_build_object('callId', p_id, 'from', 'x'), 'recipients', p_recipients::jsonb) || p_more::jsonb $$;
+select push.register_app(a, 60) from unnest('{default,another}'::text[]) a \g /dev/null
 
 select test.equal('good calls are made, by their place', pg_temp.made(jsonb_build_array(pg_temp.ask('g2', '[{"userId": "u", "fcmToken": "group-token-one-of-u"}]'), pg_temp.ask('g1'))),
   '0:g2:1:0 1:g1:0:1');

@@ -226,3 +226,43 @@ select push.erase_user('first', 'erase', 60000) \g /dev/null
 select test.equal('an erasure ends no call of which somebody is left who has not declined', (select state || ' ' || (declined ? 'first') from push.outbox where call_id = 'shared'), 'ringing true');
 select push.decline_call('shared', 'second', 'erase') \g /dev/null
 select test.equal('but their own decline does', (select state from push.outbox where call_id = 'shared'), 'ended');
+
+-- A token that another recipient of the call has, too, goes on ringing as theirs: registered, or named.
+create function pg_temp.tablet(p_call text, p_how text, p_kind text default 'incoming_call') returns void language plpgsql as $$
+begin
+  insert into push.devices (user_id, app, provider, token) values ('owner-' || p_call, 'erase', 'fcm', 'tablet-token-0123456789-' || p_call);
+  insert into push.devices (user_id, app, provider, token) values ('parent', 'erase', 'fcm', 'parent-token-0123456789') on conflict do nothing;
+  insert into push.outbox (app, kind, payload, recipients) values ('erase', p_kind, jsonb_build_object('callId', p_call, 'from', 'x', 'chatId', 'c'),
+    jsonb_build_array(jsonb_build_object('userId', 'parent', 'fcmToken', 'tablet-token-0123456789-' || p_call, 'data', '{"flat": "parent"}'::jsonb), 'parent',
+      case p_how when 'registered' then to_jsonb('owner-' || p_call) else jsonb_build_object('userId', 'owner-' || p_call, 'fcmToken', 'tablet-token-0123456789-' || p_call, 'locale', 'de') end));
+end $$;
+create function pg_temp.tablets(p_call text) returns text language sql as $$
+  select coalesce(string_agg(format('%s %s %s', d.kind, left(d.user_id, 6), coalesce(d.data ->> 'flat', '-')), ', ' order by d.kind, d.user_id), 'nothing') from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where o.call_id = p_call and d.token ~ '^tablet' $$;
+select pg_temp.tablet('tablet-1', 'registered'), pg_temp.tablet('tablet-2', 'named'), pg_temp.tablet('tablet-3', 'registered'), pg_temp.tablet('tablet-4', 'named'), pg_temp.tablet('tablet-5', 'registered', 'message'), pg_temp.tablet('tablet-6', 'registered') \g /dev/null
+select test.equal('a tablet of two has one delivery, the first''s', pg_temp.tablets(c), '0 parent parent') from unnest('{tablet-1,tablet-2}'::text[]) c;
+-- One is sent, one in flight, the others are not sent; who has declined is not rung.
+select push.decline_call('tablet-6', 'owner-tablet-6', 'erase'), pg_temp.claim_all(:g, 30), pg_temp.settle('tablet-3') \g /dev/null
+select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id where d.state = 1 and o.call_id ~ '^tablet-[1256]' \g /dev/null
+select push.erase_user('parent', 'erase', 60000) \g /dev/null
+select test.equal(format('%s: its invite is the other''s now, with what the call says of them', c), pg_temp.tablets(c), '0 owner- -') from unnest('{tablet-1,tablet-2,tablet-4}'::text[]) c;
+select test.equal('a message, too', pg_temp.tablets('tablet-5'), '3 owner- -');
+select test.equal('a tablet that rings is told nothing', pg_temp.tablets('tablet-3'), 'nothing');
+select test.equal('but the other phone is', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'tablet-3' and d.kind = 1 and d.token ~ '^parent'), 1::bigint);
+select test.equal('a user who has declined gets nothing', pg_temp.tablets('tablet-6'), 'nothing');
+select test.equal('the devices are the other''s still', (select count(*) || ' ' || bool_and(user_id ~ '^owner') from push.devices where token ~ '^(tablet|parent)-token'), '6 true');
+select push.end_call('tablet-2', 'busy', 'erase'), pg_temp.settle('tablet-4') \g /dev/null
+select test.equal('what is settled is the other''s', (select string_agg(user_id, ' ') from push.history h join push.outbox o on o.id = h.outbox_id where o.call_id = 'tablet-4' and h.device ~ '^tabl' and h.kind = 0), 'owner-tablet-4');
+select push.decline_call(c, 'owner-' || c, 'erase') from unnest('{tablet-3,tablet-4}'::text[]) c \g /dev/null
+select test.equal(format('%s: when the other declines, it ends', c), (select state from push.outbox where call_id = c), 'ended') from unnest('{tablet-3,tablet-4}'::text[]) c;
+select test.equal('and the tablet is told to stop', pg_temp.tablets('tablet-3'), '1 owner- -');
+
+-- A mistyped app; also where no gateway has served any.
+savepoint none_served;
+delete from push.apps;
+select test.equal('an app that nobody knows, and there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$), 'P0002 app: no gateway has served erasse, and it has no calls and no devices');
+rollback to none_served;
+select test.equal('an app that nobody knows', pg_temp.error($$select push.erase_user('u', 'erasse')$$), 'P0002 app: no gateway has served erasse, and it has no calls and no devices');
+select test.equal('and nothing is written down', (select count(*) from push.erasure where app = 'erasse') + (select count(*) from push.audit where target ~ '^erasse/'), 0::bigint);
+select push.register_device('u', 'device-only', 'fcm', 'device-only-0123456789') \g /dev/null
+select test.equal('an app with a device', (select bool_and(is_complete) from push.erase_user('u', 'device-only', 60000)), true);

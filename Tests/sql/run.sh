@@ -70,6 +70,11 @@ for file in "$here"/*.sql; do
   grep -E '^(ok|not ok) - ' "$work/out" >>"$results" || not_ok "$(basename "$file")" "it ran no test"
 done
 
+# Compiling a statement takes seconds; each of these runs for milliseconds.
+equal "what shows a call is not compiled" "$(sql -c "select string_agg(proname, ' ' order by proname)
+  from pg_proc where pronamespace = 'push'::regnamespace and proname in ('timeline', 'own_calls') and (prorows = 1 or 'jit=off' = any (proconfig))")" \
+  "own_calls timeline"
+
 # --- One bell a transaction ---
 bells() { grep -c 'Asynchronous notification "push_outbox"' || true; }
 equal "a transaction of several inserts rings once" "$(sql <<'SQL' | bells

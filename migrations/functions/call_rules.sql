@@ -294,7 +294,7 @@ begin
       case when t.token is null then 19999 else 39999 end
         + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
     from (
-      select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
+      select m.*, l.id as lane
       from (
         -- One phone a user, or each: an entry that brings tokens is one, and so is each token of a registered user.
         select distinct on (r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end)
@@ -359,7 +359,7 @@ begin
         order by r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end,
           v.rank, r.ordinal, v.registered_at desc, v.token
       ) m
-      left join push.lane l on l.app = m.app and l.provider = m.provider
+      join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
     left join told t on t.outbox_id = m.id and t.lane = m.lane and t.token = m.token
@@ -654,15 +654,33 @@ comment on function push.check_ends is
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.end_calls();
 
-create or replace function push.find_call(p_call_id text, p_app text) returns bigint
-language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+-- A tenant's apps are looked up one by one: no row of another's is read, which statistics of its own transaction would tell it.
+create or replace function push.own_calls(p_call_id text, p_app text) returns table (id bigint, app text)
+language plpgsql stable rows 1 set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+#variable_conflict use_column
 declare
-  v_own  text[] := case when not push.acts_for_all() then push.own_apps() end;
+  v_own text[] := case when not push.acts_for_all() then push.own_apps() end;
+begin
+  if v_own is null and p_app is null then
+    return query select o.id, o.app from push.outbox o where o.call_id = p_call_id;
+  else
+    return query select o.id, o.app from unnest(coalesce(v_own, array[p_app])) a(app)
+      cross join lateral (select o.id, o.app from push.outbox o where o.call_id = p_call_id and o.app = a.app offset 0) o
+      where p_app is null or a.app = p_app;
+  end if;
+end
+$$;
+comment on function push.own_calls is
+  'numbers and apps of the calls of this id in the caller''s apps. p_call_id: of push.outbox; p_app: only of this app; null: of each';
+
+create or replace function push.find_call(p_call_id text, p_app text) returns bigint
+language plpgsql stable set search_path = push, pg_temp as $$
+declare
   v_ids  bigint[];
   v_apps text;
 begin
-  select array_agg(o.id), string_agg(o.app, ', ' order by o.app) into v_ids, v_apps
-    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app) and (v_own is null or o.app = any (v_own));
+  select array_agg(c.id), string_agg(c.app, ', ' order by c.app) into v_ids, v_apps from push.own_calls(p_call_id, p_app) c;
   if v_ids is null then
     raise exception using errcode = 'no_data_found',
       message = format('call_id: there is no call %s%s', coalesce(left(p_call_id, 128), 'without call_id'),

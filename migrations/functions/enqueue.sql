@@ -182,6 +182,19 @@ comment on function push.keep_newest is
   'drops what was just made for a notification to further phones of a user: one phone each is left. p_outbox_id: push.outbox.id; '
   'returns how many it dropped';
 
+-- Enqueueing makes no lanes: it would use up what all apps share, and a transaction left open would keep a gateway from making
+-- the same one.
+create or replace function push.refuse_unserved(p_call_id text, p_app text) returns boolean
+language plpgsql as $$
+begin
+  return push.refuse(p_call_id,
+    format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app));
+end
+$$;
+comment on function push.refuse_unserved is
+  'raises the error for a call of an app that has no lanes: no gateway has registered it, and push.grant_app has not named it. '
+  'p_call_id, p_app: push.outbox.call_id and app';
+
 -- An entry whose best token is dead uses its next.
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp
@@ -209,9 +222,7 @@ begin
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
         v.environment, v.platform, v.locale, e.data,
         case when e.size_faults[v.rank] is null
-          then coalesce(l.id,
-            push.make_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end),
-            push.refuse(e.call_id, 'app: is served by no gateway, and so are too many others; is its name right?')::int)
+          then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
           else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
@@ -269,6 +280,8 @@ begin
               ) c
               where case
                 when c.fault is not null then push.refuse(c.call_id, c.fault)
+                when (select true from push.lane l where l.app = c.app limit 1) is null
+                  then push.refuse_unserved(c.call_id, c.app)
                 when c.bytes > 16384
                   then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
                 else true end
@@ -406,6 +419,7 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.* from asked a
       where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+        and (select true from push.lane l where l.app = a.app limit 1)
         -- As push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end

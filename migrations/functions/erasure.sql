@@ -1,8 +1,8 @@
 -- One user's data is erased: what names the user, or is a token of theirs, is removed, or masked where a row tells of others, too.
 --
 -- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites are void, phones that may
--- ring are told to stop, the other users' ring on. Such a call is masked when it has ended: until then the decline is what keeps
--- others from ringing the user's phones on another channel. So is any other of which the user is still owed something that has
+-- ring are told to stop, the other users' ring on, a phone that two of them share, too. Such a call is masked when it has ended:
+-- until then the decline is what keeps others from ringing the user's phones on another channel. So is any other of which the user is still owed something that has
 -- left or must leave (an invite in flight, a cancel), when that is settled: by the job "erase", which any gateway runs. Devices
 -- are there until all calls that ring were declined.
 --
@@ -82,6 +82,50 @@ comment on function push.add_counts is
 
 -- One call ------------------------------------------------------------------------------------------------------------
 
+-- A token that two recipients have is one delivery, of whoever comes first. Without this, erasing the first would silence the other.
+create or replace function push.hand_over(p_outbox_id bigint, p_user_id text) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  with other as materialized (
+    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data,
+      case when o.ended_at is null then o.created_at - interval '1 hour' else 'infinity' end as since
+    from push.outbox o
+      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, i)
+      cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
+      cross join lateral (
+        select k.token, push.recipient_locale(e.entry) as locale
+        from (values (push.recipient_token(e.entry, 'voipPushToken')), (push.recipient_token(e.entry, 'apnsToken')),
+          (push.recipient_token(e.entry, 'fcmToken')), (push.recipient_token(e.entry, 'pushToken'))) k(token)
+        union all
+        select d.token, d.locale from push.devices d
+        where d.user_id = n.name and d.app = o.app and d.enabled and d.invalidated_at is null) t
+    where o.id = p_outbox_id and not coalesce(o.declined ? p_user_id, false) and push.is_recipient(e.entry)
+      and n.name <> p_user_id and not coalesce(o.declined ? n.name, false)
+      and e.entry -> 'notificationEnabled' is distinct from 'false'
+    order by t.token, e.i
+  ), owed as materialized (
+    select d.ctid as tid, d.token from push.delivery d
+    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.kind <> 1
+    for update skip locked
+  ), handed as (
+    update push.delivery d set user_id = x.name, locale = x.locale, data = x.data
+    from owed w join other x on x.token = w.token
+    where d.ctid = w.tid
+  )
+  -- Of a call that rings: whoever gets the cancels is whom history names.
+  update push.history h set user_id = x.name
+    from other x
+    where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
+      and h.token_hash = hashtextextended(x.token, 0);
+end
+$$;
+comment on function push.hand_over is
+  'gives deliveries of one user in one call to another recipient who has the same token and has not declined, and of a call that rings the '
+  'invites that were sent. What is locked is left. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
+
 create or replace function push.erase_from_call(p_outbox_id bigint, p_user_id text, inout p_counts jsonb,
   inout p_hashes bigint[], out is_done boolean)
 language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
@@ -100,6 +144,7 @@ begin
     is_done := false;
     return;
   end if;
+  perform push.hand_over(p_outbox_id, p_user_id);
   -- A call that was deleted has left its history only.
   v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
   p_hashes := array(
@@ -233,13 +278,16 @@ begin
       where e.id = any (p_erasures) and not r.is_declined))
     for no key update skip locked);
   for v_ring in
-    select o.call_id, o.app, r.user_id
+    select o.id, o.call_id, o.app, r.user_id
     from push.erasure e
       cross join lateral push.rings_of(e.app, e.user_digest) r
       join push.outbox o on o.id = r.outbox_id
     where e.id = any (p_erasures) and not r.is_declined and o.id = any (v_calls)
     order by o.id
   loop
+    -- As push.decline_call does: what is locked now would be declined after all.
+    perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
+    perform push.hand_over(v_ring.id, v_ring.user_id);
     perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
   end loop;
 end
@@ -371,6 +419,13 @@ begin
   elsif not coalesce(push.is_app(v_app), false) then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  elsif v_lanes = '{}' and not exists (select from push.apps a where a.app = v_app)
+    and not exists (select from push.devices d where d.app = v_app) and not exists (select from push.outbox o where o.app = v_app)
+  then
+    raise exception using errcode = 'no_data_found',
+      message = format('app: no gateway has served %s, and it has no calls and no devices', v_app),
+      hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
+        'No gateway has served any app yet.');
   end if;
   -- Two erasures of one user come one after the other.
   insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
@@ -516,11 +571,12 @@ begin
 end
 $$;
 comment on function push.erase_user is
-  'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app; max_ms: it stops '
+  'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app, one that gateways have '
+  'served or that has calls or devices; max_ms: it stops '
   'after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
   'which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was '
   'locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
-  'name, and their phones are told to stop. Running it again is harmless, and a new pass';
+  'name, and their phones are told to stop, but for those that ring for another recipient, too. Running it again is harmless, and a new pass';
 
 -- What had to wait ------------------------------------------------------------------------------------------------------
 

@@ -92,13 +92,14 @@ begin
           coalesce(excluded.providers, a.providers),
           case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
           coalesce(p_voip_cancel, a.voip_cancel));
+  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
 end
 $$;
 comment on function push.register_app is
-  'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; '
+  'tells enqueueing what the configuration says of an app, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; '
   'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; '
   'p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it '
-  'has; null: as before; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; '
+  'has; null: as before, and a lane of each; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; '
   'p_voip_cancel: as push.apps.voip_cancel; null: as before';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------

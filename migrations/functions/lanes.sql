@@ -17,49 +17,22 @@ begin
 end
 $$;
 comment on function push.register_lane is
-  'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+  'the lane of an app and provider, made if it is missing: for gateways, and push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
 
--- What backends write must not use up what all apps share. So a lane that is made by enqueueing takes no number from the
--- sequence, which keeps what a rolled back transaction took: its number is a negative one. And lanes of apps that no gateway
--- has ever served are at most 500.
-create or replace function push.make_lane(p_app text, p_provider text) returns smallint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  c_strangers constant int := 500;
-  v_lane smallint;
-  v_next int;
-begin
-  loop
-    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
-    if found then
-      return v_lane;
-    end if;
-    if not exists (select from push.apps a where a.app = p_app) and c_strangers <= (
-      select count(*) from push.lane l where l.id < 0 and not exists (select from push.apps a where a.app = l.app))
-    then
-      return null;
-    end if;
-    v_next := (select coalesce(max(l.id) + 1, -32767) from push.lane l where l.id < 0);
-    if v_next >= 0 then
-      return null;
-    end if;
-    -- Of two that choose the same number, the second waits for the first, and then looks again.
-    insert into push.lane (id, app, provider) overriding system value values (v_next, p_app, p_provider)
-      on conflict do nothing;
-  end loop;
-end
-$$;
-comment on function push.make_lane is
-  'the lane of an app and provider for what is enqueued, made if it is missing; null: there are 500 already of apps that no '
-  'gateway has served. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
-
--- Whoever may connect may also listen, and then read nothing. What is notified meanwhile piles up, for the whole cluster, and
--- when there is room for no more each commit that notifies fails. Notifications are hints, calls are not: before that happens
--- nothing is notified any more, and gateways poll.
-create or replace function push.notify(p_channel text, p_payload text, p_full double precision default 0.75) returns boolean
+-- Notifications are hints, calls are not: gateways poll as well. Whoever may connect may also notify and listen, and a commit that
+-- notifies takes a lock of the whole cluster, until it is on the disk. So nothing is notified while others wait for that lock, or
+-- while much is in the queue: somebody commits many notifications at once, which holds the lock for seconds, or listens and does not
+-- read. A queue that is full would even fail commits that notify.
+create or replace function push.notify(p_channel text, p_payload text) returns boolean
 language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  -- 0.1 ‰ of 8 GiB, more than gateways ever leave unread.
+  c_full constant double precision := 0.0001;
 begin
-  if pg_notification_queue_usage() >= p_full then
+  if pg_notification_queue_usage() >= c_full or exists (
+    select from pg_locks l
+    where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted)
+  then
     return false;
   end if;
   perform pg_notify(p_channel, p_payload);
@@ -67,8 +40,7 @@ begin
 end
 $$;
 comment on function push.notify is
-  'NOTIFY, unless the queue of notifications is so full that commits may fail. p_channel, p_payload: of NOTIFY; p_full: how full, '
-  'from 0 to 1. False: nothing was notified';
+  'NOTIFY, unless the commit might wait for the notifications of others. p_channel, p_payload: of NOTIFY. False: nothing was notified';
 
 create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
 declare

@@ -237,9 +237,9 @@ begin
       'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
     from (select count(*) from pg_prepared_xacts) p;
   return query
-    select 'notify queue', round(100 * q.usage::numeric, 1) || ' %',
-      case when q.usage < 0.1 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-      'A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
+      case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
     select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,

@@ -180,11 +180,10 @@ create or replace function push.timeline(
   at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
   device text, trace_id text, field text
 )
-language sql stable security definer set search_path = push, pg_temp as $$
+language sql stable security definer set search_path = push, pg_temp set jit = off as $$
   with call as (
-    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
-    where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
-      and (push.acts_for_all() or push.is_own(o.app))
+    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
+    from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
     where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)

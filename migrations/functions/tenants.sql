@@ -125,12 +125,16 @@ begin
   elsif to_regrole('push_tenant') is null then
     raise exception using errcode = 'undefined_object', message = 'role push_tenant is missing',
       hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
-  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_gateway') then
+  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway') then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('role: %s is a group of push-gateway''s; name a login, or a group of your own', grant_app.role);
   elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('role: %s acts for every app: it is a superuser, the schema''s owner, or has push_gateway', grant_app.role),
+      hint = 'Give the backend a role of its own.';
+  elsif pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s has push_ops or push_keys, whose work is for every app', grant_app.role),
       hint = 'Give the backend a role of its own.';
   elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
     raise exception using errcode = 'invalid_parameter_value',
@@ -152,6 +156,8 @@ begin
   end if;
   insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
   changed := found or v_moved;
+  -- Its calls are taken from now on, and ring once a gateway serves the app.
+  perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
   message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
   perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
   return next;

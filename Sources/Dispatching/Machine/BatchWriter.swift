@@ -210,7 +210,7 @@ struct BatchWriter {
       lines.append(
         DispatcherLogEntry(
           .warning, "Writing results to the outbox failed; it is tried again",
-          ["reason": "\(error)", "count": "\(batch.elements.count)"]))
+          ["reason": "\(error)", "count": .stringConvertible(batch.elements.count)]))
       return nil
     case .locked:
       lines.append(
@@ -222,7 +222,7 @@ struct BatchWriter {
       lines.append(
         DispatcherLogEntry(
           .warning, "The database refuses a batch of results; it is written in parts",
-          ["reason": "\(error)", "count": "\(batch.elements.count)"]))
+          ["reason": "\(error)", "count": .stringConvertible(batch.elements.count)]))
       return nil
     case .culprit(let element):
       lines.append(

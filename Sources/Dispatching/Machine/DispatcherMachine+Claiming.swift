@@ -31,7 +31,7 @@ extension DispatcherMachine {
       pacer.didFail(now)
       log(
         .warning, "Claiming deliveries failed; it is tried again",
-        ["reason": "\(error)", "is_lost": "\(mayHaveTaken)"])
+        ["reason": "\(error)", "is_lost": .stringConvertible(mayHaveTaken)])
     }
   }
 
@@ -59,7 +59,7 @@ extension DispatcherMachine {
       log(
         .error,
         "The database holds a kind of delivery this version does not know; is the gateway older than the schema?",
-        ["count": "\(answer.unreadable.count)"])
+        ["count": .stringConvertible(answer.unreadable.count)])
     }
     scheduler.didFinishClaim()
   }
@@ -120,7 +120,7 @@ extension DispatcherMachine {
       pacer.didHearBell(now, isClaiming: false)
       log(
         .notice, "A claim whose answer was lost has been given up",
-        ["claim": "\(number)", "rows": "\(count)"])
+        ["claim": .stringConvertible(number), "rows": .stringConvertible(count)])
     case .failure(let error):
       ledger.didFailToForget(number, now)
       log(.warning, "A claim whose answer was lost could not be given up; it is tried again", ["reason": "\(error)"])

@@ -20,6 +20,7 @@ extension DispatcherMachine {
     }
     guard !entry.needsLookUp else {
       entry.stage = .waiting(.lookUp)
+      entry.lookUps = 0
       unsure.append(entry.slot)
       endings.note([entry.key.outboxID])
       return
@@ -321,14 +322,16 @@ extension DispatcherMachine {
     for (lane, tags) in tags.sorted(by: { $0.key < $1.key }) { actions.append(.withdraw(lane: lane, tags)) }
   }
 
-  /// Of these calls it is known that they ring: what waited for that goes out.
+  /// Of these calls it is known that they ring: what waited for that goes out. A hint that came meanwhile asks for one more look-up,
+  /// and not for more: whoever may connect can send hints without end. An end that comes later finds an invite that has left.
   private mutating func sendUnsure(_ calls: Set<Int64>, _ now: Instant) {
     let slots = unsure
     unsure = []
     for slot in slots {
       guard let entry = known[slot], case .waiting(.lookUp) = entry.stage else { continue }
       let outboxID = entry.key.outboxID
-      if calls.contains(outboxID), !endings.isHinted(outboxID) {
+      if calls.contains(outboxID) { entry.lookUps += 1 }
+      if calls.contains(outboxID), entry.lookUps > 1 || !endings.isHinted(outboxID) {
         entry.needsLookUp = false
         send(entry, now)
       } else {

@@ -129,7 +129,9 @@ extension DispatcherMachine {
     case .strays(let count):
       counters.reconciled += count
       if count > 0 {
-        log(.notice, "Rows were claimed in our name that nobody here knew of; they went back", ["rows": "\(count)"])
+        log(
+          .notice, "Rows were claimed in our name that nobody here knew of; they went back",
+          ["rows": .stringConvertible(count)])
       }
     case .nothing: break
     }

@@ -120,6 +120,7 @@ public struct DispatcherMachine {
       scheduler.didResend(lanes[lane].id, count)
       scheduler.didSend(count, of: lanes[lane].id)
     case .provider(.clockSkew(let skew), let lane): clockSkews[lane] = skew
+    case .provider(.renewed, let lane): scheduler.tryNow(lanes[lane].id)
     case .receipts(let failures, let lane):
       for failure in failures { apply(failure.outcome, of: failure.token[...], toLane: lane, now) }
     case .drain: drain(now)

@@ -49,6 +49,8 @@ final class HeldDelivery {
   var isOfFormerGateway = false
   /// Its call may have ended unheard: that is looked up before it is sent.
   var needsLookUp = false
+  /// Look-ups that found its call ringing, since it waits for one.
+  var lookUps = 0
   /// People see it once, and its claim is not known to be on the server's disk: it is sent when it is.
   var needsDisk = false
   /// It was settled before, and the database has lost that.

@@ -101,7 +101,7 @@ public actor ReceiptCollector {
     counters.givenUp += givenUp
     logger.warning(
       "Receipts never came; what became of these pushes is not known",
-      metadata: ["app": "\(app)", "count": "\(givenUp)"])
+      metadata: ["app": "\(app)", "count": .stringConvertible(givenUp)])
   }
 
   private func look(up due: [DueReceipt]) async throws(OutboxError) {

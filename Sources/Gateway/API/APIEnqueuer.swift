@@ -12,8 +12,10 @@ actor APIEnqueuer {
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  /// While one group waits for the disk, the next is being written.
+  /// While one group waits for the disk, the next is being written, once so many calls wait or the first has taken so long.
   static let groupsMax = 2
+  static let nextGroupMin = 16
+  static let nextGroupAfter = Nanoseconds.milliseconds(10)
   static let groupCallsMax = 64
   static let groupBytesMax = 524_288
   static let waitingMax = 1_024
@@ -37,6 +39,8 @@ actor APIEnqueuer {
   private let clock: any GatewayClock
   private var waiting = FairQueue<String, Waiting>(countMax: waitingMax)
   private var groups = 0
+  private var lastBegan = Instant(nanoseconds: 0)
+  private var isScheduled = false
   private var alone: [String: Instant] = [:]
 
   init(database: APIDatabase, clock: any GatewayClock = SystemClock()) {
@@ -77,6 +81,12 @@ actor APIEnqueuer {
 
   private func startGroups() {
     while groups < Self.groupsMax, !waiting.isEmpty {
+      // A group costs as much as a dozen calls: beside another one a small group would keep the processors from larger ones.
+      if groups > 0, waiting.count < Self.nextGroupMin {
+        let due = lastBegan + Self.nextGroupAfter
+        guard loop.now >= due else { return startGroups(at: due) }
+      }
+      lastBegan = loop.now
       var group: [Member] = []
       var bytes = 0
       while group.count < Self.groupCallsMax, bytes < Self.groupBytesMax, let (app, next) = waiting.popFirst() {
@@ -88,6 +98,17 @@ actor APIEnqueuer {
         await write(group[...])
         groups -= 1
         startGroups()
+      }
+    }
+  }
+
+  private func startGroups(at due: Instant) {
+    guard !isScheduled else { return }
+    isScheduled = true
+    loop.schedule(at: due) { [self] in
+      assumeIsolated { enqueuer in
+        enqueuer.isScheduled = false
+        enqueuer.startGroups()
       }
     }
   }

@@ -7,7 +7,6 @@
 // up again without leave. What a limit refuses is answered by 429, and makes the keyring read which good keys there are, so
 // that a good one that nobody has shown here before is refused for a moment at most.
 
-internal import Queue
 internal import Runtime
 
 /// Whose request it is.
@@ -53,7 +52,7 @@ actor APIKeyring {
   private var strangers: [Int32: Entry] = [:]
   /// Those who wait for the answer to a question that somebody else has asked.
   private var asking: [Int32: [CheckedContinuation<Result<KnownAPIKey?, APIProblem>, Never>]] = [:]
-  private var questions = RateLimit(perSecond: strangersPerSecond)
+  private var questions = TokenBucket(saved: 10, perSecond: Double(strangersPerSecond))
   private var guesses = APIGuesses()
   private var listedAt: Instant?
 
@@ -106,8 +105,7 @@ actor APIKeyring {
     // A try is taken once the key is found not to be good (`wrong`).
     guard guesses.hasAny(peer, now) else { throw tooManyGuesses() }
     if asking[id] == nil {
-      guard questions.available(now) > 0 else { throw tooManyGuesses() }
-      questions.spend(1)
+      guard questions.take(now) else { throw tooManyGuesses() }
     }
     return try await ask(id)
   }

@@ -90,6 +90,8 @@ extension APIProblem {
       headers: [.allow: methods])
   }
 
+  static let tooManyUnanswered = tooMany(
+    "more than \(HTTPConnectionState.owedMax) requests were sent over this connection without waiting for answers")
   static let tooSlow = APIProblem(
     status: .requestTimeout, name: "request-timeout", detail: "the request took too long to arrive")
   static let headersTooLarge = APIProblem(

@@ -26,7 +26,7 @@ struct APIResponder: HTTPResponder {
     var entry = APIAudit.Entry(status: 0, peer: peer)
     let response: Response
     do throws(APIProblem) {
-      response = try await answer(request, &entry)
+      response = try await answer(request, context, &entry)
     } catch {
       response = error.response
       entry.refusal = error.refusal?.reason
@@ -40,13 +40,15 @@ struct APIResponder: HTTPResponder {
     logger.debug(
       "The API answered",
       metadata: [
-        "method": "\(request.method.rawValue)", "status": "\(response.status.code)",
-        "ms": "\((clock.now() - begun).milliseconds)",
+        "method": "\(request.method.rawValue)", "status": .stringConvertible(response.status.code),
+        "ms": .stringConvertible((clock.now() - begun).milliseconds),
       ])
     return request.method == .head ? response.createHeadResponse() : response
   }
 
-  private func answer(_ request: Request, _ entry: inout APIAudit.Entry) async throws(APIProblem) -> Response {
+  private func answer(
+    _ request: Request, _ context: Context, _ entry: inout APIAudit.Entry
+  ) async throws(APIProblem) -> Response {
     guard let route = APIRoute(path: request.uri.path) else { throw .noSuchPath }
     guard let operation = route.operations[request.method] else { throw .methodNotAllowed(route.methods) }
     entry.operation = operation
@@ -56,6 +58,7 @@ struct APIResponder: HTTPResponder {
     uses.note(client.keyID, from: entry.peer)
     try traffic.begin(client.keyID)
     defer { traffic.end(client.keyID) }
+    HTTPConnectionGuard.LetIn.tell(context.channel)
     let body = try await body(of: request)
     let trace = request.headers[.traceparent].flatMap(Traceparent.init(header:))
     let response = try await operations.perform(
@@ -87,9 +90,11 @@ struct APIRequestContext: RequestContext {
   var coreContext: CoreRequestContextStorage
   /// Where the connection comes from.
   let peer: IPAddress
+  let channel: any Channel
 
   init(source: ApplicationRequestContextSource) {
     coreContext = CoreRequestContextStorage(source: source)
+    channel = source.channel
     peer = IPAddress(source.channel.remoteAddress)
   }
 }

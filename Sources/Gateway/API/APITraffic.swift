@@ -1,14 +1,13 @@
 // What one key may ask of the API: so many requests a second, so many at a time. A backend in a loop stops itself, and
 // no other.
 
-internal import Queue
 internal import Runtime
 internal import Synchronization
 
 /// Counts the requests of each key.
 final class APITraffic: Sendable {
   private struct Meter {
-    var rate: RateLimit
+    var rate: TokenBucket
     var inFlight = 0
   }
 
@@ -30,15 +29,15 @@ final class APITraffic: Sendable {
   func begin(_ keyID: Int32) throws(APIProblem) {
     let now = clock.now()
     try meters.withLock { (meters) throws(APIProblem) in
-      var meter = meters[keyID] ?? Meter(rate: RateLimit(perSecond: perSecond))
+      // A second's worth may come at once.
+      var meter = meters[keyID] ?? Meter(rate: TokenBucket(saved: Double(perSecond), perSecond: Double(perSecond)))
       guard meter.inFlight < Self.inFlightMax else {
         throw .tooMany(
           "this key has \(Self.inFlightMax) requests under way", APIRefusal(reason: .rate, keyID: keyID))
       }
-      guard meter.rate.available(now) > 0 else {
+      guard meter.rate.take(now) else {
         throw .tooMany("this key may ask \(perSecond) times a second", APIRefusal(reason: .rate, keyID: keyID))
       }
-      meter.rate.spend(1)
       meter.inFlight += 1
       meters[keyID] = meter
     }

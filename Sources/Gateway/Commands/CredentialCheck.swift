@@ -6,10 +6,24 @@ internal import Runtime
 
 /// What became of one credential.
 struct CredentialCheck {
-  /// The key of the configuration it belongs to.
+  /// The key of the configuration it belongs to: of a failure that of the file, else it may be the section.
   var subject: String
   /// What was found; or what is wrong, naming the file and never its content.
   var result: Result<String, CommandFailure>
+
+  /// Refuses a configuration whose files cannot be used, before a gateway starts with it.
+  ///
+  /// A certificate that has ended is no reason not to start: calls that come by SQL ring without it.
+  ///
+  /// - Parameter file: the configuration's.
+  /// - Throws: all that is wrong, each with its key.
+  static func require(_ configuration: GatewayConfiguration, file: String?) throws(ConfigurationError) {
+    let problems = all(of: configuration, wallMilliseconds: .min).compactMap { check -> ConfigurationProblem? in
+      guard case .failure(let failure) = check.result else { return nil }
+      return ConfigurationProblem(origin: .file(line: nil), path: check.subject, message: failure.description)
+    }
+    guard problems.isEmpty else { throw ConfigurationError(file: file, problems: problems) }
+  }
 
   /// - Parameter wallMilliseconds: now; tells certificates that have ended.
   static func all(
@@ -35,7 +49,7 @@ struct CredentialCheck {
       if app.proxy != configuration.proxy { checks.append(check(app.proxy, privacy, at: "\(path).proxy")) }
       if let apns = app.apns {
         checks.append(
-          check("\(path).apns") {
+          check("\(path).apns", file: "key_file") {
             let credentials = try APNsCredentials(
               teamID: apns.teamID, keyID: apns.keyID, keyFile: apns.keyFile, privacy: privacy)
             _ = try credentials.mint(issuedAtSeconds: SystemClock().wallMilliseconds() / 1000)
@@ -45,7 +59,7 @@ struct CredentialCheck {
       }
       if let fcm = app.fcm {
         checks.append(
-          check("\(path).fcm") {
+          check("\(path).fcm", file: "service_account_file") {
             let account = try FCMServiceAccount.load(file: fcm.serviceAccountFile, privacy: privacy)
             _ = try account.assertion(issuedAtSeconds: SystemClock().wallMilliseconds() / 1000)
             return
@@ -54,7 +68,7 @@ struct CredentialCheck {
       }
       if let expo = app.expo {
         checks.append(
-          check("\(path).expo") {
+          check("\(path).expo", file: "access_token_file") {
             guard let file = expo.accessTokenFile else { return "no access token, for \(expo.url)" }
             _ = try ExpoConfiguration.readAccessToken(file: file, privacy: privacy)
             return "access token in \(file), for \(expo.url)"
@@ -67,22 +81,12 @@ struct CredentialCheck {
   private static func opsAccess(_ access: GatewayConfiguration.OpsAccess) -> [CredentialCheck] {
     var holders: [[UInt8]: String] = [:]
     var checks: [CredentialCheck] = []
-    for key in access.opsKeys {
-      let isOnly = key.name == GatewayConfiguration.onlyOpsKey
-      let subject = isOnly ? "dashboard.ops_key_file" : "dashboard.ops_keys.\(key.name)"
+    for (path, key) in access.keys {
       checks.append(
-        check(subject) {
-          let digest = try key.digest()
-          if let holder = holders[digest] { throw CommandFailure("\(key.file): holds the same key as \(holder)") }
-          holders[digest] = subject
-          return "a key in \(key.file)"
-        })
-    }
-    if let key = access.metricsKey {
-      checks.append(
-        check("http.metrics_key_file") {
-          let digest = try key.digest()
-          if let holder = holders[digest] { throw CommandFailure("\(key.file): holds the same key as \(holder)") }
+        check(path) {
+          if let holder = holders.updateValue(path, forKey: try key.digest()) {
+            throw OpsKey.Fault.sameKey(key.file, as: holder)
+          }
           return "a key in \(key.file)"
         })
     }
@@ -102,7 +106,8 @@ struct CredentialCheck {
     check(name) {
       let certificate = try ListenerCertificate(tls, privacy: privacy)
       guard certificate.expiresAtSeconds > now else {
-        throw CommandFailure("\(tls.certificateFile) has expired on \(certificate.expiry): renew it")
+        throw ListenerCertificate.Fault(
+          .certificate, "\(tls.certificateFile) has expired on \(certificate.expiry): renew it")
       }
       let clients =
         tls.clientCAFile.map { ", clients' certificates (\(tls.clientCertificates.rawValue)) by \($0)" } ?? ""
@@ -122,11 +127,16 @@ struct CredentialCheck {
     }
   }
 
-  private static func check(_ subject: String, _ body: () throws -> String) -> CredentialCheck {
+  /// - Parameter file: the key in the section `subject` whose file fails, unless the error knows better; nil: `subject` is the key.
+  private static func check(
+    _ subject: String, file: String? = nil, _ body: () throws -> String
+  ) -> CredentialCheck {
     do {
       return CredentialCheck(subject: subject, result: .success(try body()))
     } catch {
-      return CredentialCheck(subject: subject, result: .failure(CommandFailure("\(error)")))
+      let key = (error as? ListenerCertificate.Fault)?.file.rawValue ?? file
+      return CredentialCheck(
+        subject: key.map { "\(subject).\($0)" } ?? subject, result: .failure(CommandFailure("\(error)")))
     }
   }
 }

@@ -16,7 +16,8 @@ struct ServeCommand: AsyncParsableCommand {
       Claims deliveries of every configured app and provider from the outbox, sends them, and writes down what became of each. \
       Any number of replicas may serve one database.
 
-      The schema must be there: run `push-gateway migrate` first. A database that is not up yet is waited for.
+      The schema must be there: run `push-gateway migrate` first. A database that is not up yet is waited for. Files of keys and \
+      certificates that cannot be used are refused with exit code 78, in the words of check-config.
 
       SIGTERM or SIGINT: no new claims, pushes in flight get shutdown.drain_seconds to finish, the rest goes back to the outbox \
       uncounted, results are written, exit 0.
@@ -45,6 +46,7 @@ struct ServeCommand: AsyncParsableCommand {
     ProcessMemory.makePrivate()
     let source = configuration.source
     var configuration = try source.load()
+    try CredentialCheck.require(configuration, file: source.path)
     let threshold = LogThreshold(configuration.logLevel)
     let logs = GatewayLogHandler.Sink.standardError(
       logFormat ?? configuration.logFormat ?? .ofStandardError, threshold)
@@ -105,6 +107,7 @@ struct ServeCommand: AsyncParsableCommand {
             failureTerminationBehavior: .gracefullyShutdownGroup)
         ],
         gracefulShutdownSignals: [.sigterm, .sigint], logger: groupLogger))
+    try await GatewayService.refuseOldSchema(of: configuration.databaseURL)
     try await group.run()
   }
 

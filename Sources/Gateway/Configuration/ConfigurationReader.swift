@@ -249,8 +249,11 @@ struct ConfigurationReader {
         note(path, "must be addresses or networks with commas between them, such as 127.0.0.1, 10.0.0.0/8, fd00::/8")
         return nil
       }
-      if range.length == 0 {
-        note(path, "\(word) is every address: whoever connects could then say that it is another; name the proxies")
+      if !range.mayBeOneNetwork {
+        note(
+          path,
+          "\(word) is too wide: whoever connects from there could say that it is another address; name the proxies, in networks of at most "
+            + "a /8 (IPv6: a /16, or fc00::/7)")
       }
       return range
     }

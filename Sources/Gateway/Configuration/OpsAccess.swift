@@ -25,6 +25,12 @@ extension GatewayConfiguration {
     /// Sorted by name.
     var opsKeys: [OpsKey] = []
     var identity: Identity?
+
+    /// All keys, each with its key of the configuration.
+    var keys: [(path: String, key: OpsKey)] {
+      opsKeys.map { ($0.name == onlyOpsKey ? "dashboard.ops_key_file" : "dashboard.ops_keys.\($0.name)", $0) }
+        + [metricsKey].compactMap { $0.map { ("http.metrics_key_file", $0) } }
+    }
   }
 
   /// The name of the key of `dashboard.ops_key_file`.

@@ -107,7 +107,9 @@ struct DashboardResponder: Sendable {
     }
     logger.notice(
       "An operator switched a lane",
-      metadata: ["operator": "\(name)", "app": "\(app)", "provider": "\(provider)", "paused": "\(isPaused)"])
+      metadata: [
+        "operator": "\(name)", "app": "\(app)", "provider": "\(provider)", "paused": .stringConvertible(isPaused),
+      ])
     await state.forget()
     var writer = JSONWriter()
     writer.beginObject()

@@ -18,18 +18,23 @@ final class HTTPConnectionCount: Sendable {
     var seats: HTTPConnectionSeats
     var closing: [HTTPConnectionSeats.Seat: @Sendable () -> Void] = [:]
     var refused = 0
+    /// Nil: the listener was never full.
+    var crowdedUntil: Instant?
     var quietUntil: Instant?
   }
 
   /// Maximum number of connections on their way out at a time.
   static let refusedMax = 32
-  /// NIO accepts at most this many connections before it asks whether it may (`maxMessagesPerRead`).
-  private static let acceptedAtOnce = 4
+  /// Maximum number of connections accepted at a time (`maxMessagesPerRead` of the listening socket). NIO's own 4 let whoever keeps
+  /// the event loop busy with requests have new connections wait for seconds.
+  static let acceptedAtOnce = 16
 
   /// At how many open connections a listener stops accepting, so that those that are served and those on their way out never
   /// exceed `max + refusedMax`; the others wait in the system's queue, without a descriptor of ours.
   static func acceptedMax(_ max: Int) -> Int { max + refusedMax - acceptedAtOnce + 1 }
 
+  /// How long a listener that was full counts as crowded.
+  static let crowded = Nanoseconds.seconds(10)
   /// The log says at most this often that connections give way.
   private static let quiet = Nanoseconds.seconds(60)
 
@@ -52,16 +57,18 @@ final class HTTPConnectionCount: Sendable {
   ///
   /// - Parameter close: closes the connection, from any thread; called when it gives way to another.
   func admit(_ peer: IPRange, close: @escaping @Sendable () -> Void) -> Admission {
+    let now = clock.now()
     let (admission, evicted, isLogged) = connections.withLock { connections in
+      if connections.seats.isFull { connections.crowdedUntil = now + Self.crowded }
       switch connections.seats.admit(peer) {
       case .seated(let seat, let evicted):
         connections.closing[seat] = close
         let closing = evicted.flatMap { connections.closing.removeValue(forKey: $0) }
-        return (Admission.served(seat), closing, evicted != nil && isNews(&connections))
+        return (Admission.served(seat), closing, evicted != nil && isNews(&connections, now))
       case .full:
-        guard connections.refused < Self.refusedMax else { return (Admission.dropped, nil, isNews(&connections)) }
+        guard connections.refused < Self.refusedMax else { return (Admission.dropped, nil, isNews(&connections, now)) }
         connections.refused += 1
-        return (Admission.refused, nil, isNews(&connections))
+        return (Admission.refused, nil, isNews(&connections, now))
       }
     }
     evicted?()
@@ -69,16 +76,20 @@ final class HTTPConnectionCount: Sendable {
     return admission
   }
 
-  /// A request is under way: until `waits`, the connection gives way to nobody.
+  /// A request was let in: until `waits`, the connection gives way to nobody.
   func works(_ seat: HTTPConnectionSeats.Seat) {
     connections.withLock { $0.seats.works(seat) }
   }
 
-  /// The connection waits for its client.
-  ///
-  /// - Parameter isProven: its last answer was no refusal.
-  func waits(_ seat: HTTPConnectionSeats.Seat, isProven: Bool) {
-    connections.withLock { $0.seats.waits(seat, isProven: isProven) }
+  /// The connection was answered well, and waits for its client.
+  func waits(_ seat: HTTPConnectionSeats.Seat) {
+    connections.withLock { $0.seats.waits(seat) }
+  }
+
+  /// Whether the listener was full just now: then whoever shows no good key has one answer a connection, for new ones wait.
+  var isCrowded: Bool {
+    let now = clock.now()
+    return connections.withLock { connections in connections.crowdedUntil.map { now < $0 } ?? false }
   }
 
   func leave(_ admission: Admission) {
@@ -93,8 +104,7 @@ final class HTTPConnectionCount: Sendable {
     }
   }
 
-  private func isNews(_ connections: inout Connections) -> Bool {
-    let now = clock.now()
+  private func isNews(_ connections: inout Connections, _ now: Instant) -> Bool {
     if let until = connections.quietUntil, now < until { return false }
     connections.quietUntil = now + Self.quiet
     return true

@@ -33,6 +33,12 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
   private struct BytesArrived {}
 
+  /// Told by whoever answers requests, once the request under way has shown a good key, or where none is asked for: until its answer,
+  /// the connection gives way to nobody.
+  struct LetIn: Sendable {
+    static func tell(_ channel: any Channel) { channel.triggerUserOutboundEvent(LetIn(), promise: nil) }
+  }
+
   private static let upgrade = HTTPField.Name("Upgrade")!
 
   private let limits: Limits
@@ -47,9 +53,13 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   private var hasPassedOn = false
   /// What `connections` was last told.
   private var isWorking = false
-  private var isLastAnswerGood = false
+  /// The request under way has shown a good key.
+  private var isLetIn = false
+  private var isAnswerGood = false
   /// The request under way offers another protocol: the decoder reads nothing behind it, so the connection ends with its answer.
   private var isLast = false
+  /// The request under way was answered without a good key while the listener is crowded: the connection is closed behind its answer.
+  private var isShed = false
 
   init(limits: Limits, connections: HTTPConnectionCount) {
     self.limits = limits
@@ -134,7 +144,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     if hasPassedOn || state.isReading { context.fireChannelReadComplete() }
     hasPassedOn = false
     // What is dropped is not demanded by anybody else.
-    if !state.isReading { context.read() }
+    if !state.isReading, !state.isDeaf { context.read() }
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
@@ -157,12 +167,19 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
       context.write(data, promise: promise)
       guard case .end = part else { return }
       perform(state.answerEnded(), context)
-      if isLast { finish(context) }
+      settle()
+      if isShed {
+        context.flush()
+        perform(state.shed(), context)
+      } else if isLast {
+        finish(context)
+      }
       return
     }
     state.answerBegan()
-    isLastAnswerGood = head.status.code < 400
-    if isLast { head.headerFields[.connection] = "close" }
+    isAnswerGood = head.status.code < 400
+    isShed = !isLetIn && connections.isCrowded
+    if isLast || isShed { head.headerFields[.connection] = "close" }
     context.write(wrapOutboundOut(.head(head)), promise: promise)
   }
 
@@ -170,6 +187,13 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     state.writabilityChanged(isBlocked: !context.channel.isWritable)
     rearm(context)
     context.fireChannelWritabilityChanged()
+  }
+
+  func triggerUserOutboundEvent(context: ChannelHandlerContext, event: Any, promise: EventLoopPromise<Void>?) {
+    guard event is LetIn else { return context.triggerUserOutboundEvent(event, promise: promise) }
+    isLetIn = true
+    reseat()
+    promise?.succeed()
   }
 
   private func perform(_ action: HTTPConnectionState.Action, _ context: ChannelHandlerContext) {
@@ -190,6 +214,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
   private func finish(_ context: ChannelHandlerContext) {
     context.flush()
+    guard !state.isDeaf else { return context.close(promise: nil) }
     context.close(mode: .output, promise: nil)
     context.read()
   }
@@ -210,9 +235,17 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   }
 
   private func reseat() {
-    guard case .served(let seat) = admission, state.isWorking != isWorking else { return }
-    isWorking = state.isWorking
-    if isWorking { connections.works(seat) } else { connections.waits(seat, isProven: isLastAnswerGood) }
+    guard case .served(let seat) = admission, (isLetIn && state.isWorking) != isWorking else { return }
+    isWorking.toggle()
+    if isWorking { connections.works(seat) } else { connections.waits(seat) }
+  }
+
+  /// An answer has ended. What was refused leaves the connection as old as it is.
+  private func settle() {
+    let isGood = isLetIn || isAnswerGood
+    isLetIn = false
+    isWorking = false
+    if isGood, case .served(let seat) = admission { connections.waits(seat) }
   }
 
   private var duration: TimeAmount? {

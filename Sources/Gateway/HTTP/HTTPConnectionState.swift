@@ -3,7 +3,8 @@
 // A request has one time limit, from its first byte to its last. What breaks a limit is answered once, in its turn behind
 // the answers that are still owed, and then the connection lingers: our side says no more, what the client still sends is
 // read and dropped for a while. Closing at once would make the system discard the answer together with what it has not
-// read. Pure: the handler around it reads clocks and writes.
+// read. Only who sends requests without end may miss it: reading those would take the time of others. Pure: the handler around it
+// reads clocks and writes.
 
 /// What a connection is doing.
 struct HTTPConnectionState {
@@ -37,6 +38,10 @@ struct HTTPConnectionState {
     case body(received: Int)
   }
 
+  /// Requests whose answers are owed at a time. One read may hold thousands: whoever sends them without waiting for answers would keep
+  /// the gateway from everybody else's.
+  static let owedMax = 8
+
   private let bodyMaxBytes: Int
   private var reading = Reading.nothing
   /// Requests passed on whose answers have not been written.
@@ -45,6 +50,8 @@ struct HTTPConnectionState {
   /// A refusal, and how many answers go before it.
   private var refusal: (problem: APIProblem, ahead: Int)?
   private(set) var isLingering = false
+  /// What the client still sends is not even read: there is no end to it.
+  private(set) var isDeaf = false
   /// The client has not read what was written.
   private var isBlocked = false
 
@@ -81,6 +88,10 @@ struct HTTPConnectionState {
   /// - Parameter length: what Content-Length says.
   mutating func headArrived(length: Int?) -> Action {
     guard isReading else { return .none }
+    guard owed < Self.owedMax else {
+      isDeaf = true
+      return refuse(.tooManyUnanswered, ahead: owed)
+    }
     if let length, length > bodyMaxBytes { return refuse(.tooLarge(limit: bodyMaxBytes), ahead: owed) }
     reading = .body(received: 0)
     owed += 1
@@ -110,6 +121,13 @@ struct HTTPConnectionState {
     owed -= 1
     guard let (problem, ahead) = refusal else { return .none }
     return refuse(problem, ahead: ahead - 1)
+  }
+
+  /// The answer that has ended was the last of this connection. At once, where nothing more of the request is to come.
+  mutating func shed() -> Action {
+    guard !isLingering else { return .none }
+    isLingering = true
+    return reading == .nothing ? .close : .finish
   }
 
   mutating func timerFired() -> Action {

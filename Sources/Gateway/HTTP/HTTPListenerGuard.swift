@@ -35,9 +35,10 @@ final class HTTPListenerGuard: ChannelDuplexHandler {
     self.logger = logger
   }
 
-  /// Puts a guard before everything else in a listener's channel.
+  /// Puts a guard before everything else in a listener's channel, and has it accept more than a few connections at a time.
   static func add(to channel: any Channel, listener: String, logger: Logger) async {
     try? await channel.eventLoop.submit {
+      try channel.syncOptions?.setOption(.maxMessagesPerRead, value: UInt(HTTPConnectionCount.acceptedAtOnce))
       try channel.pipeline.syncOperations.addHandler(
         HTTPListenerGuard(listener: listener, logger: logger), position: .first)
     }.get()

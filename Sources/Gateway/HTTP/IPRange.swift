@@ -34,6 +34,12 @@ struct IPRange: Hashable, Sendable, CustomStringConvertible {
     address.isIPv6 == base.isIPv6 && address.masked(length) == base
   }
 
+  /// Whether it may be somebody's own: private networks are at most a /8, of IPv6 fc00::/7 (RFC 1918, RFC 4193).
+  var mayBeOneNetwork: Bool {
+    guard base.isIPv6 else { return length >= 8 }
+    return length >= 16 || length >= 7 && IPRange("fc00::/7")?.contains(base) == true
+  }
+
   /// `192.0.2.0/24`; one address alone without its length.
   var description: String {
     length == Self.lengthMax(base) ? base.description : "\(base)/\(length)"

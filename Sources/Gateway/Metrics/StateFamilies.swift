@@ -113,6 +113,13 @@ extension ExpositionWriter {
       "push_gateway_certificate_expiry_timestamp_seconds", .gauge,
       "When the certificate of a listener with TLS ends, in seconds since 1970")
     for listener in listeners { sample(Int(listener.expiresAtSeconds), ["listener": listener.name]) }
+    family(
+      "push_gateway_tls_handshake_failures_total", .counter, "TLS handshakes of a listener that failed, by reason")
+    for listener in listeners {
+      for reason in HandshakeFailures.Reason.allCases {
+        sample(listener.handshakeFailures.count(reason), ["listener": listener.name, "reason": reason.rawValue])
+      }
+    }
   }
 
   mutating func write(isReady: Bool, version: String) {

@@ -19,6 +19,7 @@ extension Migration {
     Migration(version: 13, name: "keys", sql: migration0013),
     Migration(version: 14, name: "operators", sql: migration0014),
     Migration(version: 15, name: "pages", sql: migration0015),
+    Migration(version: 16, name: "lanes", sql: migration0016),
   ]
 }
 
@@ -993,6 +994,18 @@ reset client_min_messages;
 
 """###
 
+private let migration0016 = ###"""
+-- Enqueueing makes no lanes, and notifications have one limit.
+
+-- A database that is made anew has none of these.
+set local client_min_messages = warning;
+drop function if exists push.make_lane(text, text);
+-- Its signature changes (functions/lanes.sql).
+drop function if exists push.notify(text, text, double precision);
+reset client_min_messages;
+
+"""###
+
 private let functionsApiKeys = ###"""
 -- Keys for the HTTP API: made and revoked by ops, looked up by gateways.
 
@@ -1546,7 +1559,7 @@ begin
       case when t.token is null then 19999 else 39999 end
         + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
     from (
-      select m.*, coalesce(l.id, push.make_lane(m.app, m.provider)) as lane
+      select m.*, l.id as lane
       from (
         -- One phone a user, or each: an entry that brings tokens is one, and so is each token of a registered user.
         select distinct on (r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end)
@@ -1611,7 +1624,7 @@ begin
         order by r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end,
           v.rank, r.ordinal, v.registered_at desc, v.token
       ) m
-      left join push.lane l on l.app = m.app and l.provider = m.provider
+      join push.lane l on l.app = m.app and l.provider = m.provider
       offset 0
     ) m
     left join told t on t.outbox_id = m.id and t.lane = m.lane and t.token = m.token
@@ -1906,15 +1919,33 @@ comment on function push.check_ends is
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.end_calls();
 
-create or replace function push.find_call(p_call_id text, p_app text) returns bigint
-language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+-- A tenant's apps are looked up one by one: no row of another's is read, which statistics of its own transaction would tell it.
+create or replace function push.own_calls(p_call_id text, p_app text) returns table (id bigint, app text)
+language plpgsql stable rows 1 set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+#variable_conflict use_column
 declare
-  v_own  text[] := case when not push.acts_for_all() then push.own_apps() end;
+  v_own text[] := case when not push.acts_for_all() then push.own_apps() end;
+begin
+  if v_own is null and p_app is null then
+    return query select o.id, o.app from push.outbox o where o.call_id = p_call_id;
+  else
+    return query select o.id, o.app from unnest(coalesce(v_own, array[p_app])) a(app)
+      cross join lateral (select o.id, o.app from push.outbox o where o.call_id = p_call_id and o.app = a.app offset 0) o
+      where p_app is null or a.app = p_app;
+  end if;
+end
+$$;
+comment on function push.own_calls is
+  'numbers and apps of the calls of this id in the caller''s apps. p_call_id: of push.outbox; p_app: only of this app; null: of each';
+
+create or replace function push.find_call(p_call_id text, p_app text) returns bigint
+language plpgsql stable set search_path = push, pg_temp as $$
+declare
   v_ids  bigint[];
   v_apps text;
 begin
-  select array_agg(o.id), string_agg(o.app, ', ' order by o.app) into v_ids, v_apps
-    from push.outbox o where o.call_id = p_call_id and (p_app is null or o.app = p_app) and (v_own is null or o.app = any (v_own));
+  select array_agg(c.id), string_agg(c.app, ', ' order by c.app) into v_ids, v_apps from push.own_calls(p_call_id, p_app) c;
   if v_ids is null then
     raise exception using errcode = 'no_data_found',
       message = format('call_id: there is no call %s%s', coalesce(left(p_call_id, 128), 'without call_id'),
@@ -2859,6 +2890,19 @@ comment on function push.keep_newest is
   'drops what was just made for a notification to further phones of a user: one phone each is left. p_outbox_id: push.outbox.id; '
   'returns how many it dropped';
 
+-- Enqueueing makes no lanes: it would use up what all apps share, and a transaction left open would keep a gateway from making
+-- the same one.
+create or replace function push.refuse_unserved(p_call_id text, p_app text) returns boolean
+language plpgsql as $$
+begin
+  return push.refuse(p_call_id,
+    format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app));
+end
+$$;
+comment on function push.refuse_unserved is
+  'raises the error for a call of an app that has no lanes: no gateway has registered it, and push.grant_app has not named it. '
+  'p_call_id, p_app: push.outbox.call_id and app';
+
 -- An entry whose best token is dead uses its next.
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp
@@ -2886,9 +2930,7 @@ begin
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
         v.environment, v.platform, v.locale, e.data,
         case when e.size_faults[v.rank] is null
-          then coalesce(l.id,
-            push.make_lane(e.app, case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end),
-            push.refuse(e.call_id, 'app: is served by no gateway, and so are too many others; is its name right?')::int)
+          then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
           else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
@@ -2946,6 +2988,8 @@ begin
               ) c
               where case
                 when c.fault is not null then push.refuse(c.call_id, c.fault)
+                when (select true from push.lane l where l.app = c.app limit 1) is null
+                  then push.refuse_unserved(c.call_id, c.app)
                 when c.bytes > 16384
                   then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
                 else true end
@@ -3083,6 +3127,7 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.* from asked a
       where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+        and (select true from push.lane l where l.app = a.app limit 1)
         -- As push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
@@ -3123,8 +3168,8 @@ private let functionsErasure = ###"""
 -- One user's data is erased: what names the user, or is a token of theirs, is removed, or masked where a row tells of others, too.
 --
 -- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites are void, phones that may
--- ring are told to stop, the other users' ring on. Such a call is masked when it has ended: until then the decline is what keeps
--- others from ringing the user's phones on another channel. So is any other of which the user is still owed something that has
+-- ring are told to stop, the other users' ring on, a phone that two of them share, too. Such a call is masked when it has ended:
+-- until then the decline is what keeps others from ringing the user's phones on another channel. So is any other of which the user is still owed something that has
 -- left or must leave (an invite in flight, a cancel), when that is settled: by the job "erase", which any gateway runs. Devices
 -- are there until all calls that ring were declined.
 --
@@ -3204,6 +3249,50 @@ comment on function push.add_counts is
 
 -- One call ------------------------------------------------------------------------------------------------------------
 
+-- A token that two recipients have is one delivery, of whoever comes first. Without this, erasing the first would silence the other.
+create or replace function push.hand_over(p_outbox_id bigint, p_user_id text) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  with other as materialized (
+    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data,
+      case when o.ended_at is null then o.created_at - interval '1 hour' else 'infinity' end as since
+    from push.outbox o
+      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, i)
+      cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
+      cross join lateral (
+        select k.token, push.recipient_locale(e.entry) as locale
+        from (values (push.recipient_token(e.entry, 'voipPushToken')), (push.recipient_token(e.entry, 'apnsToken')),
+          (push.recipient_token(e.entry, 'fcmToken')), (push.recipient_token(e.entry, 'pushToken'))) k(token)
+        union all
+        select d.token, d.locale from push.devices d
+        where d.user_id = n.name and d.app = o.app and d.enabled and d.invalidated_at is null) t
+    where o.id = p_outbox_id and not coalesce(o.declined ? p_user_id, false) and push.is_recipient(e.entry)
+      and n.name <> p_user_id and not coalesce(o.declined ? n.name, false)
+      and e.entry -> 'notificationEnabled' is distinct from 'false'
+    order by t.token, e.i
+  ), owed as materialized (
+    select d.ctid as tid, d.token from push.delivery d
+    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.kind <> 1
+    for update skip locked
+  ), handed as (
+    update push.delivery d set user_id = x.name, locale = x.locale, data = x.data
+    from owed w join other x on x.token = w.token
+    where d.ctid = w.tid
+  )
+  -- Of a call that rings: whoever gets the cancels is whom history names.
+  update push.history h set user_id = x.name
+    from other x
+    where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
+      and h.token_hash = hashtextextended(x.token, 0);
+end
+$$;
+comment on function push.hand_over is
+  'gives deliveries of one user in one call to another recipient who has the same token and has not declined, and of a call that rings the '
+  'invites that were sent. What is locked is left. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
+
 create or replace function push.erase_from_call(p_outbox_id bigint, p_user_id text, inout p_counts jsonb,
   inout p_hashes bigint[], out is_done boolean)
 language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
@@ -3222,6 +3311,7 @@ begin
     is_done := false;
     return;
   end if;
+  perform push.hand_over(p_outbox_id, p_user_id);
   -- A call that was deleted has left its history only.
   v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
   p_hashes := array(
@@ -3355,13 +3445,16 @@ begin
       where e.id = any (p_erasures) and not r.is_declined))
     for no key update skip locked);
   for v_ring in
-    select o.call_id, o.app, r.user_id
+    select o.id, o.call_id, o.app, r.user_id
     from push.erasure e
       cross join lateral push.rings_of(e.app, e.user_digest) r
       join push.outbox o on o.id = r.outbox_id
     where e.id = any (p_erasures) and not r.is_declined and o.id = any (v_calls)
     order by o.id
   loop
+    -- As push.decline_call does: what is locked now would be declined after all.
+    perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
+    perform push.hand_over(v_ring.id, v_ring.user_id);
     perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
   end loop;
 end
@@ -3493,6 +3586,13 @@ begin
   elsif not coalesce(push.is_app(v_app), false) then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
+  elsif v_lanes = '{}' and not exists (select from push.apps a where a.app = v_app)
+    and not exists (select from push.devices d where d.app = v_app) and not exists (select from push.outbox o where o.app = v_app)
+  then
+    raise exception using errcode = 'no_data_found',
+      message = format('app: no gateway has served %s, and it has no calls and no devices', v_app),
+      hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
+        'No gateway has served any app yet.');
   end if;
   -- Two erasures of one user come one after the other.
   insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
@@ -3638,11 +3738,12 @@ begin
 end
 $$;
 comment on function push.erase_user is
-  'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app; max_ms: it stops '
+  'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app, one that gateways have '
+  'served or that has calls or devices; max_ms: it stops '
   'after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
   'which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was '
   'locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
-  'name, and their phones are told to stop. Running it again is harmless, and a new pass';
+  'name, and their phones are told to stop, but for those that ring for another recipient, too. Running it again is harmless, and a new pass';
 
 -- What had to wait ------------------------------------------------------------------------------------------------------
 
@@ -3859,13 +3960,14 @@ begin
           coalesce(excluded.providers, a.providers),
           case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
           coalesce(p_voip_cancel, a.voip_cancel));
+  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
 end
 $$;
 comment on function push.register_app is
-  'tells enqueueing what the configuration says of an app. p_app: its name; p_ring_seconds: its ring window; '
+  'tells enqueueing what the configuration says of an app, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; '
   'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; '
   'p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it '
-  'has; null: as before; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; '
+  'has; null: as before, and a lane of each; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; '
   'p_voip_cancel: as push.apps.voip_cancel; null: as before';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
@@ -4368,49 +4470,22 @@ begin
 end
 $$;
 comment on function push.register_lane is
-  'the lane of an app and provider, made if it is missing. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+  'the lane of an app and provider, made if it is missing: for gateways, and push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
 
--- What backends write must not use up what all apps share. So a lane that is made by enqueueing takes no number from the
--- sequence, which keeps what a rolled back transaction took: its number is a negative one. And lanes of apps that no gateway
--- has ever served are at most 500.
-create or replace function push.make_lane(p_app text, p_provider text) returns smallint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  c_strangers constant int := 500;
-  v_lane smallint;
-  v_next int;
-begin
-  loop
-    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
-    if found then
-      return v_lane;
-    end if;
-    if not exists (select from push.apps a where a.app = p_app) and c_strangers <= (
-      select count(*) from push.lane l where l.id < 0 and not exists (select from push.apps a where a.app = l.app))
-    then
-      return null;
-    end if;
-    v_next := (select coalesce(max(l.id) + 1, -32767) from push.lane l where l.id < 0);
-    if v_next >= 0 then
-      return null;
-    end if;
-    -- Of two that choose the same number, the second waits for the first, and then looks again.
-    insert into push.lane (id, app, provider) overriding system value values (v_next, p_app, p_provider)
-      on conflict do nothing;
-  end loop;
-end
-$$;
-comment on function push.make_lane is
-  'the lane of an app and provider for what is enqueued, made if it is missing; null: there are 500 already of apps that no '
-  'gateway has served. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
-
--- Whoever may connect may also listen, and then read nothing. What is notified meanwhile piles up, for the whole cluster, and
--- when there is room for no more each commit that notifies fails. Notifications are hints, calls are not: before that happens
--- nothing is notified any more, and gateways poll.
-create or replace function push.notify(p_channel text, p_payload text, p_full double precision default 0.75) returns boolean
+-- Notifications are hints, calls are not: gateways poll as well. Whoever may connect may also notify and listen, and a commit that
+-- notifies takes a lock of the whole cluster, until it is on the disk. So nothing is notified while others wait for that lock, or
+-- while much is in the queue: somebody commits many notifications at once, which holds the lock for seconds, or listens and does not
+-- read. A queue that is full would even fail commits that notify.
+create or replace function push.notify(p_channel text, p_payload text) returns boolean
 language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  -- 0.1 ‰ of 8 GiB, more than gateways ever leave unread.
+  c_full constant double precision := 0.0001;
 begin
-  if pg_notification_queue_usage() >= p_full then
+  if pg_notification_queue_usage() >= c_full or exists (
+    select from pg_locks l
+    where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted)
+  then
     return false;
   end if;
   perform pg_notify(p_channel, p_payload);
@@ -4418,8 +4493,7 @@ begin
 end
 $$;
 comment on function push.notify is
-  'NOTIFY, unless the queue of notifications is so full that commits may fail. p_channel, p_payload: of NOTIFY; p_full: how full, '
-  'from 0 to 1. False: nothing was notified';
+  'NOTIFY, unless the commit might wait for the notifications of others. p_channel, p_payload: of NOTIFY. False: nothing was notified';
 
 create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
 declare
@@ -4882,9 +4956,9 @@ begin
       'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
     from (select count(*) from pg_prepared_xacts) p;
   return query
-    select 'notify queue', round(100 * q.usage::numeric, 1) || ' %',
-      case when q.usage < 0.1 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-      'A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
+      case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
     select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
@@ -6539,11 +6613,10 @@ create or replace function push.timeline(
   at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
   device text, trace_id text, field text
 )
-language sql stable security definer set search_path = push, pg_temp as $$
+language sql stable security definer set search_path = push, pg_temp set jit = off as $$
   with call as (
-    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id from push.outbox o
-    where o.call_id = timeline.call_id and (timeline.app is null or o.app = timeline.app)
-      and (push.acts_for_all() or push.is_own(o.app))
+    select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
+    from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
   ), owed as (
     select d.* from call c join push.deliveries d on d.outbox_id = c.id
     where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
@@ -6948,12 +7021,16 @@ begin
   elsif to_regrole('push_tenant') is null then
     raise exception using errcode = 'undefined_object', message = 'role push_tenant is missing',
       hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
-  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_gateway') then
+  elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway') then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('role: %s is a group of push-gateway''s; name a login, or a group of your own', grant_app.role);
   elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('role: %s acts for every app: it is a superuser, the schema''s owner, or has push_gateway', grant_app.role),
+      hint = 'Give the backend a role of its own.';
+  elsif pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member') then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('role: %s has push_ops or push_keys, whose work is for every app', grant_app.role),
       hint = 'Give the backend a role of its own.';
   elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
     raise exception using errcode = 'invalid_parameter_value',
@@ -6975,6 +7052,8 @@ begin
   end if;
   insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
   changed := found or v_moved;
+  -- Its calls are taken from now on, and ring once a gateway serves the app.
+  perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
   message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
   perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
   return next;

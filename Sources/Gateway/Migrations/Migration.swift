@@ -34,6 +34,8 @@ struct FunctionsFile: Equatable, Sendable {
 enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
   /// The database was made by the migrations that the first one of today replaced.
   case beforeBaseline
+  /// The database has the schema, and no word of how it came there.
+  case unrecorded
   /// The file is not what was applied.
   case changed(String)
   /// The database has a migration this version does not know.
@@ -49,6 +51,9 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
     switch self {
     case .beforeBaseline:
       "this database was made before the schema's baseline: nothing was released yet, so there is no upgrade; drop the schema with `drop schema push cascade` after saving what you need, and run `push-gateway migrate` again"
+    case .unrecorded:
+      "the schema push is there, but not by `push-gateway migrate`: psql does not write down which files it applied (push.schema_migration), "
+        + "so nobody can tell what is missing; save what you need, drop it with `drop schema push cascade`, and run `push-gateway migrate` again"
     case .changed(let title):
       "migration \(title) was applied to this database with another content: migrations are never edited, use the push-gateway it was applied with or one that has it unchanged"
     case .unknown(let title):

@@ -81,6 +81,7 @@ struct Migrator: Sendable {
     let tables = try await connection.query(Self.exist)
     let applied = tables.bool(0, 0) ? try await self.applied(on: connection) : []
     let recorded = tables.bool(0, 1) ? try await self.recorded(on: connection) : []
+    if applied.isEmpty, tables.bool(0, 2) { throw MigrationError.unrecorded }
     let migrations = try pending(after: applied)
     // A migration makes all functions due.
     return Pending(migrations: migrations, functions: pendingFunctions(after: migrations.isEmpty ? recorded : []))
@@ -222,7 +223,10 @@ struct Migrator: Sendable {
     name: "migrate_unlock", sql: "select pg_advisory_unlock(1886745448, 1935894629)")
   private static let exist = PostgresStatement(
     name: "migrate_exist",
-    sql: "select to_regclass('push.schema_migration') is not null, to_regclass('push.schema_functions') is not null")
+    sql: """
+      select to_regclass('push.schema_migration') is not null, to_regclass('push.schema_functions') is not null,
+        to_regclass('push.outbox') is not null
+      """)
   private static let listMigrations = PostgresStatement(
     name: "migrate_list",
     sql: "select version, name, encode(checksum, 'hex') from push.schema_migration order by version")

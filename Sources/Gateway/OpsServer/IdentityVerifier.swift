@@ -2,7 +2,6 @@
 
 internal import Foundation
 internal import Logging
-internal import Queue
 internal import Runtime
 
 /// Verifies identities with the keys of a file.
@@ -23,7 +22,7 @@ actor IdentityVerifier {
   private var keys: JSONWebKeySet?
   /// What the log was told of last.
   private var fault: Fault?
-  private var refusals = RateLimit(perSecond: 1)
+  private var refusals = TokenBucket(saved: 1, perSecond: 1)
 
   init(rules: IdentityRules, file: String, logger: Logger, clock: any GatewayClock = SystemClock()) {
     self.rules = rules
@@ -42,8 +41,7 @@ actor IdentityVerifier {
     do throws(IdentityRules.Refusal) {
       return try rules.name(in: token, keys: keys, nowSeconds: Double(clock.wallMilliseconds()) / 1000)
     } catch {
-      if refusals.available(clock.now()) > 0 {
-        refusals.spend(1)
+      if refusals.take(clock.now()) {
         logger.warning("An identity was refused", metadata: ["reason": "\(error.rawValue)"])
       }
       return nil

@@ -64,19 +64,22 @@ struct OpsGate: Sendable {
 
   /// - Throws: 401 for whoever must log in first, 403 where nobody can.
   func admitReader(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) {
-    guard mustShow(request), try await caller(of: request, context) == nil else { return }
+    guard mustShow(request) else { return HTTPConnectionGuard.LetIn.tell(context.channel) }
+    guard try await caller(of: request, context) == nil else { return }
     throw knowsAnybody ? .loggedOut : .nobodyCanLogIn
   }
 
   /// As `admitReader`, and whoever has the key of /metrics.
   func admitScraper(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) {
-    guard mustShow(request), await identified(request, context) == nil else { return }
+    guard mustShow(request) else { return HTTPConnectionGuard.LetIn.tell(context.channel) }
+    guard await identified(request, context) == nil else { return }
     guard let key = Self.bearer(request) else {
       throw .unauthorized(
         "a key is needed: Authorization: Bearer and the key of http.metrics_key_file, or an ops key",
         challenge: "Bearer")
     }
     _ = try await login.holder(ofShown: key, from: client(of: request, context))
+    HTTPConnectionGuard.LetIn.tell(context.channel)
   }
 
   /// Whether the request is from somebody who may know what is wrong.
@@ -102,6 +105,7 @@ struct OpsGate: Sendable {
     guard let key = Self.bearer(request), login.canLogIn else { return nil }
     guard case .operatorNamed(let name) = try await login.holder(ofShown: key, from: client(of: request, context))
     else { return nil }
+    HTTPConnectionGuard.LetIn.tell(context.channel)
     return Caller(name: name, proof: .key, token: nil)
   }
 
@@ -109,11 +113,13 @@ struct OpsGate: Sendable {
   private func identified(_ request: Request, _ context: OpsRequestContext) async -> Caller? {
     for cookie in cookies(of: request) {
       guard let id = cookie.id(in: request.headers[.cookie]), let session = await login.session(id) else { continue }
+      HTTPConnectionGuard.LetIn.tell(context.channel)
       return Caller(name: session.name, proof: .session(id), token: session.token)
     }
     guard let identity, let identityField, let shown = request.headers[identityField],
       let name = await identity.name(in: shown)
     else { return nil }
+    HTTPConnectionGuard.LetIn.tell(context.channel)
     return Caller(name: name, proof: .identity, token: token(of: name))
   }
 

@@ -7,6 +7,11 @@ struct OpsKey: Equatable, Sendable {
   /// The key's file cannot serve; says why, without the key.
   struct Fault: Error, Equatable, CustomStringConvertible {
     let description: String
+
+    /// - Parameter holder: who has the same key already.
+    static func sameKey(_ file: String, as holder: String) -> Fault {
+      Fault(description: "\(file): holds the same key as \(holder): give each a key of its own (openssl rand -hex 32)")
+    }
   }
 
   static let lengthMin = 32

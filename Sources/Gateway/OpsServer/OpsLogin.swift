@@ -1,8 +1,7 @@
-// Logging in with an ops key: each address has few tries a second, and each wrong one waits longer for its answer.
+// Ops keys, shown to log in or with each request: each address has few wrong tries a second, and each waits longer for its answer.
 
 internal import HTTPTypes
 internal import Logging
-internal import Queue
 internal import Runtime
 
 /// Keeps the keys, the sessions, and the door to them.
@@ -14,14 +13,6 @@ actor OpsLogin {
     let name: String
   }
 
-  /// Whose key came with a request.
-  enum Holder: Equatable, Sendable {
-    /// An operator.
-    case operatorNamed(String)
-    /// Whoever may read /metrics, and nothing else.
-    case scraper
-  }
-
   /// Whether there is a key to log in with, usable or not.
   nonisolated let canLogIn: Bool
 
@@ -29,11 +20,10 @@ actor OpsLogin {
   private let pause: @Sendable (Nanoseconds) async -> Void
   private let logger: Logger
   private var keyring: OpsKeyring
-  private var metricsKeyring: OpsKeyring
   private var sessions = OpsSessions()
   private var limits = LoginLimits()
   /// Wrong keys are told of at most once a second, whoever shows them.
-  private var warnings = RateLimit(perSecond: 1)
+  private var warnings = TokenBucket(saved: 1, perSecond: 1)
 
   /// - Parameters:
   ///   - metricsKey: opens /metrics alone.
@@ -43,37 +33,20 @@ actor OpsLogin {
     pause: @escaping @Sendable (Nanoseconds) async -> Void = { try? await Task.sleep(for: .nanoseconds($0.count)) }
   ) {
     canLogIn = !keys.isEmpty
-    keyring = OpsKeyring(keys)
-    metricsKeyring = OpsKeyring(metricsKey.map { [$0] } ?? [])
+    keyring = OpsKeyring(keys, metricsKey: metricsKey)
     self.clock = clock
     self.pause = pause
     self.logger = logger
-    Self.tell(of: keyring.newFaults() + metricsKeyring.newFaults(), logger)
+    Self.tell(of: keyring.newFaults(), logger)
   }
 
   /// Opens a session for whoever has a key.
   ///
   /// - Parameter peer: the address that asks.
-  /// - Throws: 403 for a wrong key, 429 for too many tries of this address, 503 where no key's file can serve.
+  /// - Throws: 403 for a wrong key, 429 for too many wrong ones of this address, 503 where the file of a key cannot serve.
   func open(_ shown: String, from peer: IPAddress) async throws(APIProblem) -> Opened {
-    guard limits.tries(peer, clock.now()) else { throw .tooManyTries }
     let digest = OpsKey.digest(ofShown: shown)
-    let (name, isUsable) = keyring.holder(of: digest)
-    Self.tell(of: keyring.newFaults(), logger)
-    guard isUsable else {
-      throw .unavailable("no-key", "the gateway cannot read its ops keys; its log says why", retryAfterSeconds: 60)
-    }
-    guard let name else {
-      let failures = limits.failed(peer, clock.now())
-      warn(of: failures, peer)
-      guard limits.mayHold else {
-        limits.answered(peer)
-        throw .tooManyTries
-      }
-      await pause(LoginLimits.delay(failures: failures))
-      limits.answered(peer)
-      throw .wrongKey
-    }
+    guard case .operatorNamed(let name) = keyring.holder(of: digest) else { throw await refusal(.wrongKey, of: peer) }
     limits.succeeded(peer)
     let (id, session) = sessions.open(name: name, keyDigest: digest, now: clock.now())
     logger.notice(
@@ -91,24 +64,32 @@ actor OpsLogin {
 
   /// Whose key came in `Authorization: Bearer`.
   ///
-  /// - Throws: 401 for a wrong key, 429 for wrong ones of this address again and again.
-  func holder(ofShown key: String, from peer: IPAddress) throws(APIProblem) -> Holder {
-    guard limits.mayShow(peer, clock.now()) else { throw .tooManyTries }
-    let digest = OpsKey.digest(ofShown: key)
-    if let name = keyring.holder(of: digest).name { return .operatorNamed(name) }
-    if metricsKeyring.holder(of: digest).name != nil { return .scraper }
-    Self.tell(of: keyring.newFaults() + metricsKeyring.newFaults(), logger)
-    warn(of: limits.showed(peer, clock.now()), peer)
-    throw .unauthorized("this is none of the keys", challenge: "Bearer error=\"invalid_token\"")
+  /// - Throws: 401 for a wrong key, 429 for too many wrong ones of this address, 503 where the file of a key cannot serve.
+  func holder(ofShown key: String, from peer: IPAddress) async throws(APIProblem) -> OpsKeyring.Holder {
+    if let holder = keyring.holder(of: OpsKey.digest(ofShown: key)) { return holder }
+    throw await refusal(
+      .unauthorized("this is none of the keys", challenge: "Bearer error=\"invalid_token\""), of: peer)
+  }
+
+  /// Counts a wrong key, and holds its answer back.
+  private func refusal(_ problem: APIProblem, of peer: IPAddress) async -> APIProblem {
+    Self.tell(of: keyring.newFaults(), logger)
+    guard let failures = limits.failed(peer, clock.now()) else { return .tooManyTries }
+    // A key whose file cannot be read looks like a wrong one.
+    let problem = keyring.hasFault ? .unreadableKey : problem
+    warn(of: failures, peer)
+    await pause(LoginLimits.delay(failures: failures))
+    limits.answered(peer)
+    return problem
   }
 
   // MARK: - The log
 
   private func warn(of failures: Int, _ peer: IPAddress) {
-    guard warnings.available(clock.now()) > 0 else { return }
-    warnings.spend(1)
+    guard warnings.take(clock.now()) else { return }
     logger.warning(
-      "A wrong key was shown to the dashboard", metadata: ["in_a_row": "\(failures)", "peer": "\(Self.text(peer))"])
+      "A wrong key was shown to the dashboard",
+      metadata: ["in_a_row": .stringConvertible(failures), "peer": "\(Self.text(peer))"])
   }
 
   private static func text(_ peer: IPAddress) -> String { peer == .unknown ? "unknown" : "\(peer)" }
@@ -122,5 +103,9 @@ actor OpsLogin {
 
 extension APIProblem {
   static let wrongKey = APIProblem(status: .forbidden, name: "wrong-key", detail: "this is not an ops key")
-  static let tooManyTries = tooMany("too many tries to log in from this address; try again")
+  static let tooManyTries = tooMany("too many wrong keys come from this address; try again")
+  static let unreadableKey = unavailable(
+    "no-key",
+    "the gateway cannot use the file of one of its keys, which may be this one; mend the file that its log names",
+    retryAfterSeconds: 60)
 }

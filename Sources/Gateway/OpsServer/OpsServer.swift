@@ -35,7 +35,7 @@ struct OpsServer: Service {
           additionalChannelHandlers: [HTTPConnectionGuard(limits: Self.limits, connections: connections)]),
         credentials: credentials, logger: logger),
       configuration: ApplicationConfiguration(
-        address: .hostname(listener.host, port: Int(listener.port)), serverName: nil,
+        address: .hostname(listener.host, port: Int(listener.port)), serverName: nil, backlog: 1_024,
         availableConnectionsDelegate: MaximumAvailableConnections(
           HTTPConnectionCount.acceptedMax(connectionsMax), logger: logger)),
       onServerRunning: { channel in

@@ -6,6 +6,7 @@
 
 import Dialects
 import Logging
+import Providers
 import Queue
 import Runtime
 
@@ -86,7 +87,7 @@ actor CredentialWatcher {
     }
     stamps = Self.stamps(of: configuration, source, factory)
     adjustThreshold()
-    renewProxyCredentials()
+    await renewProxyCredentials()
     for index in lanes.indices { await renew(index) }
   }
 
@@ -99,12 +100,13 @@ actor CredentialWatcher {
     threshold.level = configuration.logLevel
   }
 
-  /// First, for the lanes' new credentials may need connections.
-  private func renewProxyCredentials() {
+  /// First, for the lanes' new credentials may need connections. Lanes that wait to connect try at once.
+  private func renewProxyCredentials() async {
     for (proxy, result) in factory.renewProxyCredentials() {
       switch result {
       case .success:
         logger.notice("A proxy's credentials have changed: new connections use them", metadata: ["proxy": "\(proxy)"])
+        for lane in lanes where lane.provider.proxy === proxy { await lane.provider.provider.retryConnections() }
       case .failure(let failure):
         logger.error(
           "New credentials cannot be used: what is in use stays",

@@ -192,7 +192,7 @@ final class GatewayService: Service {
 
   private func shutDown(_ dispatcher: Dispatcher, _ outbox: PostgresOutbox) async throws {
     notifier.notify(.stopping, status: "draining")
-    logger.notice("The gateway drains", metadata: ["seconds": "\(configuration.drainSeconds)"])
+    logger.notice("The gateway drains", metadata: ["seconds": .stringConvertible(configuration.drainSeconds)])
     let isDrained = await dispatcher.drain(until: outbox.loop.now + .seconds(Int64(configuration.drainSeconds)))
     await outbox.close(retires: isDrained)
     await metrics.disconnect()
@@ -200,23 +200,52 @@ final class GatewayService: Service {
     logger.notice(
       "The gateway has stopped",
       metadata: [
-        "claimed": "\(counters.claimed)", "delivered": "\(counters.deliveries(.delivered))",
-        "dead": "\(counters.deliveries(.dead))", "expired": "\(counters.deliveries(.expired))",
-        "released": "\(counters.released)", "parked": "\(counters.parked)", "lost_leases": "\(counters.lostLeases)",
-        "ambiguous": "\(counters.ambiguous)",
+        "claimed": .stringConvertible(counters.claimed),
+        "delivered": .stringConvertible(counters.deliveries(.delivered)),
+        "dead": .stringConvertible(counters.deliveries(.dead)),
+        "expired": .stringConvertible(counters.deliveries(.expired)),
+        "released": .stringConvertible(counters.released), "parked": .stringConvertible(counters.parked),
+        "lost_leases": .stringConvertible(counters.lostLeases),
+        "ambiguous": .stringConvertible(counters.ambiguous),
       ])
     if !isDrained { throw Failure.notDrained }
+  }
+
+  /// Refuses a database that has not this version's schema, before anything listens. A database that gives no answer within two
+  /// seconds is left to `run`, which waits for it.
+  ///
+  /// - Throws: `Failure.schemaIsOutdated`, or why the database will not answer later either.
+  static func refuseOldSchema(of url: String) async throws {
+    let (verdict, report) = AsyncThrowingStream<Void, any Error>.makeStream()
+    Task {
+      let loop = EventLoop(name: "schema")
+      defer { loop.stop() }
+      do {
+        try await checkSchema(url, loop)
+        report.finish()
+      } catch {
+        report.finish(throwing: (error as? PostgresError)?.isTransient == true ? nil : error)
+      }
+    }
+    Task {
+      try await Task.sleep(for: .seconds(2))
+      report.finish()
+    }
+    for try await _ in verdict {}
+  }
+
+  private static func checkSchema(_ url: String, _ loop: EventLoop) async throws {
+    let connection = try await PostgresConnection.connect(to: url, applicationName: "push-gateway start", on: loop)
+    let pending = try await Migrator().pending(on: connection)
+    await connection.close()
+    guard pending.isEmpty else { throw Failure.schemaIsOutdated(missing: pending.titles) }
   }
 
   /// Returns when the database can be reached and has this version's schema.
   private static func waitForSchema(_ url: String, _ loop: EventLoop, _ logger: Logger) async throws {
     while true {
       do {
-        let connection = try await PostgresConnection.connect(to: url, applicationName: "push-gateway start", on: loop)
-        let pending = try await Migrator().pending(on: connection)
-        await connection.close()
-        guard pending.isEmpty else { throw Failure.schemaIsOutdated(missing: pending.titles) }
-        return
+        return try await checkSchema(url, loop)
       } catch let error as PostgresError where error.isTransient {
         logger.warning("The database cannot be reached; waiting for it", metadata: ["reason": "\(error)"])
         try await Task.sleep(for: .seconds(1))

@@ -14,6 +14,8 @@ struct LaneProvider {
   let window: Int
   /// The most it may send a second.
   var perSecond: Int?
+  /// What its connections go through.
+  var proxy: HTTPProxy?
   /// Asks for receipts, where the provider has them.
   var readReceipts: ReceiptCollector.Read?
   /// Names what it proves itself with; another name is another key.
@@ -151,7 +153,7 @@ struct ProviderFactory {
     configuration.hedging = HedgingSettings(settings.hedging)
     let provider = APNsProvider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
-      provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
+      provider: provider, window: 2 * settings.connections * settings.streamsPerConnection, proxy: proxy,
       identity: credentials.identity)
   }
 
@@ -177,14 +179,15 @@ struct ProviderFactory {
     var pool = FCMConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     pool.connection.streamsMax = settings.streamsPerConnection
-    let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: sharedTLS(), proxy: proxy(of: app))
+    let proxy = try proxy(of: app)
+    let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: sharedTLS(), proxy: proxy)
     var configuration = FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool)
     configuration.hedging = HedgingSettings(settings.hedging)
     let provider = FCMProvider(
       configuration, tokens: try tokens(account, of: app), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
-      perSecond: settings.ratePerSecond, identity: account.identity)
+      perSecond: settings.ratePerSecond, proxy: proxy, identity: account.identity)
   }
 
   private func account(of app: GatewayConfiguration.App) throws -> FCMServiceAccount {
@@ -222,12 +225,13 @@ struct ProviderFactory {
     let token = try accessToken(of: app)
     var configuration = ExpoConfiguration(url: settings.url.description, accessToken: token, caFile: caFile)
     configuration.requestsMax = settings.connections
-    configuration.connections.proxy = try proxy(of: app)
+    let proxy = try proxy(of: app)
+    configuration.connections.proxy = proxy
     configuration.connections.logger = logger
     let provider = ExpoProvider(configuration: configuration, loop: loop, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * configuration.messagesMax,
-      perSecond: settings.ratePerSecond, readReceipts: { await provider.receipts(of: $0) },
+      perSecond: settings.ratePerSecond, proxy: proxy, readReceipts: { await provider.receipts(of: $0) },
       identity: Self.identity(ofAccessToken: token))
   }
 

@@ -15,7 +15,7 @@ private struct EncryptedHTTP1Channel: ServerChildChannel {
     channel.eventLoop.makeCompletedFuture {
       // First, for a connection that is refused at once is told so over TLS, too.
       try channel.pipeline.syncOperations.addHandlers([
-        NIOSSLServerHandler(context: credentials.context), TLSFailureHandler(logger: logger),
+        NIOSSLServerHandler(context: credentials.context), TLSFailureHandler(failures: credentials.handshakeFailures),
       ])
     }.flatMap { base.setup(channel: channel, logger: logger) }
   }

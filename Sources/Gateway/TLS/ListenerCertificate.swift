@@ -11,7 +11,21 @@ internal import Runtime
 struct ListenerCertificate: Sendable {
   /// Files that cannot be used together; names them, and never their content.
   struct Fault: Error, Equatable, CustomStringConvertible {
+    /// A key of the section `tls`.
+    enum File: String {
+      case certificate = "certificate_file"
+      case key = "key_file"
+      case clientAuthorities = "client_ca_file"
+    }
+
+    /// Whose file is to be mended.
+    let file: File
     let description: String
+
+    init(_ file: File, _ description: String) {
+      self.file = file
+      self.description = description
+    }
   }
 
   /// Close enough to a certificate's end to be warned of, seconds: certbot renews 30 days before it.
@@ -35,7 +49,7 @@ struct ListenerCertificate: Sendable {
   init(_ settings: GatewayConfiguration.ListenerTLS, privacy: SecretFile.Privacy) throws(Fault) {
     let chain = try Self.chain(settings.certificateFile)
     guard let leaf = chain.first else {
-      throw Fault(description: "\(settings.certificateFile): no usable certificate (PEM)")
+      throw Self.unusableCertificate(settings.certificateFile)
     }
     let key = try Self.key(settings.keyFile, privacy)
     var configuration = TLSConfiguration.makeServerConfiguration(
@@ -56,7 +70,9 @@ struct ListenerCertificate: Sendable {
       context = try NIOSSLContext(configuration: configuration)
     } catch {
       throw Fault(
-        description: "\(settings.keyFile) is not the key of the first certificate in \(settings.certificateFile)")
+        .key,
+        "\(settings.keyFile) is not the key of the first certificate in \(settings.certificateFile): name the key that belongs to it, "
+          + "and put the listener's own certificate first")
     }
     expiresAtSeconds = Int64(leaf.notValidAfter)
   }
@@ -70,26 +86,37 @@ struct ListenerCertificate: Sendable {
     do {
       return try NIOSSLCertificate.fromPEMBytes(SecretFile.read(file, privacy: .waived))
     } catch let failure as SecretFile.Failure {
-      throw Fault(description: "certificate file \(failure)")
+      throw Fault(.certificate, "certificate file \(failure)")
     } catch {
-      throw Fault(description: "\(file): no usable certificate (PEM)")
+      throw unusableCertificate(file)
     }
+  }
+
+  private static func unusableCertificate(_ file: String) -> Fault {
+    Fault(
+      .certificate,
+      "\(file): no usable certificate (PEM): expected the chain, each beginning with '-----BEGIN CERTIFICATE-----'")
   }
 
   private static func key(_ file: String, _ privacy: SecretFile.Privacy) throws(Fault) -> NIOSSLPrivateKey {
     do {
       return try NIOSSLPrivateKey(bytes: SecretFile.read(file, privacy: privacy), format: .pem)
     } catch let failure as SecretFile.Failure {
-      throw Fault(description: "key file \(failure)")
+      throw Fault(.key, "key file \(failure)")
     } catch {
-      throw Fault(description: "\(file): no usable private key (PEM, without a passphrase)")
+      throw Fault(
+        .key,
+        "\(file): no usable private key (PEM, without a passphrase): expected a block that begins with '-----BEGIN PRIVATE KEY-----'"
+      )
     }
   }
 
   private static func authorities(_ file: String) throws(Fault) -> [NIOSSLCertificate] {
     // Without one nobody could be verified, which must not pass for nobody being asked.
     guard let authorities = try? NIOSSLCertificate.fromPEMFile(file), !authorities.isEmpty else {
-      throw Fault(description: "\(file): no usable CA certificate (PEM)")
+      throw Fault(
+        .clientAuthorities,
+        "\(file): no usable CA certificate (PEM): expected blocks that begin with '-----BEGIN CERTIFICATE-----'")
     }
     return authorities
   }

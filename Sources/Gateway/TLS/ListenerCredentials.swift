@@ -19,6 +19,7 @@ final class ListenerCredentials: Sendable {
 
   /// The section of the configuration: `http` or `api`.
   let name: String
+  let handshakeFailures: HandshakeFailures
   private let settings: GatewayConfiguration.ListenerTLS
   private let privacy: SecretFile.Privacy
   private let clock: any GatewayClock
@@ -33,6 +34,7 @@ final class ListenerCredentials: Sendable {
     clock: any GatewayClock = SystemClock(), logger: Logger
   ) throws(ListenerCertificate.Fault) {
     self.name = name
+    handshakeFailures = HandshakeFailures(listener: name, logger: logger, clock: clock)
     self.settings = settings
     self.privacy = privacy
     self.clock = clock
@@ -86,7 +88,8 @@ final class ListenerCredentials: Sendable {
       let certificate = try ListenerCertificate(settings, privacy: privacy)
       // Old files put back by mistake must not replace what clients still believe.
       if certificate.expiresAtSeconds <= now, expiresAtSeconds > now {
-        throw ListenerCertificate.Fault(description: "\(settings.certificateFile) has expired on \(certificate.expiry)")
+        throw ListenerCertificate.Fault(
+          .certificate, "\(settings.certificateFile) has expired on \(certificate.expiry)")
       }
       return .success(certificate)
     } catch {

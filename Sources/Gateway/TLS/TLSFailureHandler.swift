@@ -1,6 +1,5 @@
 // What goes wrong in TLS ends there: nothing of it is a malformed request, and there is nobody to answer.
 
-internal import Logging
 internal import NIOCore
 internal import NIOSSL
 
@@ -9,10 +8,10 @@ internal import NIOSSL
 final class TLSFailureHandler: ChannelInboundHandler, RemovableChannelHandler {
   typealias InboundIn = ByteBuffer
 
-  private let logger: Logger
+  private let failures: HandshakeFailures
 
-  init(logger: Logger) {
-    self.logger = logger
+  init(failures: HandshakeFailures) {
+    self.failures = failures
   }
 
   /// The TLS handler tells of a connection before it has begun the handshake, and then takes our end of it (`close(mode: .output)`)
@@ -29,8 +28,8 @@ final class TLSFailureHandler: ChannelInboundHandler, RemovableChannelHandler {
     guard
       error is NIOSSLError || error is BoringSSLError || error is NIOSSLExtraError || error is NIOSSLCloseTimedOutError
     else { return context.fireErrorCaught(error) }
-    if case .handshakeFailed? = error as? NIOSSLError {
-      logger.debug("A TLS handshake failed", metadata: ["reason": "\(error)"])
+    if case .handshakeFailed(let error)? = error as? NIOSSLError {
+      failures.note(HandshakeFailures.Reason(error), of: IPAddress(context.remoteAddress))
     }
   }
 }

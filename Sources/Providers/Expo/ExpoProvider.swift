@@ -103,6 +103,13 @@ public actor ExpoProvider: PushProvider {
   /// with the new one.
   public func rotate(accessToken: String?) {
     self.accessToken = accessToken
+    report?(.renewed)
+  }
+
+  public func retryConnections() {
+    gate.tryNow()
+    makeRequests()
+    report?(.renewed)
   }
 
   // MARK: - Receipts

@@ -75,6 +75,10 @@ public actor FCMProvider: PushProvider {
     sender.rotate(to: tokens)
   }
 
+  public func retryConnections() {
+    sender.retryConnections()
+  }
+
   public func shutDown(by deadline: Instant) async {
     await withCheckedContinuation { continuation in
       sender.shutDown(by: deadline) { continuation.resume() }

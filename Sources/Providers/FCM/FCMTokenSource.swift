@@ -28,6 +28,8 @@ public actor FCMTokenSource: ProviderTokenSource {
   private var waiting: [CheckedContinuation<Answer, Never>] = []
   private var failures = 0
   private var notBefore = Instant(nanoseconds: .min)
+  /// What the proxy was shown by the exchange that failed last; with another login the next need not wait.
+  private var failedAuthorization: String?
   private var lastError = ProviderTokenError("no access token has been asked for")
 
   /// - Parameters:
@@ -49,7 +51,9 @@ public actor FCMTokenSource: ProviderTokenSource {
 
   public func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
     if let current, isFresh(current.token, refused: refused) { return current.token }
-    guard clock.now() >= notBefore else { return try fallback(refused: refused) }
+    guard clock.now() >= notBefore || proxy?.authorization != failedAuthorization else {
+      return try fallback(refused: refused)
+    }
     let answer = await withCheckedContinuation { continuation in
       waiting.append(continuation)
       if waiting.count == 1 { exchange() }
@@ -81,7 +85,7 @@ public actor FCMTokenSource: ProviderTokenSource {
     let assertion: [UInt8]
     do { assertion = try account.assertion(issuedAtSeconds: now / 1000) } catch {
       // At the end of the turn: the caller's continuation is not to be resumed before it is awaited on.
-      loop.atEndOfTurn { self.finish(.failure(ProviderTokenError("\(error)"))) }
+      loop.atEndOfTurn { self.finish(.failure(ProviderTokenError("\(error)")), shown: self.proxy?.authorization) }
       return
     }
     var configuration = CurlConfiguration(caFile: caFile)
@@ -91,10 +95,11 @@ public actor FCMTokenSource: ProviderTokenSource {
     var request = CurlRequest(
       url: account.tokenURI, headers: FCMTokenExchange.headers, body: FCMTokenExchange.body(assertion: assertion))
     request.isRepeatable = true
+    let authorization = proxy?.authorization
     client.perform(request) { result in
       self.client?.close()
       self.client = nil
-      self.finish(self.read(result, askedAtMilliseconds: now))
+      self.finish(self.read(result, askedAtMilliseconds: now), shown: authorization)
     }
   }
 
@@ -117,13 +122,15 @@ public actor FCMTokenSource: ProviderTokenSource {
     }
   }
 
-  private func finish(_ answer: Answer) {
+  /// - Parameter authorization: what the proxy was shown, if there is one.
+  private func finish(_ answer: Answer, shown authorization: String?) {
     switch answer {
     case .success:
       failures = 0
       notBefore = Instant(nanoseconds: .min)
     case .failure(let error):
       failures += 1
+      failedAuthorization = authorization
       notBefore = clock.now() + backoff.delay(afterFailures: failures, random: .random(in: .min ... .max))
       lastError = ProviderTokenError("no access token for \(account.clientEmail): \(error)")
     }

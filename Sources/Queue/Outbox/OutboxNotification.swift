@@ -9,8 +9,12 @@ enum OutboxNotification: Equatable {
   case ended(outboxID: Int64?)
   case invalidationResumed(lane: Int16)
 
+  /// What is longer is somebody else's: it may have 8,000 bytes, and characters whose borders take long to find.
+  private static let bytesMax = 64
+
   /// The bell; on the control channel `void <outbox id>`, `void *` and `resume <lane id>`. Nil for what this version does not know.
   init?(channel: String, payload: String) {
+    guard payload.utf8.count <= Self.bytesMax else { return nil }
     let words = payload.split(separator: " ")
     switch (channel, words.first, words.last) {
     case ("push_outbox", _, _): self = .bell
@@ -58,20 +62,26 @@ struct EndedHints {
 struct NotificationLimit {
   /// Within one second.
   static let countMax = 20_000
+  /// Of payloads, within one second.
+  static let bytesMax = 1_048_576
   /// For how long nothing is heard once there were more.
   static let rest = Nanoseconds.seconds(5)
 
   private var count = 0
+  private var bytes = 0
   private var since: Instant?
 
   /// Whether a notification that came now is to be read.
-  mutating func admit(_ now: Instant) -> Bool {
-    if let since, now - since < .seconds(1) {
-      count += 1
-    } else {
+  ///
+  /// - Parameter size: of its payload, bytes.
+  mutating func admit(_ now: Instant, size: Int = 0) -> Bool {
+    if since.map({ now - $0 >= .seconds(1) }) ?? true {
       since = now
-      count = 1
+      count = 0
+      bytes = 0
     }
-    return count <= Self.countMax
+    count += 1
+    bytes += size
+    return count <= Self.countMax && bytes <= Self.bytesMax
   }
 }

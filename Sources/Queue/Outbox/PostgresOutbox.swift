@@ -172,9 +172,10 @@ public actor PostgresOutbox: OutboxStore {
   // MARK: - Notifications
 
   private func hear(_ channel: String, _ payload: String) {
-    guard notificationLimit.admit(loop.now) else {
+    guard notificationLimit.admit(loop.now, size: payload.utf8.count) else {
       let error = PostgresError(
-        .connectionLost, "more than \(NotificationLimit.countMax) notifications came within a second",
+        .connectionLost,
+        "more than \(NotificationLimit.countMax) notifications, or \(NotificationLimit.bytesMax) bytes of them, came within a second",
         hint: "Whoever may connect to the database may send them: pg_stat_activity shows who runs NOTIFY or pg_notify.")
       isListenerResting = true
       return listener.rest(for: NotificationLimit.rest, because: error)

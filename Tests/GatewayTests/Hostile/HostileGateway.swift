@@ -64,6 +64,11 @@ struct HostileGateway {
         database: database, simulators: simulators, connection: connection, process: process)
       var failure: (any Error)?
       do {
+        // Calls of an app are taken once the gateway has registered it.
+        let registered = PostgresStatement(name: "registered", text: "select count(*)::int from push.apps")
+        while process.isRunning, try await connection.query(registered).int32(0, 0) <= Set(apps.map(\.app)).count {
+          try await Task.sleep(for: .milliseconds(20))
+        }
         try await body(gateway, apps)
         #expect(process.isRunning, "the gateway has died: \(tail(of: log))")
       } catch {

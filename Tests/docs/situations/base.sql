@@ -1,7 +1,7 @@
 -- What the situations share: an app with three lanes, two replicas that serve them and have done the housekeeping, and ways
 -- to write the past.
 set search_path = push;
-insert into push.apps (app, ring_seconds) values ('porteiro', 60);
+select push.register_app('porteiro', 60);
 select push.register_lane('porteiro', p) from unnest('{apns,fcm,expo}'::text[]) p;
 select push.register_gateway('gateway-a', '1.0.0');
 select push.register_gateway('gateway-b', '1.0.0');

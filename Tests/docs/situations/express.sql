@@ -13,7 +13,7 @@ insert into profiles values
 insert into profiles values
   ('dario', 102, null, null, 'ios', true),
   ('emil', 103, 'ExponentPushToken[tour0000000000000000005]', null, 'android', true);
-insert into push.apps (app, ring_seconds) values ('porteiro', 60);
+select push.register_app('porteiro', 60);
 insert into push.token_invalidations (app, provider, token, reason)
   values ('porteiro', 'expo', 'ExponentPushToken[tour0000000000000000005]', 'DeviceNotRegistered');
 -- The backend's role owns its tables, may make triggers on them, and may read the feed of dead tokens.

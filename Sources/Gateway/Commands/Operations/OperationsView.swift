@@ -52,7 +52,9 @@ struct OperationsView: Sendable {
     let rows = try await connection.query(
       PostgresStatement(
         name: "\(name)_text",
-        text: "select \(shown.map(\.column.text).joined(separator: ", ")) from \(source)"), parameters)
+        // Under another name, or the order would be that of the texts: 1, 10, 2.
+        text: "select \(shown.map { "\($0.column.text) as shown" }.joined(separator: ", ")) from \(source)"), parameters
+    )
     return TextTable(
       columns: shown.map { heading, column in
         .init(

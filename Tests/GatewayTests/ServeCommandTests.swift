@@ -1,0 +1,89 @@
+// What `serve` refuses before it listens, by the built program.
+
+import Foundation
+import HTTP2TestSupport
+import Runtime
+import TestSupport
+import Testing
+
+@testable import Gateway
+@testable import Simulators
+
+@Suite(.timeLimit(.minutes(2))) struct ServeCommandTests {
+  /// Files that load, each with one that does not.
+  private final class Files {
+    let material: SimulatorMaterial
+    let pki: ListenerPKI
+    let opsKey: String
+
+    init() throws {
+      material = try SimulatorMaterial()
+      pki = try ListenerPKI()
+      opsKey = material.directory + "/ops.key"
+      try material.writeServiceAccount(tokenURI: "https://127.0.0.1:1/token")
+      try material.writeConfiguration(
+        SimulatorEndpoints(
+          apnsProduction: "https://127.0.0.1:1", apnsSandbox: "https://127.0.0.1:2", fcm: "https://127.0.0.1:3",
+          token: "https://127.0.0.1:3/token", expo: "https://127.0.0.1:4"),
+        database: "postgres://127.0.0.1/push")
+      try SecretFixture.write(String(repeating: "k", count: 40), to: opsKey)
+    }
+
+    deinit { try? FileManager.default.removeItem(atPath: material.directory) }
+
+    func run(_ command: String, _ database: String, listen: String = "127.0.0.1:0") async throws -> CommandRun {
+      try await OperationsFixture.run(
+        database, [command, "--config", material.configurationFile],
+        environment: [
+          "PUSH_GATEWAY_HTTP_LISTEN": listen, "PUSH_GATEWAY_API_ENABLED": "true",
+          "PUSH_GATEWAY_API_LISTEN": "127.0.0.1:0", "PUSH_GATEWAY_API_TLS_CERTIFICATE_FILE": pki.certificateFile,
+          "PUSH_GATEWAY_API_TLS_KEY_FILE": pki.keyFile, "PUSH_GATEWAY_API_TLS_CLIENT_CA_FILE": pki.ours.caFile,
+          "PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE": opsKey,
+        ])
+    }
+  }
+
+  /// Nobody listens there, so that only what comes before the database ends the command.
+  private static let nowhere = "postgres://push@127.0.0.1:1/push?connect_timeout=1"
+
+  @Test(arguments: [
+    "api.tls.key_file", "api.tls.certificate_file", "apps.porteiro.apns.key_file",
+    "apps.porteiro.fcm.service_account_file", "dashboard.ops_key_file",
+  ])
+  func `a key file that cannot be used ends it with 78 and the key of the configuration`(key: String) async throws {
+    let files = try Files()
+    switch key {
+    case "api.tls.key_file": try files.pki.install(keyOf: files.pki.others)
+    case "api.tls.certificate_file": try SecretFixture.write("nothing", to: files.pki.certificateFile)
+    case "apps.porteiro.apns.key_file": try SecretFixture.write("nothing", to: files.material.apnsKeyFile)
+    case "dashboard.ops_key_file": try SecretFixture.write("short", to: files.opsKey)
+    default: try SecretFixture.write("nothing", to: files.material.serviceAccountFile)
+    }
+    let served = try await files.run("serve", Self.nowhere)
+    #expect(served.status == 78 && served.output.isEmpty, "\(served)")
+    let sentences = served.errors.split(separator: "\n")
+    #expect(
+      sentences.count == 1 && sentences[0].hasPrefix("Error: \(files.material.configurationFile): \(key): "),
+      "\(served)")
+    let checked = try await files.run("check-config", Self.nowhere)
+    #expect(checked.status == 1)
+    let failed = checked.output.split(separator: "\n").filter { $0.hasPrefix("FAILED") }
+    #expect(failed.count == 1, "\(failed)")
+    // The same words.
+    let words = failed.first?.dropFirst("FAILED  ".count) ?? ""
+    #expect(!words.isEmpty && sentences.first?.hasSuffix(words) == true, "\(failed) \(sentences)")
+  }
+
+  @Test func `an old schema is refused before anything listens`() async throws {
+    let files = try Files()
+    // A listener that cannot be opened: whoever tries it first ends with another message.
+    let loop = EventLoop(name: "taken")
+    let taken = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
+    defer { loop.stop() }
+    try await TestDatabase.with(isMigrated: false) { database in
+      let served = try await files.run("serve", database.url, listen: "127.0.0.1:\(taken.port)")
+      #expect(served.status == 1)
+      #expect(served.errors.contains("run `push-gateway migrate` first"), "\(served)")
+    }
+  }
+}

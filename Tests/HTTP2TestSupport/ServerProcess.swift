@@ -1,0 +1,58 @@
+// A server that is a program of its own, for as long as a test needs it.
+
+import Foundation
+import Runtime
+
+/// A program that listens on a port of 127.0.0.1. It is stopped when this object goes, and also if this process just ends.
+// @unchecked: nothing changes after `init`.
+public final class ServerProcess: @unchecked Sendable {
+  struct NotStarted: Error {}
+
+  private let shell = Process()
+  private let input = Pipe()
+  private let server: pid_t
+
+  /// Starts it and waits until it listens.
+  init(_ command: [String], port: UInt16) throws {
+    let output = Pipe()
+    shell.executableURL = URL(filePath: "/bin/sh")
+    // The shell stops the server when its standard input ends, which it does however this process ends. Not by SIGTERM: a child
+    // inherits the signal mask of a dispatch thread, in which that is blocked.
+    shell.arguments = ["-c", "\"$@\" >/dev/null 2>&1 & echo $!; read -r _; kill -9 $!", "sh"] + command
+    shell.environment = ["PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/opt/homebrew/bin"]
+    shell.standardInput = input
+    shell.standardOutput = output
+    shell.standardError = FileHandle.nullDevice
+    try shell.run()
+    let line = String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
+    guard let pid = pid_t(line.trimmingCharacters(in: .newlines)) else { throw NotStarted() }
+    server = pid
+    let limit = Date(timeIntervalSinceNow: 30)
+    while !Self.listens(port) {
+      guard kill(server, 0) == 0, Date() < limit else { throw NotStarted() }
+      usleep(5_000)
+    }
+  }
+
+  /// Without waiting: other children may hold the write end of the shell's input, so it might not end by itself.
+  deinit {
+    kill(server, SIGKILL)
+    if shell.isRunning { kill(shell.processIdentifier, SIGKILL) }
+    try? input.fileHandleForWriting.close()
+  }
+
+  /// A port nobody listens on, for servers that cannot choose one themselves.
+  public static func freePort() throws -> UInt16 {
+    let loop = EventLoop(name: "free-port")
+    defer { loop.stop() }
+    return try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop).port
+  }
+
+  private static func listens(_ port: UInt16) -> Bool {
+    guard let socket = try? TCPSocket.connect(to: SocketAddress(numericHost: "127.0.0.1", port: port)!) else {
+      return false
+    }
+    var entry = pollfd(fd: socket.rawValue, events: Int16(POLLOUT), revents: 0)
+    return poll(&entry, 1, 1000) == 1 && TCPSocket.connectionError(socket) == nil
+  }
+}
