@@ -1758,7 +1758,7 @@ CREATE FUNCTION push.drop_partitions(p_keep_days integer DEFAULT 14) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET "TimeZone" TO 'UTC'
-    SET lock_timeout TO '200ms'
+    SET lock_timeout TO '100ms'
     AS $_$
 declare
   v_name text := (
@@ -1962,10 +1962,10 @@ CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET "TimeZone" TO 'UTC'
-    SET lock_timeout TO '500ms'
+    SET lock_timeout TO '100ms'
     AS $$
 declare
-  -- Whoever finishes a delivery waits meanwhile, and each partition is a file that every look at history opens.
+  -- Each partition is a file that every look at history opens.
   c_days_max constant int := 60;
   v_day  date;
   v_name text;
@@ -1982,11 +1982,12 @@ begin
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
     continue when to_regclass('push.' || v_name) is not null;
     begin
-      execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
-        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+      execute format('create table push.%I (like push.history including all)', v_name);
       execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
         'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
         'set (autovacuum_analyze_threshold = 100000)', v_name);
+      execute format('alter table push.history attach partition push.%I for values from (%L) to (%L)',
+        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
     exception when check_violation then

@@ -174,6 +174,45 @@ def of_a_login_that_may_enqueue():
     rings("the call beside it rings", "beside-prepared")
 
 
+def of_a_transaction_that_has_read_history():
+    """It keeps a day's partition from being made, and nobody from finishing a push meanwhile."""
+    owner("select push.ensure_partitions(60)")
+    furthest = owner("select 'push.history_' || to_char(current_date + 60, 'YYYYMMDD')")
+    with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
+        db.execute(f"drop table {furthest}")
+    over, waited = Event(), []
+
+    def make():
+        with connect(login="ops", autocommit=True) as ops:
+            while not over.is_set():
+                try:
+                    ops.execute("select push.ensure_partitions(60)")
+                except psycopg.errors.LockNotAvailable as error:
+                    waited.append(error)
+
+    with connect() as reader:
+        reader.execute("select count(*) from push.timeline('beside-open', %s)", (APP,))
+        maker = Thread(target=make)
+        maker.start()
+        late = []
+        gateway.db.execute("set lock_timeout = '20ms'")
+        try:
+            while len(waited) < 5 and maker.is_alive():
+                with connect(autocommit=True) as db:
+                    enqueue(f"while-made-{len(late)}-{monotonic()}", db)
+                try:
+                    gateway.claimed()
+                except psycopg.errors.LockNotAvailable as error:
+                    late.append(str(error))
+        finally:
+            over.set()
+            gateway.db.execute("reset lock_timeout")
+        maker.join()
+        check("a day's partition waits for whoever has read history, and no push that is finished waits for it", late, [])
+        reader.rollback()
+    check("then it is made", owner("select push.ensure_partitions(60)"), 1)
+
+
 def numbers():
     """How far each sequence has come of those that can be used up: eight bytes cannot."""
     return owner("select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences where schemaname = 'push' and data_type <> 'bigint'::regtype")
@@ -227,6 +266,7 @@ def of_a_key_that_is_about_to_be_revoked():
 of_a_login_that_may_only_connect()
 of_notifications_without_end()
 of_a_login_that_may_enqueue()
+of_a_transaction_that_has_read_history()
 of_numbers()
 of_a_key_that_is_about_to_be_revoked()
 gateway.one("select push.retire_gateway(%s)::text", gateway.id)

@@ -126,11 +126,12 @@ comment on function push.expire is
 
 -- Making and dropping are two functions, hence two transactions: a drop that loses a race for a lock must not undo
 -- tomorrow's partition. Days are UTC days, whatever the session's time zone. A new day has the statistics of
--- push.history (0001_schema.sql).
+-- push.history (0001_schema.sql). It is made first and attached then: that locks push.history_default, which nobody
+-- writes, and keeps no settlement waiting for whoever has read history in a transaction that is still open.
 create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
-language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '500ms' as $$
+language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '100ms' as $$
 declare
-  -- Whoever finishes a delivery waits meanwhile, and each partition is a file that every look at history opens.
+  -- Each partition is a file that every look at history opens.
   c_days_max constant int := 60;
   v_day  date;
   v_name text;
@@ -147,11 +148,12 @@ begin
     v_name := 'history_' || to_char(v_day, 'YYYYMMDD');
     continue when to_regclass('push.' || v_name) is not null;
     begin
-      execute format('create table push.%I partition of push.history for values from (%L) to (%L)',
-        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+      execute format('create table push.%I (like push.history including all)', v_name);
       execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
         'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
         'set (autovacuum_analyze_threshold = 100000)', v_name);
+      execute format('alter table push.history attach partition push.%I for values from (%L) to (%L)',
+        v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
     exception when check_violation then
@@ -166,7 +168,7 @@ comment on function push.ensure_partitions is
   'from now, at most 60';
 
 create or replace function push.drop_partitions(p_keep_days int default 14) returns int
-language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '200ms' as $$
+language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '100ms' as $$
 declare
   v_name text := (
     select c.relname
