@@ -581,6 +581,32 @@ $$;
 
 COMMENT ON FUNCTION push.calls(p_call_id text) IS 'the calls with this id, one an app, the latest five first: each as of push.call, with its timeline. p_call_id: payload.callId';
 
+CREATE FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) RETURNS SETOF bigint
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+  return query
+    select o.id
+    from unnest(p_outbox_ids) c(id)
+    cross join lateral (
+      select o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app) as providers
+      from push.outbox o where o.id = c.id offset 0
+    ) o
+    where exists (
+      select from jsonb_array_elements(o.recipients) e
+      where push.has_recipient_fault(e)
+        or not exists (
+          select from push.delivery d where d.outbox_id = o.id
+            and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
+        or o.providers is not null and jsonb_typeof(e) = 'object' and (
+          'apns' <> all (o.providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (o.providers) and e ? 'fcmToken'
+          or 'expo' <> all (o.providers) and e ? 'pushToken')
+    );
+end
+$$;
+
+COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of calls that were just enqueued in which anybody, or anything, was passed over: push.skipped_recipients says whom. p_outbox_ids: push.outbox.id';
+
 CREATE FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1892,8 +1918,7 @@ begin
     deliveries := deliveries + (select count(*) from push.history h
       where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
   end if;
-  skipped := case when duplicate or push.skips_anybody(outbox_id, enqueue_call.recipients,
-      (select a.providers from push.apps a where a.app = coalesce(enqueue_call.app, 'default')))
+  skipped := case when duplicate or exists (select from push.calls_that_skip(array[outbox_id]))
     then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
@@ -1906,6 +1931,7 @@ CREATE FUNCTION push.enqueue_calls(calls jsonb) RETURNS TABLE(n integer, outbox_
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET lock_timeout TO '20ms'
     AS $$
 #variable_conflict use_column
@@ -1946,9 +1972,12 @@ begin
     return;
   end;
   return query
+    with skipping as materialized (
+      select c.id from push.calls_that_skip(array(select m.id from jsonb_to_recordset(v_made) m(id bigint))) c(id)
+    )
     select m.n, o.id,
       (select count(*)::int from push.delivery d where d.outbox_id = o.id and d.kind in (0, 3) and d.fallback_of is null),
-      case when push.skips_anybody(o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app))
+      case when o.id in (select s.id from skipping s)
         then (select count(*)::int from push.skipped_recipients(o.id)) else 0 end,
       o.call_id
     from jsonb_to_recordset(v_made) m(n int, id bigint)
@@ -5766,25 +5795,6 @@ end
 $_$;
 
 COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'whom, and what, a call passed over, as far as is known now. Users for whom no delivery was made: TokenInvalid, NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. And what of recipients could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: as recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
-
-CREATE FUNCTION push.skips_anybody(p_outbox_id bigint, p_recipients jsonb, p_providers text[]) RETURNS boolean
-    LANGUAGE plpgsql STABLE
-    AS $$
-begin
-  return exists (
-    select from jsonb_array_elements(p_recipients) e
-    where push.has_recipient_fault(e)
-      or not exists (
-        select from push.delivery d where d.outbox_id = p_outbox_id
-          and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
-      or p_providers is not null and jsonb_typeof(e) = 'object' and (
-        'apns' <> all (p_providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (p_providers) and e ? 'fcmToken'
-        or 'expo' <> all (p_providers) and e ? 'pushToken')
-  );
-end
-$$;
-
-COMMENT ON FUNCTION push.skips_anybody(p_outbox_id bigint, p_recipients jsonb, p_providers text[]) IS 'whether anybody, or anything, of a call that was just enqueued was passed over: push.skipped_recipients says whom. p_outbox_id: push.outbox.id; p_recipients: its recipients; p_providers: push.apps.providers of its app';
 
 CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
     LANGUAGE sql STABLE

@@ -331,25 +331,33 @@ create or replace trigger fan_out after insert on push.outbox referencing new ta
 
 -- By one function -----------------------------------------------------------------------------------------------------
 
--- As a rule nobody is skipped, and that is quickly seen.
-create or replace function push.skips_anybody(p_outbox_id bigint, p_recipients jsonb, p_providers text[]) returns boolean
+-- As a rule nobody is skipped, and that is quickly seen. One look at all calls of a statement: to prepare it costs more
+-- than to look.
+create or replace function push.calls_that_skip(p_outbox_ids bigint[]) returns setof bigint
 language plpgsql stable as $$
 begin
-  return exists (
-    select from jsonb_array_elements(p_recipients) e
-    where push.has_recipient_fault(e)
-      or not exists (
-        select from push.delivery d where d.outbox_id = p_outbox_id
-          and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
-      or p_providers is not null and jsonb_typeof(e) = 'object' and (
-        'apns' <> all (p_providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (p_providers) and e ? 'fcmToken'
-        or 'expo' <> all (p_providers) and e ? 'pushToken')
-  );
+  return query
+    select o.id
+    from unnest(p_outbox_ids) c(id)
+    cross join lateral (
+      select o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app) as providers
+      from push.outbox o where o.id = c.id offset 0
+    ) o
+    where exists (
+      select from jsonb_array_elements(o.recipients) e
+      where push.has_recipient_fault(e)
+        or not exists (
+          select from push.delivery d where d.outbox_id = o.id
+            and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
+        or o.providers is not null and jsonb_typeof(e) = 'object' and (
+          'apns' <> all (o.providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (o.providers) and e ? 'fcmToken'
+          or 'expo' <> all (o.providers) and e ? 'pushToken')
+    );
 end
 $$;
-comment on function push.skips_anybody is
-  'whether anybody, or anything, of a call that was just enqueued was passed over: push.skipped_recipients says whom. p_outbox_id: '
-  'push.outbox.id; p_recipients: its recipients; p_providers: push.apps.providers of its app';
+comment on function push.calls_that_skip is
+  'those of calls that were just enqueued in which anybody, or anything, was passed over: push.skipped_recipients says whom. '
+  'p_outbox_ids: push.outbox.id';
 
 create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
@@ -380,8 +388,7 @@ begin
     deliveries := deliveries + (select count(*) from push.history h
       where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
   end if;
-  skipped := case when duplicate or push.skips_anybody(outbox_id, enqueue_call.recipients,
-      (select a.providers from push.apps a where a.app = coalesce(enqueue_call.app, 'default')))
+  skipped := case when duplicate or exists (select from push.calls_that_skip(array[outbox_id]))
     then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;
   return next;
 end
@@ -400,7 +407,7 @@ comment on function push.enqueue_call is
 create or replace function push.enqueue_calls(calls jsonb)
 returns table (n int, outbox_id bigint, deliveries int, skipped int, call_id text)
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off set jit = off
-set lock_timeout = '20ms' as $$
+set plan_cache_mode = force_generic_plan set lock_timeout = '20ms' as $$
 #variable_conflict use_column
 declare
   v_made jsonb;
@@ -439,9 +446,12 @@ begin
     return;
   end;
   return query
+    with skipping as materialized (
+      select c.id from push.calls_that_skip(array(select m.id from jsonb_to_recordset(v_made) m(id bigint))) c(id)
+    )
     select m.n, o.id,
       (select count(*)::int from push.delivery d where d.outbox_id = o.id and d.kind in (0, 3) and d.fallback_of is null),
-      case when push.skips_anybody(o.id, o.recipients, (select a.providers from push.apps a where a.app = o.app))
+      case when o.id in (select s.id from skipping s)
         then (select count(*)::int from push.skipped_recipients(o.id)) else 0 end,
       o.call_id
     from jsonb_to_recordset(v_made) m(n int, id bigint)
