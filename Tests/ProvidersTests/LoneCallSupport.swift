@@ -6,8 +6,9 @@ import Runtime
 
 /// What became of a lone call.
 struct LoneCall {
-  /// From handing the push over to the provider's yes, without the time for which the machine was too busy to run the
-  /// provider's loop; nil when there was no yes within the ring window.
+  /// From handing the push over to the provider's yes: each try, and the waits between them as they were meant. The time for
+  /// which the machine was too busy to run a loop, or the test itself, is left out; nil when there was no yes within the ring
+  /// window.
   var ringTime: Nanoseconds?
   /// The outcomes of the tries before.
   var failures: [PushOutcome] = []
@@ -53,29 +54,32 @@ private final class LoopLateness: @unchecked Sendable {
 
 extension ProviderBench {
   /// Rings a phone: what may have arrived is sent again after the mean first wait of `RetryPolicy`, what certainly has not
-  /// after 20 ms.
-  func ring(_ firstTag: Int, window: Nanoseconds = .seconds(30)) async -> LoneCall {
+  /// after 20 ms. `peers`: the loops of whatever the push passes through.
+  func ring(_ firstTag: Int, past peers: [EventLoop] = [], window: Nanoseconds = .seconds(30)) async -> LoneCall {
     var call = LoneCall()
-    let start = provider.loop.now
-    let deadline = start + window
-    let lateness = LoopLateness(provider.loop)
+    let deadline = provider.loop.now + window
+    let lateness = ([provider.loop] + peers).map(LoopLateness.init)
+    var time = Nanoseconds.zero
     var tag = firstTag
     while provider.loop.now < deadline {
       let before = reports.results.count
+      let start = provider.loop.now
       await provider.send([request(tag, within: deadline - provider.loop.now)])
       guard let result = await reports.results(before + 1)[UInt64(tag)] else { break }
       tag += 1
-      switch result.outcome {
-      case .accepted:
-        call.ringTime = result.answeredAt - start - (await lateness.stop())
+      time = time + (result.answeredAt - start)
+      if case .accepted = result.outcome {
+        for one in lateness { time = time - (await one.stop()) }
+        call.ringTime = time
         call.connection = result.connection
         return call
-      case .refused: await pass(.milliseconds(20))
-      default: await pass(.milliseconds(100))
       }
+      let wait: Nanoseconds = if case .refused = result.outcome { .milliseconds(20) } else { .milliseconds(100) }
+      await pass(wait)
+      time = time + wait
       call.failures.append(result.outcome)
     }
-    _ = await lateness.stop()
+    for one in lateness { _ = await one.stop() }
     return call
   }
 }

@@ -72,7 +72,7 @@ actor HTTP2Load {
     switch event {
     case .capacity(let capacity): isReady = capacity > 0
     case .results(let results): results.forEach(count)
-    case .hedged, .clockSkew: break
+    case .hedged, .clockSkew, .renewed: break
     }
     if isReady { send() }
     guard ended == requests, let finished else { return }
