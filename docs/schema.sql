@@ -948,6 +948,31 @@ begin
       'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
+    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.5 then '' else (
+        select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
+        from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
+          from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
+      case when l.used < 0.5 then 'ok' when l.used < 1 then 'warn' else 'bad' end,
+      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid).'
+    from (select push.lock_table_used() as used) l;
+  return query
+    select 'other logins', coalesce(string_agg(o.name, ', ' order by o.place) filter (where o.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end || ' may connect', 'none may connect'),
+      case when count(*) = 0 then 'ok' else 'warn' end,
+      'They can use up connections and locks, and so stop calls: deploy/psql/harden.sql.'
+    from (
+      select r.rolname as name, row_number() over (order by r.rolname) as place
+      from pg_roles r cross join pg_database d
+      where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
+        -- By what everybody may do; a login that was granted the right is there on purpose.
+        and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
+          where a.grantee = 0 and a.privilege_type = 'CONNECT')
+        and not exists (select from pg_roles p
+          where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
+              or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+            and pg_has_role(r.oid, p.oid, 'member'))
+    ) o;
+  return query
     select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
       'Nothing is sent without one: push.replicas says how the last ones ended.'
     from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
@@ -3916,6 +3941,17 @@ CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
 
 COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'a length of time, p_length, in milliseconds';
 
+CREATE FUNCTION push.lock_table_used() RETURNS double precision
+    LANGUAGE sql STABLE
+    AS $$
+  select (select count(*) from pg_locks l where not l.fastpath) / (
+    current_setting('max_locks_per_transaction')::double precision * (
+      select sum(current_setting(s)::int)
+      from unnest('{max_connections,autovacuum_max_workers,max_worker_processes,max_wal_senders,max_prepared_transactions}'::text[]) s))
+$$;
+
+COMMENT ON FUNCTION push.lock_table_used() IS 'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. Above 1 its shared memory runs out soon: then statements fail with 53200, whoever asks';
+
 CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4172,9 +4208,11 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
   union all
   select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
+  union all
+  select 'lock_table_used', null, null, null, null, push.lock_table_used()
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';
+COMMENT ON FUNCTION push.observe() IS 'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches estimates), keys_expiring (keys of the HTTP API with less than 30 days left), lock_table_used (push.lock_table_used)';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER

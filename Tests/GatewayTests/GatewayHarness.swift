@@ -26,57 +26,69 @@ struct GatewayHarness {
   ///
   /// - Parameters:
   ///   - watchesFiles: whether the gateway reads its credentials again when their files change.
+  ///   - given: the database, else one of its own in the cluster of all tests.
   ///   - hedges: whether invites are hedged: where requests are counted, a machine that is busy with other tests would add some.
   static func with(
     simulators configuration: SimulatorSuite.Configuration = strict,
-    watchesFiles: Bool = false, hedges: Bool = false,
+    on given: TestDatabase? = nil, watchesFiles: Bool = false, hedges: Bool = false,
     adjust: (inout GatewayConfiguration) -> Void = { _ in },
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
-    try await TestDatabase.with(isMigrated: false) { database in
-      let connection = try await database.connect()
-      try await Migrator().migrate(connection)
-      await connection.close()
-      var configuration = configuration
-      configuration.database = database.url
-      configuration.http = "127.0.0.1:0"
-      configuration.requiresExpoAccessToken = true
-      let simulators = try await SimulatorSuite.start(configuration, material: SimulatorMaterial())
-      var settings = try GatewayConfiguration.load(file: simulators.material.configurationFile, environment: [:])
-      if !hedges {
-        for index in settings.apps.indices {
-          settings.apps[index].apns?.hedging.percentMax = 0
-          settings.apps[index].fcm?.hedging.percentMax = 0
-        }
+    guard let given else {
+      return try await TestDatabase.with(isMigrated: false) {
+        try await with(
+          simulators: configuration, on: $0, watchesFiles: watchesFiles, hedges: hedges, adjust: adjust, body)
       }
-      adjust(&settings)
-      var logger = Logger(label: "gateway", factory: { StreamLogHandler.standardError(label: $0) })
-      logger.logLevel = .error
-      let source = ConfigurationFile(path: simulators.material.configurationFile, environment: [:])
-      let service = GatewayService(configuration: settings, source: watchesFiles ? source : nil, logger: logger)
-      let group = ServiceGroup(services: [service], logger: logger)
-      let hasEnded = Mutex(false)
-      let running = Task {
-        defer { hasEnded.withLock { $0 = true } }
-        try await group.run()
-      }
-      let harness = GatewayHarness(
-        database: database, simulators: simulators, settings: settings, metrics: service.metrics, group: group,
-        running: running)
-      do {
-        while await service.readiness() != .ready {
-          if hasEnded.withLock({ $0 }) { try await running.value }  // throws why it did not start
-          try await Task.sleep(for: .milliseconds(2))
-        }
-        try await body(harness)
-      } catch {
-        _ = try? await harness.stop()
-        await simulators.stop()
-        throw error
-      }
-      try await harness.stop()
-      await simulators.stop()
     }
+    try await serve(configuration, given, watchesFiles, hedges, adjust, body)
+  }
+
+  private static func serve(
+    _ configuration: SimulatorSuite.Configuration, _ database: TestDatabase, _ watchesFiles: Bool, _ hedges: Bool,
+    _ adjust: (inout GatewayConfiguration) -> Void, _ body: (GatewayHarness) async throws -> Void
+  ) async throws {
+    let connection = try await database.connect()
+    try await Migrator().migrate(connection)
+    await connection.close()
+    var configuration = configuration
+    configuration.database = database.url
+    configuration.http = "127.0.0.1:0"
+    configuration.requiresExpoAccessToken = true
+    let simulators = try await SimulatorSuite.start(configuration, material: SimulatorMaterial())
+    var settings = try GatewayConfiguration.load(file: simulators.material.configurationFile, environment: [:])
+    if !hedges {
+      for index in settings.apps.indices {
+        settings.apps[index].apns?.hedging.percentMax = 0
+        settings.apps[index].fcm?.hedging.percentMax = 0
+      }
+    }
+    adjust(&settings)
+    var logger = Logger(label: "gateway", factory: { StreamLogHandler.standardError(label: $0) })
+    logger.logLevel = .error
+    let source = ConfigurationFile(path: simulators.material.configurationFile, environment: [:])
+    let service = GatewayService(configuration: settings, source: watchesFiles ? source : nil, logger: logger)
+    let group = ServiceGroup(services: [service], logger: logger)
+    let hasEnded = Mutex(false)
+    let running = Task {
+      defer { hasEnded.withLock { $0 = true } }
+      try await group.run()
+    }
+    let harness = GatewayHarness(
+      database: database, simulators: simulators, settings: settings, metrics: service.metrics, group: group,
+      running: running)
+    do {
+      while await service.readiness() != .ready {
+        if hasEnded.withLock({ $0 }) { try await running.value }  // throws why it did not start
+        try await Task.sleep(for: .milliseconds(2))
+      }
+      try await body(harness)
+    } catch {
+      _ = try? await harness.stop()
+      await simulators.stop()
+      throw error
+    }
+    try await harness.stop()
+    await simulators.stop()
   }
 
   /// Simulators that refuse what Google takes: a call that Android would show. No shipped dialect sends one.

@@ -242,6 +242,31 @@ begin
       'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
+    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.5 then '' else (
+        select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
+        from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
+          from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
+      case when l.used < 0.5 then 'ok' when l.used < 1 then 'warn' else 'bad' end,
+      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid).'
+    from (select push.lock_table_used() as used) l;
+  return query
+    select 'other logins', coalesce(string_agg(o.name, ', ' order by o.place) filter (where o.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end || ' may connect', 'none may connect'),
+      case when count(*) = 0 then 'ok' else 'warn' end,
+      'They can use up connections and locks, and so stop calls: deploy/psql/harden.sql.'
+    from (
+      select r.rolname as name, row_number() over (order by r.rolname) as place
+      from pg_roles r cross join pg_database d
+      where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
+        -- By what everybody may do; a login that was granted the right is there on purpose.
+        and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
+          where a.grantee = 0 and a.privilege_type = 'CONNECT')
+        and not exists (select from pg_roles p
+          where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
+              or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+            and pg_has_role(r.oid, p.oid, 'member'))
+    ) o;
+  return query
     select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
       'Nothing is sent without one: push.replicas says how the last ones ended.'
     from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;

@@ -232,6 +232,12 @@ extension PostgresError {
 extension APIProblem {
   /// What a statement's failure is to the one who sent the request.
   init(_ error: PostgresError) {
+    if case .server(let sqlState) = error.code, sqlState.hasPrefix("53") {
+      self = .unavailable(
+        "database-unavailable", "the database is short of memory, locks, disk space or connections; try again",
+        retryAfterSeconds: 1)
+      return
+    }
     guard !error.isTransient else {
       self = .unavailable("database-unavailable", "the database does not answer; try again", retryAfterSeconds: 1)
       return

@@ -53,6 +53,11 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// SQLSTATEs whose message quotes the offending input.
   private static let quotingStates: Set<String> = ["22P02", "22P03", "22P04", "22007", "22008", "22032"]
 
+  /// What to do where the server's own hint leads astray: more room does not help against a session that fills it.
+  private static let remedies = [
+    "53200": "If its table of locks is full, end the session that holds most of them: pg_locks says which"
+  ]
+
   /// The error a result carries. DETAIL and CONTEXT are left out because they quote rows and statements.
   static func from(_ result: OpaquePointer) -> PostgresError {
     guard let sqlState = unsafe field(result, Int32(UInt8(ascii: "C"))) else {
@@ -64,7 +69,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     if quotingStates.contains(sqlState) {
       return PostgresError(.server(sqlState: sqlState), "the server could not read a value of the statement")
     }
-    return PostgresError(.server(sqlState: sqlState), primary, hint: hint)
+    return PostgresError(.server(sqlState: sqlState), primary, hint: remedies[sqlState] ?? hint)
   }
 
   /// Why a connection failed: libpq's text, which names host, port, user and database but never the password.

@@ -1,6 +1,8 @@
 -- What the situations share: an app with three lanes, two replicas that serve them and have done the housekeeping, and ways
 -- to write the past.
 set search_path = push;
+-- As deploy/psql/harden.sql does: other tests make logins on the same server.
+do $$ begin execute format('revoke connect on database %I from public', current_database()); end $$;
 select push.register_app('porteiro', 60);
 select push.register_lane('porteiro', p) from unnest('{apns,fcm,expo}'::text[]) p;
 select push.register_gateway('gateway-a', '1.0.0');

@@ -1,0 +1,70 @@
+import Queue
+import Runtime
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+@Suite("Postgres's table of locks is full", .timeLimit(.minutes(3)))
+struct LockTableTests {
+  /// Takes advisory locks until there is room for none; as the last ones, those that others have just let go of.
+  private static func fill(_ connection: PostgresConnection) async throws {
+    var (taken, step) = (0, 8_192)
+    while step > 0 {
+      do {
+        try await connection.script(
+          "select pg_advisory_lock(1, g) from generate_series(\(taken), \(taken + step - 1)) g")
+        taken += step
+      } catch {
+        guard error.code == .server(sqlState: "53200") else { throw error }
+        step /= 2
+      }
+    }
+  }
+
+  @Test("a call is refused, what was sent is not lost, and as soon as there is room everything rings, once")
+  func fullTable() async throws {
+    try await TestCluster.with { cluster in
+      let database = TestDatabase(url: cluster.url, loop: EventLoop(name: "test"))
+      defer { database.loop.stop() }
+      var simulators = GatewayHarness.strict
+      simulators.faults = FaultPlan([FaultRule(provider: .fcm, fault: Fault(.accept, delay: .seconds(2)), count: 1)])
+      try await GatewayHarness.with(simulators: simulators, on: database) { gateway in
+        let (filler, backend) = (try await database.connect(), try await database.connect())
+        try await gateway.enqueue("before")
+        _ = try await gateway.simulators.apnsProduction.waitForAccepted(1)
+        // The answer of FCM is still to come.
+        try await Self.fill(filler)
+        #expect(try await filler.query(Self.used).double(0, 0) > 1)
+        let refused = await Self.failure(of: Self.call("refused"), backend)
+        #expect(refused?.code == .server(sqlState: "53200"))
+        #expect(refused?.hint?.contains("pg_locks") == true)
+        while await gateway.simulators.fcm.accepted.isEmpty { try await Task.sleep(for: .milliseconds(20)) }
+        await filler.close()
+        while await Self.failure(of: Self.call("after"), backend) != nil { try await Task.sleep(for: .milliseconds(20)) }
+        try await gateway.settled()
+        let calls = try await database.value("select string_agg(call_id, ' ' order by call_id) from push.outbox")
+        #expect(calls == "after before")
+        #expect(try await gateway.outcomes() == "apns delivered 2,expo delivered 2,fcm delivered 2")
+        #expect(await gateway.pushesByToken().values.sorted() == [2, 2, 2], "each token once for each call")
+        await backend.close()
+      }
+    }
+  }
+
+  private static func failure(of script: String, _ connection: PostgresConnection) async -> PostgresError? {
+    do {
+      try await connection.script(script)
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  private static let used = PostgresStatement(name: "used", sql: "select push.lock_table_used()")
+
+  private static func call(_ callID: String) -> String {
+    "select push.enqueue_call('\(GatewayHarness.baseCallData(callID))', '\(GatewayHarness.residents)', 'porteiro')"
+  }
+}

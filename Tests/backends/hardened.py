@@ -1,0 +1,87 @@
+"""deploy/psql/harden.sql, in the end, for what it takes away is gone: how a login that may only connect fills Postgres's table of
+locks before, and that it cannot afterwards; and that all others work as before."""
+
+import os
+import pathlib
+import subprocess
+from time import monotonic, sleep
+
+from psycopg.types.json import Jsonb
+
+from harness import PATIENCE, check, connect, owed, owner, refused
+
+import psycopg
+
+HARDEN = pathlib.Path(__file__).resolve().parents[2] / "deploy/psql/harden.sql"
+# Each takes one lock more with each number, or with each savepoint.
+WAYS = (
+    "select pg_advisory_lock({})", "select pg_advisory_lock(1, {})", "select pg_try_advisory_lock({})", "select pg_advisory_xact_lock({})",
+    "select pg_try_advisory_xact_lock_shared({})", "select pg_advisory_lock_shared({})", "select lo_create({})", "select lo_creat({})",
+    "select lo_from_bytea({}, '')", "select pg_logical_emit_message(true, 'a', '{}')", "create temp table filling_{} ()")
+
+
+def locks(db):
+    return owner("select count(*) from pg_locks where pid = %s", db.info.backend_pid)
+
+
+def taken(count):
+    """Those of the ways in which a login that may only connect has taken so many locks; the others are refused."""
+    ways = []
+    for place, way in enumerate(WAYS):
+        with connect(login="nobody") as nobody:
+            before = locks(nobody)
+            try:
+                for number in range(count):
+                    nobody.execute("savepoint filling")
+                    nobody.execute(way.format(place * 100_000 + number + 900_000))
+                if locks(nobody) >= before + count:
+                    ways.append(way)
+            except psycopg.Error as error:
+                check(f"refused: {way}", error.sqlstate, "42501")
+            nobody.rollback()
+    return ways
+
+
+def harden():
+    done = subprocess.run(["psql", "-Xf", HARDEN, os.environ["OWNER_URL"]], capture_output=True, text=True)
+    return done.returncode, done.stderr, done.stdout.count("Done in")
+
+
+def enqueues(call_id):
+    with connect(autocommit=True) as db:
+        db.execute("select push.enqueue_call(%s, %s, 'default')", (
+            Jsonb({"callId": call_id, "from": "x"}), Jsonb([{"userId": "u", "fcmToken": "hardened-token-0123456789"}])))
+    return owed(call_id)
+
+
+def is_heard(call_id):
+    with connect(login="gateway", autocommit=True) as gateway:
+        gateway.execute("listen push_outbox")
+        enqueues(call_id)
+        until = monotonic() + PATIENCE
+        while monotonic() < until:
+            gateway.pgconn.consume_input()
+            if gateway.pgconn.notifies():
+                return True
+            sleep(0.01)
+    return False
+
+
+def others():
+    return owner("select state from push.health where item = 'other logins'")
+
+
+check("a login that may only connect takes as many locks as it likes", taken(100), list(WAYS))
+check("push.health says that it could", others(), "warn")
+check("deploy/psql/harden.sql, twice", (harden(), harden()), ((0, "", 1),) * 2)
+with refused("then it may not even connect", None):
+    connect(login="nobody")
+with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
+    db.execute(f"grant connect on database {owner('select current_database()')} to {os.environ['LOGIN_PREFIX']}nobody")
+check("and if it may, it takes no lock that way", taken(1), [])
+check("push.health is content", others(), "ok")
+check("a call is enqueued as before", enqueues("hardened"), "u:invite:ready")
+check("and wakes the gateways", is_heard("heard"), True)
+for login in ("enqueuer", "ops", "keys", "gateway", "web"):
+    with connect(login=login) as db:
+        check(f"{login} connects as before", db.execute("select 1").fetchone(), (1,))

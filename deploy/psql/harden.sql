@@ -1,0 +1,55 @@
+-- Takes from logins that have no right of push-gateway's what they could stop calls with: connections to its database, and
+-- what fills Postgres's table of locks, which all databases of a server share. As a superuser, after the first
+-- `push-gateway migrate`, in the gateway's database:
+--
+--   psql -X -f deploy/psql/harden.sql "$DATABASE_URL"
+--
+-- and then in every other database of the server, template1 too: rights to functions are each database's own. Running it twice
+-- is harmless. What it does not do: docs/security.md, "Who may connect".
+
+\set ON_ERROR_STOP on
+\set QUIET on
+\pset tuples_only on
+\pset format unaligned
+begin;
+
+-- Advisory locks, and whatever writes without a right to any table: each of its savepoints is a lock. 30,000 take less than a
+-- second.
+select format('revoke execute on function %s from public', p.oid::regprocedure)
+from pg_proc p
+where p.pronamespace = 'pg_catalog'::regnamespace
+  and (p.proname ~ '^pg_(try_)?advisory_' or p.proname in ('lo_creat', 'lo_create', 'lo_from_bytea', 'lo_import',
+    'pg_logical_emit_message'))
+order by p.oid
+\gexec
+select format('revoke temporary on database %I from public', current_database())
+\gexec
+
+-- The owner of the schema has use for three: the bell, and migrations that wait for each other.
+select format('grant execute on function %s to %I', f.signature, n.nspowner::regrole)
+from pg_namespace n
+cross join unnest('{"pg_advisory_lock(int,int)","pg_advisory_unlock(int,int)","pg_try_advisory_xact_lock(int,int)"}'::text[]) f(signature)
+where n.nspname = 'push'
+\gexec
+
+-- Who has a right of push-gateway's connects, be it inherited or not.
+select format('revoke connect on database %I from public', current_database())
+where to_regnamespace('push') is not null
+\gexec
+select format('grant connect on database %I to %I', current_database(), r.rolname)
+from pg_roles r
+where to_regnamespace('push') is not null and not r.rolsuper
+  and exists (select from pg_roles p
+    where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
+        or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+      and pg_has_role(r.oid, p.oid, 'member'))
+  and (r.rolcanlogin or r.rolname like 'push\_%')
+order by r.rolname
+\gexec
+
+commit;
+\set QUIET off
+select format('Done in %s. A login that is made later: grant connect on database %I to it.', current_database(), current_database())
+where to_regnamespace('push') is not null
+union all
+select format('Done in %s, which has no schema push.', current_database()) where to_regnamespace('push') is null;
