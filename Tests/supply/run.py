@@ -24,7 +24,7 @@ from supply_chain import completeness, cyclonedx, dependencies_page, schema, swi
 from supply_chain.commands import SupplyChainError  # noqa: E402
 from supply_chain.inventory import Build, inventory  # noqa: E402
 from supply_chain.licences import licence_of_debian, licence_of_text  # noqa: E402
-from supply_chain.pins import versions_of_page  # noqa: E402
+from supply_chain.pins import MANIFESTS, faults_of_manifest, versions_of_page  # noqa: E402
 
 results = []
 DIGEST = "0123456789abcdef" * 4
@@ -194,6 +194,14 @@ def page(parts):
         check(f"docs/dependencies.md is refused: {what}", words in found, found or "it was not")
     pins = {pin["identity"]: pin["state"]["version"] for pin in json.loads(Path("Package.resolved").read_text())["pins"]}
     check("the page pins every Swift package", versions_of_page(before) == pins)
+    for name in MANIFESTS:
+        manifest = Path(name).read_text()
+        check(f"{name} takes the versions of the page", not [*faults_of_manifest(name, manifest, before)],
+              "; ".join(faults_of_manifest(name, manifest, before)))
+        exact = f'exact: "{version}"'
+        for what, requirement in [("a range", f'from: "{version}"'), ("another version", 'exact: "0.0.1"')]:
+            found = "; ".join(faults_of_manifest(name, manifest.replace(exact, requirement), before))
+            check(f"{name} is refused: {what}", "swift-log" in found, found or "it was not")
 
 
 def packing(work):
