@@ -44,6 +44,7 @@ def main():
         second_tls_library(build, Path(work))
         static_parts(Path(work))
         licences()
+        own_licence(sbom)
         page(parts)
         packing(Path(work))
         images(Path(work))
@@ -155,6 +156,22 @@ def licences():
     text = "Format: https://www.debian.org/x\n\nFiles: *\nCopyright: a\nLicense: GPL-2+ or Expat\n\nFiles: debian/*\nLicense: ISC\n"
     check("Debian's machine-readable copyright", licence_of_debian("x", text) == "GPL-2.0-or-later OR MIT")
     check("a copyright file that was read by hand, and is another now", licence_of_debian("glibc", "MIT") is None)
+
+
+def own_licence(sbom):
+    """The project's own: the text as Debian has it, what the SBOM says, and whether tarball and image carry it."""
+    text, original = Path("LICENSE").read_bytes(), Path("/usr/share/common-licenses/Apache-2.0")
+    check("LICENSE is the text of Apache 2.0", not original.exists() or text == original.read_bytes())
+    check("NOTICE has the project's name and its authors",
+          Path("NOTICE").read_text().startswith("push-gateway\nCopyright 2026 The push-gateway authors\n"))
+    found = sbom["metadata"]["component"].get("licenses")
+    check("the SBOM says it of the program", found == cyclonedx.licences("Apache-2.0"), str(found))
+    staging = next(line for line in Path("scripts/release.sh").read_text().splitlines() if line.startswith("cp -R "))
+    check("the tarball carries LICENSE and NOTICE", {"LICENSE", "NOTICE"} <= {*staging.split()}, staging)
+    dockerfile = Path("deploy/Dockerfile").read_text().rpartition("\nFROM ")[2]
+    seen = Path("deploy/Dockerfile.dockerignore").read_text().splitlines()
+    check("the image carries LICENSE and NOTICE",
+          "\nCOPY LICENSE NOTICE /usr/share/doc/push-gateway/\n" in dockerfile and {"!LICENSE", "!NOTICE"} <= {*seen})
 
 
 def page(parts):
