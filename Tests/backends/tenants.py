@@ -6,7 +6,7 @@ import os
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, WAYS, check, conninfo, connect, owner, refused
+from harness import OWNER, WAYS, check, connect, owner, refused
 
 PREFIX = os.environ["LOGIN_PREFIX"]
 TENANTS = ("tenant_a", "tenant_b")

@@ -224,8 +224,8 @@ def page(parts):
 def packing(work):
     """Two folders with the same files, made in another order, at another time, with other rights."""
     archives = []
-    for number, (names, mask) in enumerate([
-        ([*"hijklmnopabcdefg", "z/y"], 0o022), (["z/y", *"ponmlkjihgfedcba"], 0o077)]):
+    orders = [([*"hijklmnopabcdefg", "z/y"], 0o022), (["z/y", *"ponmlkjihgfedcba"], 0o077)]
+    for number, (names, mask) in enumerate(orders):
         before = os.umask(mask)
         folder = work / f"pack{number}" / "name"
         for name in names:
