@@ -282,6 +282,8 @@ def images(work):
     tags = [line.split("=", 1)[1].split("@")[0] for line in Path("deploy/image-bases").read_text().splitlines() if line[:1].isupper()]
     defaults = [line.split("=", 1)[1] for line in Path("deploy/Dockerfile").read_text().splitlines() if line.startswith("ARG ")]
     check("deploy/image-bases and the Dockerfile name the same tags", tags == defaults, f"{tags} {defaults}")
+    workflow = Path(".github/workflows/ci.yml").read_text()
+    check("continuous integration builds with the same Swift", f"container: {tags[0]}\n" in workflow, tags[0])
 
 
 if __name__ == "__main__":
