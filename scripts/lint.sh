@@ -48,4 +48,4 @@ for linter in "${@:-generated swift shell python yaml text}"; do
   done
 done
 count=$(wc -l <"$work/all")
-[ "$count" -eq 0 ] || { echo "lint: $count findings" >&2; exit 1; }
+[ "$count" -eq 0 ] || { echo "lint: $count found" >&2; exit 1; }

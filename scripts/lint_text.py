@@ -13,9 +13,9 @@ NOT_OURS = re.compile(r"Tests/Fuzz/corpus/|docs/schema\.sql$")
 
 def findings(name, text):
     lines = text.split("\n")
-    if text and lines.pop():
-        yield len(lines) + 1, "the last line does not end with a newline"
-    if lines and not lines[-1].strip():
+    if text and lines[-1]:
+        yield len(lines), "the last line does not end with a newline"
+    elif lines.pop() or (lines and not lines[-1].strip()):
         yield len(lines), "an empty line at the end"
     is_sql, is_markdown, fence = name.endswith((".sql", ".psql")), name.endswith(".md"), None
     for number, line in enumerate(lines, 1):
@@ -47,7 +47,7 @@ def main():
         content = Path(name).read_bytes()
         if NOT_OURS.match(name) or b"\0" in content:
             continue
-        for number, what in findings(name, content.decode(errors="replace")):
+        for number, what in sorted(findings(name, content.decode(errors="replace"))):
             print(f"{name}:{number}: {what}")
 
 
