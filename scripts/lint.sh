@@ -12,9 +12,10 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 # Everything that is in git or could be added to it.
-git ls-files --cached --others --exclude-standard | sort -u | while IFS= read -r file; do
+git -c core.quotePath=off ls-files --cached --others --exclude-standard | sort -u | while IFS= read -r file; do
   if [ -f "$file" ]; then echo "$file"; fi
 done >"$work/files"
+[ -s "$work/files" ] || { echo "lint.sh: git lists no files here" >&2; exit 1; }
 
 # The files with this ending, and those without one whose first line names this interpreter.
 files() {
@@ -23,7 +24,6 @@ files() {
     FNR == 1 { if ($0 ~ interpreter) print FILENAME; nextfile }'
 }
 
-# The tools' own ways of saying where: a column after the line, or none at all.
 lint_generated() {
   { scripts/embed-migrations.sh --check; scripts/embed-dashboard.sh --check; } 2>&1 |
     sed 's/^\([^ ]*\) is stale/\1:1: stale/'
@@ -44,6 +44,7 @@ for linter in "${@:-generated swift shell python yaml text}"; do
     esac
     # A linter that fails and says nothing has found something, too.
     "lint_$name" >"$work/found" || [ -s "$work/found" ] || echo "scripts/lint.sh:1: the linter $name failed" >"$work/found"
+    # Most say a column after the line, too.
     sed -E 's/^([^:]+:[0-9]+):[0-9]+:/\1:/' "$work/found" | tee -a "$work/all"
   done
 done
