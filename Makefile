@@ -84,13 +84,11 @@ image: ## the container image of a release; its bases must be pinned by digest
 image-pin: ## look up the digests of the image's bases and write them into deploy/image-bases: needs Docker and a network
 	@scripts/image.sh pin
 
-lint: ## format and stale generated files, without changing anything
-	@scripts/embed-migrations.sh --check
-	@scripts/embed-dashboard.sh --check
-	$(SWIFT) format lint --strict --recursive Package.swift Sources Tests
+lint: setup ## every file, without changing any: ONLY="swift text" for some linters of scripts/lint.sh
+	@SWIFT="$(SWIFT)" scripts/lint.sh $(ONLY)
 
 format: ## format the sources
-	$(SWIFT) format --in-place --recursive Package.swift Sources Tests
+	$(SWIFT) format --in-place --recursive Package.swift Sources Tests benchmarks/Package.swift benchmarks/Sources
 
 migrations: ## put migrations/ with its functions into the binary's source
 	@scripts/embed-migrations.sh

@@ -30,7 +30,7 @@ let package = Package(
   ],
   dependencies: [
     .package(name: "push-gateway", path: ".."),
-    .package(url: "https://github.com/apple/swift-log", from: "1.14.0"),
+    .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
   ],
   targets: [
     // C libraries, found through pkg-config, for the rivals written in C.

@@ -36,7 +36,8 @@ def run(bench: Bench) -> None:
         for measure in measures if turn % 2 == 0 else measures[::-1]:
             measure()
         lone.append(over_http(bench, seconds / 3, 1))
-        bench.progress(f"api: run {turn + 1}: {http[-1]['rate']:,.0f} calls/s over HTTP (p99 {http[-1]['p99']:.1f} ms), {sql[-1]:,.0f} over SQL")
+        bench.progress(f"api: run {turn + 1}: {http[-1]['rate']:,.0f} calls/s over HTTP (p99 {http[-1]['p99']:.1f} ms), {sql[-1]:,.0f} "
+            f"over SQL")
     bench.result_median("api.sql_calls", sql, "calls/s", note=f"{SQL_CLIENTS} connections, a commit each")
     bench.result_median("api.http_calls", [of["rate"] for of in http], "calls/s", note=f"{CONNECTIONS} connections of one key")
     bench.result_median(

@@ -27,7 +27,8 @@ from benchmarks.database import Cluster, Database, psql, psql_program
 from benchmarks.processes import BenchError, Process, environment, run
 
 __all__ = [
-    "ROOT", "Bench", "BenchError", "Build", "Cluster", "Database", "Gateway", "Process", "Simulators", "environment", "psql", "psql_program", "run",
+    "ROOT", "Bench", "BenchError", "Build", "Cluster", "Database", "Gateway", "Process", "Simulators", "environment", "psql",
+    "psql_program", "run",
     "write_calls",
 ]
 

@@ -25,7 +25,7 @@ done
 for number in "$rows" "$pending"; do
   case $number in *[!0-9]* | "") fail "--rows and --pending are numbers" ;; esac
 done
-[ "$rows" -ge 3000 ] && [ "$pending" -ge 3000 ] || fail "--rows and --pending are 3000 at least"
+{ [ "$rows" -ge 3000 ] && [ "$pending" -ge 3000 ]; } || fail "--rows and --pending are 3000 at least"
 [ ! -e "$dir" ] || [ -e "$dir/.bench-ops" ] || fail "$dir exists, and is not of an earlier run: choose another"
 need=$((rows * 550 / 1000000 + 3000))
 mkdir -p "$dir"
@@ -196,4 +196,4 @@ if [ -s "$work/small.plan" ] && diff "$work/small.plan" "$work/large.plan" >&2; 
 else
   state=1; echo "bench-ops.sh: the claim's plan has changed" >&2
 fi
-exit $state
+exit "$state"

@@ -18,6 +18,7 @@ settings() { grep -E '^[A-Z_]+=' "$bases" || fail "$bases names no image"; }
 # Every image that the Dockerfile begins with must be one of them, and every one of them must be pinned.
 check() {
   faults=
+  # shellcheck disable=SC2013 # one image a line, without blanks
   for image in $(sed -n 's/^FROM  *\(--[^ ]*  *\)*\([^ ]*\).*/\2/p' deploy/Dockerfile); do
     name=$(expr "$image" : '\${\([A-Z_]*\)}$') || fail "deploy/Dockerfile begins with $image, and not with an argument of $bases"
     settings | grep -q "^$name=" || fail "$bases does not say what $name is"

@@ -58,9 +58,8 @@ strip --strip-debug -o "$stage/bin/push-gateway" .build/release/push-gateway
 [ "$("$stage/bin/push-gateway" --version)" = "$version" ] || fail "the program does not say that it is $version"
 
 say "Contents"
-cp -R migrations docs deploy README.md CHANGELOG.md openapi.yaml "$stage/"
+cp -R LICENSE NOTICE migrations docs deploy README.md CHANGELOG.md openapi.yaml "$stage/"
 rm -rf "$stage/deploy/Dockerfile" "$stage/deploy/Dockerfile.dockerignore" "$stage/deploy/compose.yaml" "$stage/deploy/image-bases"
-for licence in LICENSE* NOTICE*; do [ ! -e "$licence" ] || cp "$licence" "$stage/"; done
 scripts/sbom.py --program "$stage/bin/push-gateway" --page
 scripts/sbom.py --program "$stage/bin/push-gateway" --licences "$stage/licences"
 SBOM_TOOLS="${SBOM_TOOLS:-$root/.local/sbom}" \

@@ -14,7 +14,7 @@ fi
 command -v dpkg-query >/dev/null 2>&1 \
   || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL, zlib and jemalloc, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody tinyproxy-bin nodejs default-jdk-headless libpostgresql-jdbc-java"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody tinyproxy-bin nodejs default-jdk-headless libpostgresql-jdbc-java shellcheck python3-flake8 yamllint"
 
 # What counts is what works here, however it was installed.
 provided() {
@@ -29,7 +29,7 @@ provided() {
     nghttp2-server) command -v nghttpd >/dev/null ;;
     nghttp2-client) command -v h2load >/dev/null ;;
     iproute2) command -v ip >/dev/null || [ -x /usr/sbin/ip ] ;;
-    curl | openssl | wrk) command -v "$1" >/dev/null ;;
+    curl | openssl | wrk | shellcheck | yamllint) command -v "$1" >/dev/null ;;
     python3-venv) python3 -c 'import venv, ensurepip' ;;
     pgbouncer) [ -x /usr/sbin/pgbouncer ] ;;
     prometheus) command -v prometheus && command -v promtool ;;
@@ -39,6 +39,7 @@ provided() {
     default-jdk-headless) command -v javac && command -v java ;;
     libpostgresql-jdbc-java) [ -f /usr/share/java/postgresql.jar ] ;;
     python3-psycopg) /usr/bin/python3 -c 'import psycopg' ;; # Debian's Python, which need not be the first in PATH
+    python3-flake8) /usr/bin/python3 -c 'import flake8' ;;
     postgresql) { command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/initdb" ]; } || ls /usr/lib/postgresql/*/bin/initdb ;;
     *) false ;;
   esac >/dev/null 2>&1

@@ -152,7 +152,8 @@ def guessers(api, ops, key, fresh, seconds=15):
     print(f"        {answers} to the guessers, {mine} to the key, the slowest after {slowest:.2f} s", flush=True)
     check("guessers are told 401, then 429, and nothing else", set(answers) == {401, 429} and answers[429] > answers[401], answers)
     check("beside them a good key enqueues", set(mine) == {202} and number > 20, mine)
-    check("and so does one that was never shown before, from the guessers' address", firsts and firsts[-1] == 202 and len(firsts) <= 6, firsts)
+    check("and so does one that was never shown before, from the guessers' address", firsts and firsts[-1] == 202 and len(firsts) <= 6,
+        firsts)
     check("from then on always", set(later) == {202}, later)
     check("the probe answers", is_alive(ops))
 
@@ -222,11 +223,13 @@ OPS_DATA = ("/ui/state", "/ui/calls?id=x", "/metrics")
 
 def read_by_a_stranger(ops, keys):
     for path in OPS_DATA:
-        for name, extra in [("nothing", ""), ("a wrong key", f"Authorization: Bearer {'0' * 64}\r\n"), ("no word", "Authorization: Bearer \r\n"),
+        for name, extra in [("nothing", ""), ("a wrong key", f"Authorization: Bearer {'0' * 64}\r\n"),
+                ("no word", "Authorization: Bearer \r\n"),
                             ("an invented cookie", f"Cookie: __Host-push-gateway={'A' * 43}; push-gateway={'A' * 43}\r\n"),
                             ("an unsigned identity", "X-Goog-IAP-JWT-Assertion: eyJhbGciOiJub25lIn0.eyJlbWFpbCI6ImFAYiJ9.\r\n")]:
             status, _, body = ask(ops, "GET", path, host=ops, extra=extra)
-            check(f"{path} with {name} is refused", status in (401, 403, 429) and b"push_gateway_" not in body and b"lanes" not in body, status)
+            check(f"{path} with {name} is refused", status in (401, 403, 429) and b"push_gateway_" not in body and b"lanes" not in body,
+                status)
             time.sleep(0.25 if "Bearer" in extra else 0)
     for path, name in [("/metrics", "metrics"), ("/metrics", "ops"), ("/ui/state", "ops")]:
         status, _, _ = ask(ops, "GET", path, host=ops, key=keys[name])

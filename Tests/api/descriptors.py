@@ -198,7 +198,8 @@ class Backend:
             longest, begun = max(longest, time.monotonic() - begun), time.monotonic()
         wrong = {name: [status for status in found if status not in (200, 202)] for name, found in answers.items()}
         wrong = {name: found for name, found in wrong.items() if found}
-        check(f"{when}: {rounds * 5} requests are answered (five took {longest:.2f} s at most)", not wrong and self.gateway.is_running(), wrong)
+        check(f"{when}: {rounds * 5} requests are answered (five took {longest:.2f} s at most)", not wrong and self.gateway.is_running(),
+            wrong)
 
     def expect_rings(self):
         """Every call that was enqueued here rang: its provider took the push."""

@@ -72,33 +72,40 @@ def works(way):
 
     # The end of a call, and what is known of it.
     check(name("a phone rings"), one("select push.report_ringing(%s, 'ana')", a), (True,))
-    check(name("a call is answered once"), (one("select push.answer_call(%s, 'ana')", a)[0], one("select push.answer_call(%s, 'bruno')", a)[0]), (True, False))
+    check(name("a call is answered once"),
+        (one("select push.answer_call(%s, 'ana')", a)[0], one("select push.answer_call(%s, 'bruno')", a)[0]), (True, False))
     check(name("nothing is owed afterwards"), owed(a), None)
     told = one("select push.call(%s)", a)[0]
-    check(name("a call tells its state"), (told["state"], told["answeredBy"], [(d["userId"], d["state"], d["reason"]) for d in told["devices"]]),
+    check(name("a call tells its state"),
+        (told["state"], told["answeredBy"], [(d["userId"], d["state"], d["reason"]) for d in told["devices"]]),
         ("answered", "ana", [("ana", "void", "CallAnswered"), ("bruno", "void", "CallAnswered")]))
     check(name("and never a token"), "backend-token" in json.dumps(told), False)
     check(name("an update of the state is as good"), db.execute(
         "update push.outbox set state = 'ended', end_reason = 'busy' where call_id = %s", (f"{way}-many-0",)).rowcount, 1)
     check(name("an end"), one("select push.end_call(%s, 'declined', 'porteiro')", f"{way}-many-1"), (True,))
     check(name("take the invites back"), (owed(f"{way}-many-0"), owed(f"{way}-many-1"), owed(f"{way}-many-2") is None), (None, None, False))
-    check(name("the timeline"), [r[0] for r in db.execute("select event from push.timeline(%s)", (f"{way}-many-1",))], ["enqueued"] + ["void"] * 3)
+    check(name("the timeline"), [r[0] for r in db.execute("select event from push.timeline(%s)", (f"{way}-many-1",))],
+        ["enqueued"] + ["void"] * 3)
 
     # Errors.
     with refused(name("an error names the field"), "22023", f"payload.from: must be a string (call {way}-bad)"):
         db.execute(INSERT, (Jsonb({"callId": f"{way}-bad"}), Jsonb([{"userId": "u", "voipPushToken": "secret"}])))
     db.execute(INSERT, (Jsonb(call(f"{way}-skips")), Jsonb([{"userId": "u", "voipPushToken": "secret"}, "ana"])))
     check(name("a recipient that cannot be used is passed over, and told"), db.execute(
-        "select s.user_id, s.field, s.reason from push.outbox o cross join lateral push.skipped_recipients(o.id) s where o.call_id = %s and s.user_id = 'u'",
+        "select s.user_id, s.field, s.reason from push.outbox o cross join lateral push.skipped_recipients(o.id) s where o.call_id = %s "
+        "and s.user_id = 'u'",
         (f"{way}-skips",)).fetchall(), [("u", "recipients[0].voipPushToken", "TokenMalformed")])
     with refused(name("an unknown call is an error"), "P0002", "call_id: there is no call"):
         db.execute("select push.answer_call('nowhere')")
-    with refused(name("a call that has ended cannot change"), "22023", f"push.outbox.state: is answered already and cannot become ended (call {a})"):
+    with refused(name("a call that has ended cannot change"), "22023",
+            f"push.outbox.state: is answered already and cannot become ended (call {a})"):
         db.execute("update push.outbox set state = 'ended' where call_id = %s", (a,))
-    with refused(name("one bad call of many refuses all"), "22023", f"payload.from: must be a string (call {way}-half-2)"), db.cursor() as cursor:
+    with refused(name("one bad call of many refuses all"), "22023",
+            f"payload.from: must be a string (call {way}-half-2)"), db.cursor() as cursor:
         cursor.execute("insert into push.outbox (app, payload, recipients) select 'porteiro', p, '[]' from unnest(%s::jsonb[]) p",
             ([Jsonb(call(f"{way}-half-1")), Jsonb({"callId": f"{way}-half-2", "from": 7})],))
-    check(name("nothing of that was enqueued"), owner("select count(*) from push.outbox where call_id like %s or call_id like %s", f"{way}-bad%", f"{way}-half%"), 0)
+    check(name("nothing of that was enqueued"),
+        owner("select count(*) from push.outbox where call_id like %s or call_id like %s", f"{way}-bad%", f"{way}-half%"), 0)
     db.close()
 
 
@@ -124,14 +131,16 @@ def as_postgrest(way):
 
         check(name("an insert of two rows"), request(body.format(conflict=""), rows), [f"{way}-rest-0", f"{way}-rest-1"])
         check(name("is owed"), owed(f"{way}-rest-1"), "u:invite:ready")
-        check(name("an upsert that ignores duplicates"), request(body.format(conflict='on conflict ("call_id", "app") do nothing'), rows), [])
+        check(name("an upsert that ignores duplicates"), request(body.format(conflict='on conflict ("call_id", "app") do nothing'), rows),
+            [])
         update = """with pgrst_source as (
             update "push"."outbox" set "state" = b."state", "answered_by" = b."answered_by"
             from (select * from json_to_record(%s) as _ ("state" text, "answered_by" text)) b
             where "push"."outbox"."call_id" = %s and "push"."outbox"."app" = 'porteiro'
             returning "push"."outbox"."state", "push"."outbox"."ended_at"
           ) select json_agg(t.state) from pgrst_source t"""
-        check(name("an update answers"), request(update, json.dumps({"state": "answered", "answered_by": "u"}), f"{way}-rest-0"), ["answered"])
+        check(name("an update answers"), request(update, json.dumps({"state": "answered", "answered_by": "u"}), f"{way}-rest-0"),
+            ["answered"])
         check(name("and takes back"), owed(f"{way}-rest-0"), None)
         check(name("a function call"), request("select push.end_call(call_id => %s, reason => 'busy')", f"{way}-rest-1"), True)
         with refused(name("without the role nothing"), "42501"):

@@ -25,7 +25,8 @@ def copies(db, *calls):
 
 
 def inserts(db, *calls):
-    db.execute("insert into push.outbox (app, payload, recipients) select a, p, r from unnest(%s::text[], %s::jsonb[], %s::jsonb[]) x(a, p, r)",
+    db.execute("insert into push.outbox (app, payload, recipients) select a, p, r from unnest(%s::text[], %s::jsonb[], %s::jsonb[]) x(a, "
+        "p, r)",
         tuple(list(column) for column in zip(*map(line, calls))))
 
 
@@ -45,7 +46,8 @@ def outcome(work, *parameters):
 
 def there(like):
     """Calls, different ones, and deliveries."""
-    return owner("""select format('%%s %%s %%s', count(*), count(distinct call_id), (select count(*) from push.delivery d where d.outbox_id = any (array_agg(o.id))))
+    return owner("""select format('%%s %%s %%s', count(*), count(distinct call_id),
+        (select count(*) from push.delivery d where d.outbox_id = any (array_agg(o.id))))
         from push.outbox o where app = %s and call_id like %s""", APP, like)
 
 
@@ -87,7 +89,8 @@ def all_at_once():
             return {outcome(copies if (number + start) % 2 else inserts, db, *calls[start:start + 60]) for start in range(0, 300, 30)}
 
     with ThreadPoolExecutor(6) as threads:
-        check("six sessions enqueue the same calls, in pieces that overlap: none raises", set().union(*threads.map(session, range(6))), {"done"})
+        check("six sessions enqueue the same calls, in pieces that overlap: none raises", set().union(*threads.map(session, range(6))),
+            {"done"})
     check("each call once, with its delivery", there("at-once-%"), "300 300 300")
 
 
@@ -149,11 +152,14 @@ def errors():
 
     bad = {"callId": "bad", "from": 7, "fromName": "secret-name"}
     faults = {
-        "app": {"app": "secret app"}, "no app": {"app": "x" * 300}, "kind": {"kind": "secret-kind"}, "payload.from": {"payload": Jsonb(bad)},
+        "app": {"app": "secret app"}, "no app": {"app": "x" * 300}, "kind": {"kind": "secret-kind"},
+        "payload.from": {"payload": Jsonb(bad)},
         "payload is an array": {"payload": Jsonb(["secret"])}, "no callId": {"payload": Jsonb({"from": "secret"})},
         "a text in a message": {"kind": "message", "payload": Jsonb({"chatId": "c", "from": "x", "body": "secret"})},
-        "call_id": {"call_id": "another"}, "call_id too long": {"call_id": "x" * 3000}, "ring_seconds": {"ring_seconds": 2147483647}, "ring_seconds below": {"ring_seconds": -2147483648},
-        "traceparent": {"traceparent": "secret"}, "recipients": {"recipients": Jsonb({"secret": 1})}, "too many recipients": {"recipients": Jsonb(["secret"] * 1001)},
+        "call_id": {"call_id": "another"}, "call_id too long": {"call_id": "x" * 3000}, "ring_seconds": {"ring_seconds": 2147483647},
+        "ring_seconds below": {"ring_seconds": -2147483648},
+        "traceparent": {"traceparent": "secret"}, "recipients": {"recipients": Jsonb({"secret": 1})},
+        "too many recipients": {"recipients": Jsonb(["secret"] * 1001)},
         "a payload that is too long": {"payload": Jsonb({"callId": "long", "from": "secret" * 4000})},
         "a payload that fits no push": {"payload": Jsonb({"callId": "long", "from": "secret" * 1000}), "recipients": recipients},
     }
@@ -172,7 +178,8 @@ def errors():
         "push.register_device, a backslash": query("select push.register_device('secret-user', %s, 'fcm', %s)", APP, "\\x" + SECRET),
         "push.register_device, nothing": query("select push.register_device(null, null, null, %s)", SECRET),
         "push.register_device, environment": query("select push.register_device('secret-user', %s, 'fcm', %s, 'secret')", APP, SECRET),
-        "push.register_device, platform": query("select push.register_device('secret-user', %s, 'fcm', %s, platform => 'secret')", APP, SECRET),
+        "push.register_device, platform": query("select push.register_device('secret-user', %s, 'fcm', %s, platform => 'secret')", APP,
+            SECRET),
         "push.register_device, user": query("select push.register_device(repeat('secret', 100), %s, 'fcm', %s)", APP, SECRET),
         "push.answer_call, device": query("select push.answer_call('at-once-0001', 'secret-user', %s, %s)", APP, SECRET + "\\"),
         "push.decline_call, user": query("select push.decline_call('at-once-0001', 'secret-stranger', %s)", APP),
@@ -193,7 +200,8 @@ def errors():
                     (got == "done", "secret" in got.lower() if got != "done" else got), (False, "*" in name))
     # A token that nobody could have registered is none.
     with connect(autocommit=True) as db:
-        check("push.drop_device: a backslash is not read as bytea's", db.execute("select push.drop_device(%s, 'fcm', %s)", (APP, "\\x" + SECRET)).fetchone()[0], False)
+        check("push.drop_device: a backslash is not read as bytea's",
+            db.execute("select push.drop_device(%s, 'fcm', %s)", (APP, "\\x" + SECRET)).fetchone()[0], False)
     # And two that register one token at once.
     with connect() as one, connect() as two, ThreadPoolExecutor(1) as thread:
         pid = two.execute("select pg_backend_pid()").fetchone()[0]

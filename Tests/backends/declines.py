@@ -138,7 +138,8 @@ def together(way, gateway):
     check(name("both have happened"), (call(c), past(c)), ("answered answered bruno ana:declined", "ana:void ana:void bruno:void"))
     c = ring(f"{way}-answer-2")
     first(ANSWER, c, "bruno")
-    check(name("a decline waits for an answer, and comes too late"), race.second(two, DECLINE, (c, "ana", "busy"), one.commit), (True, False))
+    check(name("a decline waits for an answer, and comes too late"), race.second(two, DECLINE, (c, "ana", "busy"), one.commit),
+        (True, False))
     check(name("nobody declined then"), call(c), "answered answered bruno")
     c = ring(f"{way}-answer-3")
     first(ANSWER, c, "bruno")
@@ -156,28 +157,33 @@ def together(way, gateway):
     check(name("who declined has missed nothing"), (call(c), owed(c, "missed_call")), ("ended ended ana:declined", "bruno:ready"))
     c = ring(f"{way}-end-2")
     first(END, c, "ended")
-    check(name("a decline waits for an end, and comes too late"), race.second(two, DECLINE, (c, "ana", "declined"), one.commit), (True, False))
+    check(name("a decline waits for an end, and comes too late"), race.second(two, DECLINE, (c, "ana", "declined"), one.commit),
+        (True, False))
     check(name("then all have missed it"), (call(c), owed(c, "missed_call")), ("ended ended", "ana:ready bruno:ready"))
 
     # Two at once.
     c = ring(f"{way}-both-1")
     first(DECLINE, c, "ana", "declined")
-    check(name("two decline at once: the second waits, and is the last"), race.second(two, DECLINE, (c, "bruno", "busy"), one.commit), (True, True))
+    check(name("two decline at once: the second waits, and is the last"), race.second(two, DECLINE, (c, "bruno", "busy"), one.commit),
+        (True, True))
     check(name("so the call ends"), (call(c), owed(c), owed(c, "missed_call")), ("ended declined ana:declined bruno:busy", None, None))
     c = ring(f"{way}-both-2")
     first(DECLINE, c, "ana", "declined")
-    check(name("if the first is rolled back, the second is not the last"), race.second(two, DECLINE, (c, "bruno", "busy"), one.rollback), (True, True))
+    check(name("if the first is rolled back, the second is not the last"), race.second(two, DECLINE, (c, "bruno", "busy"), one.rollback),
+        (True, True))
     check(name("and the first one's phones ring on"), (call(c), owed(c)), ("ringing bruno:busy", "ana:ready ana:ready"))
     c = ring(f"{way}-both-3")
     first(DECLINE, c, "ana", "declined")
-    check(name("the same user twice: the second waits, and it was so"), race.second(two, DECLINE, (c, "ana", "busy"), one.commit), (True, False))
+    check(name("the same user twice: the second waits, and it was so"), race.second(two, DECLINE, (c, "ana", "busy"), one.commit),
+        (True, False))
     check(name("the first word counts"), call(c), "ringing ana:declined")
 
     # Against a call that becomes missed at its deadline.
     c = ring(f"{way}-missed")
     with psycopg.connect(OWNER) as house:
         house.execute("update push.outbox set state = 'missed' where call_id = %s", (c,))
-        check(name("a decline waits for the deadline's end, and comes too late"), race.second(two, DECLINE, (c, "ana", "declined"), house.commit), (True, False))
+        check(name("a decline waits for the deadline's end, and comes too late"),
+            race.second(two, DECLINE, (c, "ana", "declined"), house.commit), (True, False))
     check(name("who came too late has missed it"), owed(c, "missed_call"), "ana:ready bruno:ready")
 
     # A snapshot of before.
@@ -185,18 +191,21 @@ def together(way, gateway):
     c = ring(f"{way}-snapshot-1")
     two.execute("select count(*) from push.outbox").fetchone()
     gateway.claim()
-    check(name("REPEATABLE READ: a decline that does not see what was claimed since"), two.execute(DECLINE, (c, "ana", "declined")).fetchone(), (True,))
+    check(name("REPEATABLE READ: a decline that does not see what was claimed since"),
+        two.execute(DECLINE, (c, "ana", "declined")).fetchone(), (True,))
     two.commit()
     promote()
     check(name("the phones are told all the same"), (call(c), owed(c, "cancel")), ("ringing ana:declined", "ana:ready ana:ready"))
-    check(name("what the gateway gives back of hers is void"), (gateway.give_back(c), past(c), owed(c)), (3, "ana:void ana:void", "bruno:ready"))
+    check(name("what the gateway gives back of hers is void"), (gateway.give_back(c), past(c), owed(c)),
+        (3, "ana:void ana:void", "bruno:ready"))
     c = ring(f"{way}-snapshot-2")
     two.execute("select count(*) from push.outbox").fetchone()
     owner(DECLINE, c, "bruno", "declined")
     with refused(name("REPEATABLE READ: somebody declined since: the backend is to try again"), "40001"), two.transaction():
         two.execute(DECLINE, (c, "ana", "declined"))
     two.rollback()
-    check(name("then it is the last"), (two.execute(DECLINE, (c, "ana", "declined")).fetchone(), two.commit(), call(c)), ((True,), None, "ended declined ana:declined bruno:declined"))
+    check(name("then it is the last"), (two.execute(DECLINE, (c, "ana", "declined")).fetchone(), two.commit(), call(c)),
+        ((True,), None, "ended declined ana:declined bruno:declined"))
     race.close()
 
 
@@ -215,7 +224,8 @@ def against_gateways(gateway):
     check("a settlement does not wait for a decline", gateway.settle(c), 3)
     one.commit()
     promote()
-    check("what was delivered meanwhile is told to stop", (past(c), owed(c), owed(c, "cancel")), ("ana:delivered ana:delivered bruno:delivered", None, "ana:ready ana:ready"))
+    check("what was delivered meanwhile is told to stop", (past(c), owed(c), owed(c, "cancel")),
+        ("ana:delivered ana:delivered bruno:delivered", None, "ana:ready ana:ready"))
 
     c = ring("settle-2")
     gateway.claim()
@@ -247,7 +257,8 @@ def against_gateways(gateway):
     gateway.db.execute("begin")
     gateway.settle(c, 4, "ana")
     waited, declined = race.second(two, DECLINE, (c, "ana", "declined"), lambda: gateway.db.execute("commit"))
-    check("a decline waits for a next channel in flight, and voids it", (waited, declined, past(c)), (True, True, "ana:dead ana:dead ana:void"))
+    check("a decline waits for a next channel in flight, and voids it", (waited, declined, past(c)),
+        (True, True, "ana:dead ana:dead ana:void"))
 
     # Given back, claimed, gone round.
     c = ring("back")
@@ -267,12 +278,14 @@ def against_gateways(gateway):
     check("and takes nothing of hers afterwards", (past(c), owed(c)), ("ana:void ana:void", "bruno:claimed"))
     c = ring("round")
     gateway.claim()
-    owner("update push.delivery d set state = 2, ready_lane = null, owner = null, last_reason = 'HTTP503', created_at = d.created_at - interval '3 s' "
+    owner("update push.delivery d set state = 2, ready_lane = null, owner = null, last_reason = 'HTTP503', created_at = d.created_at - "
+        "interval '3 s' "
         "from push.outbox o where o.id = d.outbox_id and o.call_id = %s returning 1", c)
     first(DECLINE, c, "ana", "declined")
     made = owner("select push.bypass()")
     # Only Bruno's is looked at: hers are passed by.
-    check("during a decline none of hers is sent round its channel", (made, owner("select count(*) from push.deliveries where call_id = %s and user_id = 'ana' and state = 'ready'", c)), (1, 0))
+    check("during a decline none of hers is sent round its channel",
+        (made, owner("select count(*) from push.deliveries where call_id = %s and user_id = 'ana' and state = 'ready'", c)), (1, 0))
     one.commit()
     promote()
     check("nor afterwards", (owner("select push.bypass()"), past(c), owed(c)), (0, "ana:void ana:void", "bruno:ready"))

@@ -33,7 +33,8 @@ def backends():
             call = f"erasing-{i}"
             db.execute("select push.register_device(%s, %s, 'fcm', %s), push.register_device(%s, %s, 'expo', 'ExponentPushToken[erasing]')",
                 (VICTIM, APP, TOKENS[VICTIM] + "-registered", OTHER, APP))
-            db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": call, "from": VICTIM if i % 7 == 0 else "door"}), RECIPIENTS, APP))
+            db.execute("select push.enqueue_call(%s, %s, %s)",
+                (Jsonb({"callId": call, "from": VICTIM if i % 7 == 0 else "door"}), RECIPIENTS, APP))
             db.execute("select push.report_ringing(%s, %s, %s)", (call, OTHER, APP))
             if i % 3 == 0:
                 db.execute("select push.answer_call(%s, %s, %s)", (call, OTHER, APP))
@@ -55,15 +56,18 @@ def gateways():
             last = enqueued.is_set()
             claim += 1
             db.execute("select push.beat(%s, true)", (gateway,))
-            rows = db.execute("select outbox_id, n, lane, token from push.claim(%s, %s, %s::smallint[], '{20,20}', '{-infinity,-infinity}') order by 1, 2", (gateway, claim, lanes)).fetchall()
+            rows = db.execute("select outbox_id, n, lane, token from push.claim(%s, %s, %s::smallint[], '{20,20}', "
+                "'{-infinity,-infinity}') order by 1, 2", (gateway, claim, lanes)).fetchall()
             for outbox, n, lane, token in rows:
-                one("select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], array[%s]::int[], '{1}', array[%s]::smallint[], '{200}', '{x}', array[%s], '{c}', '{now}', '{now}', null, array[%s]::int[])",
+                one("select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], array[%s]::int[], '{1}', array[%s]::smallint[], "
+                    "'{200}', '{x}', array[%s], '{c}', '{now}', '{now}', null, array[%s]::int[])",
                     gateway, outbox, n, claim, 4 if outbox % 5 == 0 else 0, f"ticket-{outbox}-{n}", 1000 if lane == lanes[1] else None)
                 if outbox % 5 == 0:
                     one("select push.invalidate_tokens(array[%s]::smallint[], array[%s], '{null}', '{x}')", lane, token)
             for job in ("prune", "erase", "expire_all", "check_ends", "escalate", "promote"):
                 one("select push.run_job(%s)", job)
-            db.execute("select push.claim_receipts(%s, 10, 1), push.settle_receipts(%s, array(select 'ticket-' || i || '-0' from generate_series(1, 500) i), array_fill('x'::text, array[500]))", (APP, APP))
+            db.execute("select push.claim_receipts(%s, 10, 1), push.settle_receipts(%s, array(select 'ticket-' || i || '-0' from "
+                "generate_series(1, 500) i), array_fill('x'::text, array[500]))", (APP, APP))
             idle = idle + 1 if last and not rows else 0
         one("select push.retire_gateway(%s)::text", gateway)
     settled.set()
@@ -95,7 +99,8 @@ def of_traffic():
     check("a user is erased by two at once while calls come and go: no error anywhere", errors, [])
     check("every call ended", owner("select count(*) from push.outbox where app = %s and ended_at is not null", APP), CALLS)
     check("and nothing is owed", owner("select count(*) from push.deliveries where app = %s", APP), 0)
-    check("the other user's part in the calls is whole", owner("select count(*) from push.outbox where app = %s and recipients @> %s and recipients @> '[\"neighbour-4242\"]'",
+    check("the other user's part in the calls is whole",
+        owner("select count(*) from push.outbox where app = %s and recipients @> %s and recipients @> '[\"neighbour-4242\"]'",
         APP, Jsonb([{"userId": OTHER, "fcmToken": TOKENS[OTHER]}])), CALLS)
     for user in (VICTIM, "nobody-4242"):
         for _ in range(100):
@@ -104,8 +109,10 @@ def of_traffic():
     owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s returning null", APP)
     owner("select push.finish_erasures()")
     check("its erasures are finished", owner("select count(*) from push.erasure where app = %s and finished_at is null", APP), 0)
-    tables = owner("select array_agg(relname) from pg_class where relnamespace = 'push'::regnamespace and relkind in ('r', 'p') and not relispartition")
-    left = [table for table in tables if owner(f"select exists (select from push.{table} x where strpos(x::text, %s) + strpos(x::text, %s) > 0)", VICTIM, TOKENS[VICTIM])]
+    tables = owner("select array_agg(relname) from pg_class where relnamespace = 'push'::regnamespace and relkind in ('r', 'p') and not "
+        "relispartition")
+    left = [table for table in tables
+        if owner(f"select exists (select from push.{table} x where strpos(x::text, %s) + strpos(x::text, %s) > 0)", VICTIM, TOKENS[VICTIM])]
     check("and nothing of the user is left", left, [])
 
 
@@ -117,7 +124,8 @@ def of_those_who_may_not():
     with connect(autocommit=True) as db:
         db.execute("set push.erasing = 'on'")
         db.execute("update push.outbox set answered_by = 'somebody' where app = %s and ended_at is not null", (APP,))
-    check("a backend changes no call that has ended, whatever it sets", owner("select count(*) from push.outbox where answered_by = 'somebody'"), 0)
+    check("a backend changes no call that has ended, whatever it sets",
+        owner("select count(*) from push.outbox where answered_by = 'somebody'"), 0)
 
 
 def of_a_lock():
@@ -130,11 +138,14 @@ def of_a_lock():
         held.execute("select id from push.outbox where call_id = 'erasing-held' for no key update")
         with connect(login="ops", autocommit=True) as db:
             check("a call that somebody has locked is passed by, and said to wait",
-                db.execute("select sum(waiting), bool_and(is_complete) from push.erase_user(%s, %s, 60000)", (VICTIM, APP)).fetchone(), (1, True))
-        check("others are masked meanwhile", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-free'"), False)
+                db.execute("select sum(waiting), bool_and(is_complete) from push.erase_user(%s, %s, 60000)", (VICTIM, APP)).fetchone(),
+                (1, True))
+        check("others are masked meanwhile", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-free'"),
+            False)
         held.rollback()
     owner("select push.finish_erasures()")
-    check("and that one once it is free", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-held'"), False)
+    check("and that one once it is free", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-held'"),
+        False)
 
 
 def of_a_ringing_lock():
@@ -147,23 +158,29 @@ def of_a_ringing_lock():
         with connect(login="gateway", autocommit=True) as db:
             gateway = db.execute("select push.register_gateway('erasing', 'test')").fetchone()[0]
             lanes = owner("select array_agg(id) from push.lane where app = %s", APP)
-            rows = db.execute("select outbox_id, n from push.claim(%s, 1, %s::smallint[], array_fill(20, array[%s]), array_fill('-infinity'::timestamptz, array[%s])) where user_id = %s",
+            rows = db.execute("select outbox_id, n from push.claim(%s, 1, %s::smallint[], array_fill(20, array[%s]), "
+                "array_fill('-infinity'::timestamptz, array[%s])) where user_id = %s",
                 (gateway, lanes, len(lanes), len(lanes), user)).fetchall()
             for outbox, n in rows:
-                db.execute("select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], '{1}', '{1}', '{0}', '{200}', '{x}', '{m}', '{c}', '{now}', '{now}', null, '{null}')", (gateway, outbox, n))
+                db.execute("select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], '{1}', '{1}', '{0}', '{200}', '{x}', "
+                    "'{m}', '{c}', '{now}', '{now}', null, '{null}')", (gateway, outbox, n))
         held.execute("select id from push.outbox where call_id = %s for no key update", (call,))
         with connect(login="ops", autocommit=True) as db:
             check("a call that rings and is locked waits, and so do the devices",
-                db.execute("select string_agg(place || ' ' || removed || ' ' || waiting, ', ') from push.erase_user(%s, %s, 60000) where place in ('devices', 'outbox')", (user, APP)).fetchone(), ("devices 0 1, outbox 0 1",))
+                db.execute("select string_agg(place || ' ' || removed || ' ' || waiting, ', ') from push.erase_user(%s, %s, 60000) where "
+                    "place in ('devices', 'outbox')", (user, APP)).fetchone(), ("devices 0 1, outbox 0 1",))
         owner("update push.devices set registered_at = registered_at - interval '1 hour' where user_id = %s returning null", user)
-        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s and user_digest = push.user_digest(%s) returning null", APP, user)
+        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s and user_digest = push.user_digest(%s) "
+            "returning null", APP, user)
         owner("select push.finish_erasures()")
         check("however late it is", owner("select count(*) from push.devices where user_id = %s", user), 1)
-        check("nor is the erasure finished", owner("select count(*) from push.erasure where app = %s and user_digest = push.user_digest(%s) and finished_at is null", APP, user), 1)
+        check("nor is the erasure finished", owner("select count(*) from push.erasure where app = %s and user_digest = "
+            "push.user_digest(%s) and finished_at is null", APP, user), 1)
         held.rollback()
     owner("select push.finish_erasures()")
     check("once it is free it is declined", owner("select declined ? %s from push.outbox where call_id = %s", user, call), True)
-    check("the phone is told to stop", owner("select count(*) from push.deliveries where call_id = %s and user_id = %s and kind = 'cancel'", call, user), len(rows))
+    check("the phone is told to stop",
+        owner("select count(*) from push.deliveries where call_id = %s and user_id = %s and kind = 'cancel'", call, user), len(rows))
     check("and the devices are gone", owner("select count(*) from push.devices where user_id = %s", user), 0)
 
 

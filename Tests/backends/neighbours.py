@@ -35,7 +35,8 @@ class Gateway:
             (self.id, self.claims, self.lane)).fetchall()
         for row in rows:
             self.one(
-                "select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], array[%s]::int[], '{1}', '{0}', '{200}', '{null}', '{m}', '{c}', '{now}', '{now}')",
+                "select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], array[%s]::int[], '{1}', '{0}', '{200}', '{null}', "
+                "'{m}', '{c}', '{now}', '{now}')",
                 self.id, row[0], row[1], self.claims)
         return [row[2] for row in rows]
 
@@ -51,7 +52,8 @@ def rings(name, call_id):
     """A call is enqueued by somebody else, claimed, settled; the gateway beats."""
     with connect(autocommit=True) as db:
         enqueue(call_id, db)
-    check(name, (gateway.claimed(), owed(call_id), gateway.one("select alive from push.beat(%s, true)", gateway.id)), ([call_id], None, True))
+    check(name, (gateway.claimed(), owed(call_id), gateway.one("select alive from push.beat(%s, true)", gateway.id)),
+        ([call_id], None, True))
 
 
 def of_a_login_that_may_only_connect():
@@ -60,7 +62,8 @@ def of_a_login_that_may_only_connect():
         nobody.execute("select pg_advisory_lock(7781, k) from generate_series(0, 100) k")
         nobody.execute("select pg_advisory_lock(7781, ((%s + k) %% 2000000000)::int + 1000) from generate_series(0, 1500) k", (slot,))
         rings("advisory locks, all that were ever of use here: a call rings", "locks")
-        check("and housekeeping is done", gateway.one("select count(*) from (select push.run_job(j.name) from push.job j where j.name <> 'tally') r") > 5, True)
+        check("and housekeeping is done",
+            gateway.one("select count(*) from (select push.run_job(j.name) from push.job j where j.name <> 'tally') r") > 5, True)
         nobody.execute("select pg_advisory_unlock_all()")
 
         nobody.execute("create temp table outbox (like pg_class); create temp table delivery (like pg_class)")
@@ -77,13 +80,16 @@ def of_a_login_that_may_only_connect():
         with connect(autocommit=True) as db:
             enqueue("named", db)
             number = db.execute("select push.call('named') ->> 'id'").fetchone()[0]
-        nobody.execute("select pg_notify('push_control', p) from unnest(array['void ' || %s, 'void *', 'void -1', 'void', 'resume 1', repeat('x', 7999)]) p", (number,))
+        nobody.execute("select pg_notify('push_control', p) from unnest(array['void ' || %s, 'void *', 'void -1', 'void', 'resume 1', "
+            "repeat('x', 7999)]) p", (number,))
         nobody.execute("select pg_notify('push_control', 'void ' || n), pg_notify('push_outbox', n::text) from generate_series(1, 2000) n")
-        check("a call that anybody says has ended: it rings on", (owner("select state from push.outbox where call_id = 'named'"), owed("named"),
+        check("a call that anybody says has ended: it rings on",
+            (owner("select state from push.outbox where call_id = 'named'"), owed("named"),
             gateway.one("select push.ended(array[%s::bigint])::text", number)), ("ringing", "u:invite:ready", "{}"))
         check("it is claimed", gateway.claimed(), ["named"])
         rings("and so is the next", "after-hints")
-        check("housekeeping is done meanwhile", gateway.one("select count(*) from (select push.run_job(j.name) from push.job j where j.name <> 'tally') r") > 5, True)
+        check("housekeeping is done meanwhile",
+            gateway.one("select count(*) from (select push.run_job(j.name) from push.job j where j.name <> 'tally') r") > 5, True)
 
     # It listens, and keeps a transaction open: what is notified cannot be dropped.
     with connect(login="nobody", autocommit=True) as nobody:
@@ -94,7 +100,8 @@ def of_a_login_that_may_only_connect():
                 other.execute("select pg_notify('pile', repeat('x', 7000) || k) from generate_series(1, 2000) k")
             usage = owner("select pg_notification_queue_usage()")
             check("a session that listens and does not read: notifications pile up", usage > 0.001, True)
-            check("then nothing is notified: the commit would fail in the end", owner("select push.notify('push_control', 'void *')"), False)
+            check("then nothing is notified: the commit would fail in the end", owner("select push.notify('push_control', 'void *')"),
+                False)
             rings("the calls go on", "piled")
     check("when it has read, there is", owner("select push.notify('push_control', 'void *')"), True)
 
@@ -157,9 +164,11 @@ def of_a_login_that_may_enqueue():
         check("rows that are locked: their calls are claimed all the same", gateway.claimed(), ["held", "held-2"])
         rings("and so are others", "beside-held")
         with connect(autocommit=True) as db:
-            db.execute("insert into push.outbox (app, payload, recipients, ring_seconds) values (%s, '{\"callId\": \"short\", \"from\": \"x\"}', '[]', 1)", (APP,))
+            db.execute("insert into push.outbox (app, payload, recipients, ring_seconds) values (%s, '{\"callId\": \"short\", \"from\": "
+                "\"x\"}', '[]', 1)", (APP,))
             db.execute("select pg_sleep(1.1)")
-        check("calls whose rows are locked are passed by when others are missed", owner("select push.miss()") >= 1 and owner("select state from push.outbox where call_id = 'short'"), "missed")
+        check("calls whose rows are locked are passed by when others are missed",
+            owner("select push.miss()") >= 1 and owner("select state from push.outbox where call_id = 'short'"), "missed")
         held.rollback()
 
     # A prepared transaction would outlive its session.
@@ -215,7 +224,8 @@ def of_a_transaction_that_has_read_history():
 
 def numbers():
     """How far each sequence has come of those that can be used up: eight bytes cannot."""
-    return owner("select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences where schemaname = 'push' and data_type <> 'bigint'::regtype")
+    return owner("select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences where schemaname = 'push' and data_type "
+        "<> 'bigint'::regtype")
 
 
 def of_numbers():
@@ -225,8 +235,10 @@ def of_numbers():
     with connect() as db:
         for attempt in range(20):
             with refused("calls of apps that no gateway has served", "22023", "app: no gateway has served app burnt-"):
-                db.execute("""insert into push.outbox (app, payload, recipients) select 'burnt-' || %s || '-' || i, jsonb_build_object('callId', 'c', 'from', 'x'),
-                    '[{"userId": "u", "fcmToken": "burnt-token-0123456789", "pushToken": "ExponentPushToken[burnt]"}]' from generate_series(1, 20) i""", (attempt,))
+                db.execute("""insert into push.outbox (app, payload, recipients) select 'burnt-' || %s || '-' || i,
+                    jsonb_build_object('callId', 'c', 'from', 'x'),
+                    '[{"userId": "u", "fcmToken": "burnt-token-0123456789", "pushToken": "ExponentPushToken[burnt]"}]'
+                    from generate_series(1, 20) i""", (attempt,))
             db.rollback()
             db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": f"burnt-{attempt}", "from": "x"}), RECIPIENTS, APP))
             db.execute("select push.register_device('u', %s, 'fcm', 'burnt-token-0123456789')", (f"burnt-{attempt}",))

@@ -66,9 +66,11 @@ class Session:
         fcm = [f"plan-token-0123456789-{call_id}-{i}" for i in range(4)]
         recipients = [{"userId": "fails", "voipPushToken": voip, "fcmToken": fcm[3]}, "registered",
                       *({"userId": f"u{i}", "fcmToken": fcm[i]} for i in range(3))]
-        made = does("enqueue_call", "select (push.enqueue_call(%s, %s, 'plan', 30)).*", Jsonb({"callId": call_id, "from": "x"}), Jsonb(recipients))
+        made = does("enqueue_call", "select (push.enqueue_call(%s, %s, 'plan', 30)).*", Jsonb({"callId": call_id, "from": "x"}),
+            Jsonb(recipients))
         assert made[0][1] == 5, made
-        claim = "select outbox_id, n, place::text, user_id, lane from push.claim(%s, %s, %s::smallint[], '{9,9,9}', '{-infinity,-infinity,-infinity}', '0') order by n"
+        claim = ("select outbox_id, n, place::text, user_id, lane from push.claim(%s, %s, %s::smallint[], '{9,9,9}', "
+                 "'{-infinity,-infinity,-infinity}', '0') order by n")
         self.claims += 1
         claimed = does("claim", claim, self.gateway, self.claims, self.lanes)
         # Its answer was lost.
@@ -86,7 +88,8 @@ class Session:
             gateway, *key = fence(user)
             return (gateway, [next(p for _, _, p, u, _ in claimed if u == user)] if place else None, *key)
 
-        settle = "select push.settle(%s, %s::text[]::tid[], %s::bigint[], %s::int[], %s::int[], '{1}', array[%s]::smallint[], '{200}', array[%s], array['m'], array[%s], array[now()], array[now()], null, %s)"
+        settle = ("select push.settle(%s, %s::text[]::tid[], %s::bigint[], %s::int[], %s::int[], '{1}', array[%s]::smallint[], '{200}', "
+                  "array[%s], array['m'], array[%s], array[now()], array[now()], null, %s)")
         does("settle", settle, *placed("u0"), 0, None, call_id, None)
         does("settle of a row that has moved", settle, *placed("registered", False), 0, None, call_id, [900000])
         does("settle with a fallback", settle, *placed("fails"), 4, "Unregistered", call_id, None)
@@ -97,7 +100,8 @@ class Session:
         does("reclaim", "select * from push.reclaim(%s, %s, %s, %s::int[])", self.gateway, self.claims, *fence("u2")[1:3])
         does("ended", "select push.ended(%s)", [made[0][0]])
         does("release", "select push.release(%s, %s, %s::int[], %s::int[])", *fence("u2"))
-        does("invalidate_tokens", "select push.invalidate_tokens(%s::smallint[], %s, '{null,null}', '{x,x}')", self.lanes[:2], [voip, fcm[0]])
+        does("invalidate_tokens", "select push.invalidate_tokens(%s::smallint[], %s, '{null,null}', '{x,x}')", self.lanes[:2],
+            [voip, fcm[0]])
         does("correct_environment", "select push.correct_environment(%s::smallint[], %s, '{1}')", self.lanes[:1], [voip])
         does("report_ringing", "select push.report_ringing(%s, 'u1', 'plan')", call_id)
         owner("update push.escalations_due set due_at = now() returning 1")
@@ -113,8 +117,10 @@ class Session:
         does("take_job", "select push.take_job(%s)", self.gateway)
         # Somebody died with one of them.
         other = self.one("select push.register_gateway('died', '1')")[0]
-        self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other, self.lanes)
-        owner("update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = now() - case id when %s then interval '1 hour' else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
+        self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other,
+            self.lanes)
+        owner("update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = now() - case id when %s then interval '1 hour' "
+            "else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
         does("beat", "select * from push.beat(%s, true)", self.gateway)
         does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
         self.one("select push.enqueue_call(%s, %s, 'plan')", Jsonb({"callId": f"{call_id}-void", "from": "x"}), Jsonb(recipients))
@@ -133,11 +139,15 @@ def fill():
             jsonb_build_object('userId', 'g', 'fcmToken', 'plan-token-0123456789-b-' || i),
             jsonb_build_object('userId', 'e', 'pushToken', 'ExponentPushToken[' || i || ']')), 600
         from generate_series(1, 50000) i""")
-    db.execute("""insert into push.history (finished_at, outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device, reason)
-        select now() - i * interval '1 s', i, now() - i * interval '1 s', now(), 0, 1, 1, 0, case when i % 10 = 0 then 4 else 0 end, 'u', 'x', 'x…y', 'x'
+    db.execute("""insert into push.history (finished_at, outbox_id, created_at, deadline_at, n, attempts, lane,
+        kind, outcome, user_id, call_id, device, reason)
+        select now() - i * interval '1 s', i, now() - i * interval '1 s', now(), 0, 1, 1, 0,
+        case when i % 10 = 0 then 4 else 0 end, 'u', 'x', 'x…y', 'x'
         from generate_series(1, 100000) i""")
-    db.execute("""insert into push.devices (user_id, app, provider, token) select 'user-' || i, 'plan', 'fcm', 'plan-device-0123456789-' || i from generate_series(1, 20000) i""")
-    db.execute("""insert into push.token_invalidations (app, provider, token, reason) select 'plan', 'fcm', 'plan-dead-0123456789-' || i, 'x' from generate_series(1, 20000) i""")
+    db.execute("""insert into push.devices (user_id, app, provider, token)
+        select 'user-' || i, 'plan', 'fcm', 'plan-device-0123456789-' || i from generate_series(1, 20000) i""")
+    db.execute("""insert into push.token_invalidations (app, provider, token, reason)
+        select 'plan', 'fcm', 'plan-dead-0123456789-' || i, 'x' from generate_series(1, 20000) i""")
     db.execute("analyze")
 
 
@@ -159,7 +169,8 @@ did = {began: session.work(f"{began}-now-full") for began, session in sessions.i
 # These plans, too, stay until the next ANALYZE, however much comes before that.
 for began, work in first.items():
     for name in ("claim", "settle", "settle of a row that has moved", "settle with a fallback", "park", "release", "reclaim"):
-        check(f"{name}, planned on {began} tables, reads no table and no index as a whole", sorted({f for p in work[name] for f in faults(p)}), [])
+        check(f"{name}, planned on {began} tables, reads no table and no index as a whole",
+            sorted({f for p in work[name] for f in faults(p)}), [])
 
 check("200,000 deliveries arrived", owner("select count(*) >= 200000 from push.delivery"), True)
 for began, work in did.items():
@@ -168,10 +179,12 @@ for began, work in did.items():
         check(f"{name} {when} shows its plans", bool(plans), True)
         # Whose claims are looked for, seldom, reads all that is owed: an index on owner would cost each claim.
         whole = ["Seq Scan on delivery"] if name in ("forget", "beat") else []
-        check(f"{name} {when} reads {'only what is owed' if whole else 'no table and no index'} as a whole", sorted({f for p in plans for f in faults(p)}), whole)
+        check(f"{name} {when} reads {'only what is owed' if whole else 'no table and no index'} as a whole",
+            sorted({f for p in plans for f in faults(p)}), whole)
     claim = "\n".join(work["claim"])  # one look for rings, one for the background
     check(f"claim {when} walks the partial index", len(re.findall(r"Index Scan using delivery_ready on delivery", claim)), 2)
-    check(f"claim {when} has the deadline in its condition", len(re.findall(r"Index Cond: \(\(ready_lane = .*\) AND \(deadline_at >=? ", claim)), 2)
+    check(f"claim {when} has the deadline in its condition",
+        len(re.findall(r"Index Cond: \(\(ready_lane = .*\) AND \(deadline_at >=? ", claim)), 2)
 
 
 def shape(plans):
@@ -180,7 +193,9 @@ def shape(plans):
 
 
 for began in ("empty", "tiny"):
-    check(f"claim has the same plan in a session that began on {began} tables as in one that began on full ones", shape(did[began]["claim"]), shape(did["full"]["claim"]))
+    check(f"claim has the same plan in a session that began on {began} tables as in one that began on full ones",
+        shape(did[began]["claim"]), shape(did["full"]["claim"]))
 check("the check sees a whole read", faults("Seq Scan on delivery d  (cost=1..2)\n  Filter: (state = 0)\n") + faults(
-    "Nested Loop  (cost=0..1)\n  ->  Index Scan using delivery_pkey on delivery d  (cost=0..1)\n  ->  Index Scan using outbox_pkey on outbox o  (cost=0..1)\n        Index Cond: (id = 1)\n"),
+    "Nested Loop  (cost=0..1)\n  ->  Index Scan using delivery_pkey on delivery d  (cost=0..1)\n  ->  Index Scan using outbox_pkey on "
+    "outbox o  (cost=0..1)\n        Index Cond: (id = 1)\n"),
     ["Seq Scan on delivery", "Index Scan using delivery_pkey on delivery"])

@@ -66,7 +66,8 @@ class Outbox:
             APP, ring, kind)
 
     def owed(self):
-        return self.one("select string_agg(distinct call_id || ':' || kind || ':' || state, ' ' order by call_id || ':' || kind || ':' || state) from push.deliveries where app = %s", APP)
+        return self.one("select string_agg(distinct call_id || ':' || kind || ':' || state, ' ' order by call_id || ':' || kind || ':' || "
+            "state) from push.deliveries where app = %s", APP)
 
     def housekeeping(self):
         for job in JOBS:
@@ -112,10 +113,13 @@ def quiet(way, name):
     check(f"{way}: only the new call is given to gateways", restored.claim(), [("new/0",)])
     check(f"{way}: nothing else is owed", restored.owed(), "new:invite:claimed")
     check(f"{way}: what was owed is void, and says why",
-        restored.one("select string_agg(call_id || ':' || outcome || ':' || reason, ' ' order by call_id) from push.delivery_history where reason = 'Restored' and app = %s", APP),
+        restored.one("select string_agg(call_id || ':' || outcome || ':' || reason, ' ' order by call_id) from push.delivery_history where "
+            "reason = 'Restored' and app = %s", APP),
         "claimed:void:Restored missed:void:Restored note:void:Restored parked:void:Restored ready:void:Restored")
-    check(f"{way}: the calls are over", restored.one("select string_agg(distinct state, ' ' order by state) from push.outbox where app = %s and call_id not in ('new')", APP), "answered ended missed")
-    check(f"{way}: it is a database like others", (restored.one("select push.restored_at()"), restored.one("select opened_at is not null from push.life")), (None, True))
+    check(f"{way}: the calls are over", restored.one("select string_agg(distinct state, ' ' order by state) from push.outbox where app = "
+        "%s and call_id not in ('new')", APP), "answered ended missed")
+    check(f"{way}: it is a database like others",
+        (restored.one("select push.restored_at()"), restored.one("select opened_at is not null from push.life")), (None, True))
     restored.one("update push.outbox set state = 'ended' where call_id = 'new' returning id")
     restored.db.execute("delete from push.outbox where call_id = 'new'")
 
@@ -148,7 +152,8 @@ with tempfile.TemporaryDirectory() as work, psycopg.connect(OWNER, autocommit=Tr
         time.sleep(1.1)  # a database that is dumped and restored within a second of its own restore is not told from one
         check("a restored database is dumped", run("pg_dump", f"--file={work}/push.sql", database(first)), (0, ""))
         second = new("second")
-        check("and restored in one transaction", run("psql", "-Xqo", f"{work}/out", "-1", "-v", "ON_ERROR_STOP=1", "-f", f"{work}/push.sql", database(second)), (0, ""))
+        check("and restored in one transaction",
+            run("psql", "-Xqo", f"{work}/out", "-1", "-v", "ON_ERROR_STOP=1", "-f", f"{work}/push.sql", database(second)), (0, ""))
         quiet("a dump of a restored database", second)
 
         # Data alone into a schema that is there: not what the page says, and full of errors, but nothing rings.

@@ -14,16 +14,20 @@ ROLES = (*GROUPS, "nobody")
 ALL = {"enqueuer", "ops", "gateway"}
 # The service shows what operators see, and has their rights.
 OPS = {"ops", "gateway"}
-ENQUEUE = "select push.enqueue_call('{\"callId\": \"role\", \"from\": \"x\"}', '[{\"userId\": \"u\", \"fcmToken\": \"role-token-0123456789\"}]')"
+ENQUEUE = "select push.enqueue_call('{\"callId\": \"role\", \"from\": \"x\"}', " \
+    "'[{\"userId\": \"u\", \"fcmToken\": \"role-token-0123456789\"}]')"
 
 # Statement -> who may run it. Each is run as each role, in a transaction that is rolled back; whoever may not is told
 # "permission denied" (42501), and whoever may has no error at all.
 STATEMENTS = {
     # Backends.
     ENQUEUE: {"enqueuer", "gateway"},
-    "insert into push.outbox (app, kind, payload, recipients, ring_seconds) values ('default', 'incoming_call', '{\"callId\": \"role-2\", \"from\": \"x\"}', '[]', 30) returning id, call_id, state, deadline_at": {"enqueuer"},
-    "insert into push.outbox (payload, recipients) values ('{\"callId\": \"role-2\", \"from\": \"x\"}', '[]') on conflict (call_id, app) do nothing": {"enqueuer"},
-    "insert into push.outbox (payload, recipients, traceparent) values ('{\"callId\": \"role-2\", \"from\": \"x\"}', '[]', '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01') returning traceparent": {"enqueuer"},
+    "insert into push.outbox (app, kind, payload, recipients, ring_seconds) values ('default', 'incoming_call', '{\"callId\": \"role-2\", "
+    "\"from\": \"x\"}', '[]', 30) returning id, call_id, state, deadline_at": {"enqueuer"},
+    "insert into push.outbox (payload, recipients) values ('{\"callId\": \"role-2\", \"from\": \"x\"}', '[]') on conflict (call_id, app) "
+    "do nothing": {"enqueuer"},
+    "insert into push.outbox (payload, recipients, traceparent) values ('{\"callId\": \"role-2\", \"from\": \"x\"}', '[]', "
+    "'00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01') returning traceparent": {"enqueuer"},
     "update push.outbox set traceparent = null where call_id = 'ringing'": set(),
     "copy push.outbox (app, payload, recipients) from stdin": {"enqueuer"},
     "update push.outbox set state = 'answered', answered_by = 'u' where call_id = 'ringing' returning state": {"enqueuer"},
@@ -41,7 +45,8 @@ STATEMENTS = {
     "select push.call('ringing')": ALL,
     "select * from push.timeline('ringing')": ALL,
     "select * from push.skipped_recipients(1)": ALL,
-    "select id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent from push.outbox": ALL,
+    "select id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent from "
+    "push.outbox": ALL,
     # Never: tokens, payloads, and what is not theirs to change.
     "select payload from push.outbox": set(),
     "select recipients from push.outbox": set(),
@@ -141,8 +146,10 @@ STATEMENTS = {
     "select push.give_back(1, '{}', '{}')": set(),
     "select push.claimed_places('{1}')": set(),
     "select push.take_job(1)": {"gateway"},
-    "select push.run_job(name) from unnest('{promote,miss,expire,expire_all,escalate,tally,prune,erase,ensure_partitions,drop_partitions}'::text[]) name": {"gateway"},
-    "select push.claim(1, 3, '{1}', '{10}', '{-infinity}'), push.settle(1, null, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', '{UNREGISTERED}', '{null}', '{ringing}', '{now}', '{now}') from (select 1::bigint as id) o": {"gateway"},
+    "select push.run_job(name) from "
+    "unnest('{promote,miss,expire,expire_all,escalate,tally,prune,erase,ensure_partitions,drop_partitions}'::text[]) name": {"gateway"},
+    "select push.claim(1, 3, '{1}', '{10}', '{-infinity}'), push.settle(1, null, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', "
+    "'{UNREGISTERED}', '{null}', '{ringing}', '{now}', '{now}') from (select 1::bigint as id) o": {"gateway"},
     "select push.park(1, '{1}', '{0}', '{1}', '{1}', '{1000}', '{x}')": {"gateway"},
     "select push.release(1, '{1}', '{0}', '{1}')": {"gateway"},
     "select push.promote(), push.expire(), push.miss(), push.escalate(), push.prune()": {"gateway"},
@@ -154,7 +161,8 @@ STATEMENTS = {
     "select push.correct_environment('{1}', '{x}', '{1}')": {"gateway"},
     "select * from push.offer_provider_token('apns', 'x', 'y', now(), now() + interval '1 hour', '10 minutes')": {"gateway"},
     "select * from push.current_provider_token('apns', 'x')": {"gateway"},
-    "select push.claim_receipts('default', 1, 1000), push.settle_receipts('default', '{x}', '{null}'), push.postpone_receipts('default', '{x}', 1), push.give_up_receipts('default')": {"gateway"},
+    "select push.claim_receipts('default', 1, 1000), push.settle_receipts('default', '{x}', '{null}'), push.postpone_receipts('default', "
+    "'{x}', 1), push.give_up_receipts('default')": {"gateway"},
     "select * from push.find_api_key(1)": {"gateway"},
     "select * from push.operate_lane('alice', 'default', 'fcm', true, 'why')": {"gateway"},
     "select * from push.enqueue_calls('[]')": {"gateway"},
@@ -237,8 +245,10 @@ def by_catalogue():
               and has_schema_privilege(%s, 'push', 'usage')
             group by c.relname) x""", login, login)
         check(f"{role} may touch these relations, and no others", relations or {}, RELATIONS[role])
-        check(f"{role} may delete, truncate or have triggers nowhere", owner("""select count(*) from pg_class c, unnest('{DELETE,TRUNCATE,TRIGGER}'::text[]) p
-            where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and has_table_privilege(%s, c.oid, p)""", login), 0)
+        check(f"{role} may delete, truncate or have triggers nowhere",
+            owner("""select count(*) from pg_class c, unnest('{DELETE,TRUNCATE,TRIGGER}'::text[]) p
+            where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and has_table_privilege(%s, c.oid, p)""",
+            login), 0)
         secrets = owner("""select string_agg(c.relname || '.' || a.attname, ' ') from pg_attribute a join pg_class c on c.oid = a.attrelid
             where c.relnamespace = 'push'::regnamespace and a.attname in ('token', 'payload', 'recipients', 'hash') and a.attnum > 0
               and c.relkind in ('r', 'p', 'v', 'm') and has_column_privilege(%s, c.oid, a.attnum, 'select')""", login)
@@ -256,7 +266,8 @@ def of_the_service():
     found = 0
     with connect(login="gateway", autocommit=True) as db:
         for file in sorted(files):
-            for name, block, line in re.findall(r'PostgresStatement\(\s*name: "(\w+)",\s*sql:\s*(?:"""\n(.*?)"""|"(.*?)"\s*\))', file.read_text(), re.S):
+            for name, block, line in re.findall(r'PostgresStatement\(\s*name: "(\w+)",\s*sql:\s*(?:"""\n(.*?)"""|"(.*?)"\s*\))',
+                    file.read_text(), re.S):
                 found += 1
                 statement = " ".join((block or line).split())
                 count = max([0, *map(int, re.findall(r"\$(\d+)", statement))])

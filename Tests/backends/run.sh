@@ -114,7 +114,7 @@ equal "the pool is in transaction mode" \
 
 # psql, with nothing but the README's statements.
 for way in direct pooled; do
-  eval "to=\$$way"
+  case $way in direct) to=$direct ;; *) to=$pooled ;; esac
   cat >"$work/$way.tsv" <<CALLS
 porteiro	{"callId": "$way-copy-1", "from": "x"}	[{"userId": "u", "fcmToken": "copy-token-0123456789"}]
 porteiro	{"callId": "$way-copy-2", "from": "x"}	[{"userId": "u", "fcmToken": "copy-token-0123456789"}]

@@ -131,7 +131,8 @@ def ends(way, level, gateway):
         check(name("who missed a call is told when it is known who gets a cancel"), owed(call("missed")), None)
         check_ends()
         check(name("of each phone that was rung since then the missed call follows a cancel"),
-            owner("select string_agg(user_id || ':' || kind || ':' || n, ' ' order by n) from push.deliveries where call_id = %s", call("missed")),
+            owner("select string_agg(user_id || ':' || kind || ':' || n, ' ' order by n) from push.deliveries where call_id = %s",
+                call("missed")),
             "ana:cancel:30000 bruno:cancel:30001 ana:missed_call:40000 bruno:missed_call:40001")
         gateway.claim()
 
@@ -174,7 +175,8 @@ def deletions(level, gateway):
             db.execute("delete from push.outbox where call_id = %s", (call_id,))
         check_ends()
         check(name(f"a call whose invites were {what} since then is deleted with all that belongs to it"),
-            owner("select (select count(*) from push.delivery where outbox_id = %s) + (select count(*) from push.ring_reports where outbox_id = %s)", number, number), 0)
+            owner("select (select count(*) from push.delivery where outbox_id = %s) + (select count(*) from push.ring_reports where "
+                "outbox_id = %s)", number, number), 0)
 
 
 gateway = Gateway()

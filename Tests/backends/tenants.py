@@ -6,7 +6,7 @@ import os
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, WAYS, check, conninfo, connect, owner, refused
+from harness import OWNER, WAYS, check, connect, owner, refused
 
 PREFIX = os.environ["LOGIN_PREFIX"]
 TENANTS = ("tenant_a", "tenant_b")
@@ -19,15 +19,19 @@ FUNCTIONS = {
     "enqueue_call": ("42501 app: this login may not act for app", [
         """select * from push.enqueue_call('{{"callId": "{call}", "from": "x"}}', '["{user}"]', '{app}')""",
         """select * from push.enqueue_call('{{"callId": "new-{call}", "from": "x"}}', '["{user}"]', '{app}')""",
-        """select * from push.enqueue_call('{{"messageId": "{call}", "chatId": "c", "from": "x"}}', '["{user}"]', '{app}', kind => 'message')"""]),
+        """select * from push.enqueue_call('{{"messageId": "{call}", "chatId": "c", "from": "x"}}', '["{user}"]', '{app}',
+          kind => 'message')"""]),
     "answer_call": ("P0002", ["select push.answer_call('{call}', '{user}', '{app}')", "select push.answer_call('{call}')",
-        "select push.answer_call('{call}', device => 'token-of-{app}-0123456789')", "select push.answer_call('{call}', device => '{device}')"]),
+        "select push.answer_call('{call}', device => 'token-of-{app}-0123456789')",
+        "select push.answer_call('{call}', device => '{device}')"]),
     "decline_call": ("P0002", ["select push.decline_call('{call}', '{user}', '{app}')", "select push.decline_call('{call}', '{user}')",
         "select push.decline_call('{call}', 'nobody')"]),
     "end_call": ("P0002", ["select push.end_call('{call}', 'busy', '{app}')", "select push.end_call('{call}')"]),
-    "report_ringing": ("P0002", ["select push.report_ringing('{call}', '{user}', '{app}')", "select push.report_ringing('{call}', '{user}')",
+    "report_ringing": ("P0002",
+        ["select push.report_ringing('{call}', '{user}', '{app}')", "select push.report_ringing('{call}', '{user}')",
         "select push.report_ringing('{call}', 'nobody')"]),
-    "register_device": ("42501 app: this login may not act for app", ["select push.register_device('{user}', '{app}', 'fcm', 'token-of-{app}-0123456789')",
+    "register_device": ("42501 app: this login may not act for app",
+        ["select push.register_device('{user}', '{app}', 'fcm', 'token-of-{app}-0123456789')",
         "select push.register_device('thief', '{app}', 'fcm', 'token-of-{app}-0123456789')",
         "select push.register_device('{user}', '{app}', 'fcm', 'no token')"]),
     "drop_device": ("[(False,)]", ["select push.drop_device('{app}', 'fcm', 'token-of-{app}-0123456789')"]),
@@ -39,7 +43,8 @@ FUNCTIONS = {
 RELATIONS = {
     "outbox": ("INSERT", "42501", [
         """insert into push.outbox (app, payload, recipients) values ('{app}', '{{"callId": "{call}", "from": "x"}}', '["{user}"]')""",
-        """insert into push.outbox (app, payload, recipients) values ('{app}', '{{"callId": "{call}", "from": "x"}}', '["{user}"]') on conflict do nothing""",
+        """insert into push.outbox (app, payload, recipients) values ('{app}', '{{"callId": "{call}", "from": "x"}}', '["{user}"]')
+          on conflict do nothing""",
         """insert into push.outbox (app, call_id, kind, payload, recipients, ring_seconds, state, traceparent)
           values ('{app}', '{call}', 'missed_call', '{{"callId": "{call}", "from": "x"}}', '["{user}"]', 9, 'answered', 'bad')""",
         """insert into push.outbox (app, payload, recipients) values ('{own}', '{{"callId": "own-{call}", "from": "x"}}', '[]'),
@@ -97,7 +102,8 @@ def state(tenant):
         (select string_agg(o::text, ' ' order by o.id) from push.outbox o where o.app = %(app)s),
         (select string_agg(k::text, ' ' order by k.call_id) from push.call_key k where k.app = %(app)s),
         (select string_agg(d::text, ' ' order by d.id) from push.devices d where d.app = %(app)s),
-        (select string_agg(d::text, ' ' order by d.outbox_id, d.n) from push.delivery d join push.lane l on l.id = d.lane where l.app = %(app)s),
+        (select string_agg(d::text, ' ' order by d.outbox_id, d.n) from push.delivery d
+          join push.lane l on l.id = d.lane where l.app = %(app)s),
         (select count(*) from push.history h join push.lane l on l.id = h.lane where l.app = %(app)s),
         (select count(*) from push.ring_reports r join push.outbox o on o.id = r.outbox_id where o.app = %(app)s)))"""
         .replace("%(app)s", f"'{tenant}'"))
@@ -111,7 +117,8 @@ def attack(name, db, own):
         for statement in statements:
             got = told(db, statement, there, own)
             check(f"{name}: {entry}: another tenant's is as what does not exist: {statement}",
-                (got[:len(begins)], "COPY outbox" in got, got), (begins, False, told(db, statement, {**NOWHERE, "device": "999999999"}, own)))
+                (got[:len(begins)], "COPY outbox" in got, got),
+                (begins, False, told(db, statement, {**NOWHERE, "device": "999999999"}, own)))
     check(f"{name}: nothing of the other tenant's has changed", state(other), before)
 
 
@@ -130,7 +137,8 @@ def works(name, db, app):
             one("select push.report_ringing(%s, 'own')", call), one("select push.decline_call(%s, 'lost')", call),
             one("select push.answer_call(%s, 'own')", call), one("select push.end_call(%s)", call),
             one("select push.drop_device(%s, 'fcm', %s)", app, device)]
-        db.execute("insert into push.outbox (app, payload, recipients) values (%s, %s, '[]')", (app, Jsonb({"callId": call + "-i", "from": "x"})))
+        db.execute("insert into push.outbox (app, payload, recipients) values (%s, %s, '[]')",
+            (app, Jsonb({"callId": call + "-i", "from": "x"})))
         with db.cursor() as cursor, cursor.copy("copy push.outbox (app, payload, recipients) from stdin") as copy:
             for what in ("-c", "-i", "-c"):
                 copy.write_row((app, f'{{"callId": "{call}{what}", "from": "x"}}', "[]"))
@@ -149,12 +157,15 @@ def decided():
         relations = owner("""select jsonb_object_agg(c.relname, c.can) from (
             select c.relname, string_agg(p, ' ' order by n) as can
             from pg_class c cross join unnest('{SELECT,INSERT,UPDATE,REFERENCES}'::text[]) with ordinality u(p, n)
-            where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f') and has_any_column_privilege(%s, c.oid, p)
+            where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
+              and has_any_column_privilege(%s, c.oid, p)
             group by c.relname) c""", PREFIX + tenant)
         check(f"every table and view that {tenant} may touch is attacked", relations, {r: can for r, (can, *_) in RELATIONS.items()})
-        check(f"{tenant} has no right to a whole table or view, and so cannot lock one", owner("""select string_agg(c.relname || ' ' || p, ', ')
+        check(f"{tenant} has no right to a whole table or view, and so cannot lock one",
+            owner("""select string_agg(c.relname || ' ' || p, ', ')
             from pg_class c, unnest('{SELECT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER,INSERT}'::text[]) p
-            where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f') and has_table_privilege(%s, c.oid, p)""", PREFIX + tenant), None)
+            where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f') and has_table_privilege(%s, c.oid, p)""",
+            PREFIX + tenant), None)
         check("nor to a sequence", owner("""select string_agg(c.relname, ' ') from pg_class c where c.relnamespace = 'push'::regnamespace
             and case c.relkind when 'S' then has_sequence_privilege(%s, c.oid, 'usage, select, update') end""", PREFIX + tenant), None)
 
@@ -172,7 +183,8 @@ def run(*statements):
 def enqueue_as(login, app, call):
     with connect(login=login, autocommit=True) as db:
         try:
-            return db.execute("select deliveries from push.enqueue_call(%s, '[]', %s)", (Jsonb({"callId": call, "from": "x"}), app)).fetchone()[0]
+            return db.execute("select deliveries from push.enqueue_call(%s, '[]', %s)",
+                (Jsonb({"callId": call, "from": "x"}), app)).fetchone()[0]
         except psycopg.Error as error:
             return error.sqlstate
 
@@ -227,7 +239,8 @@ def both_ways():
     # Two sessions: what another tenant is enqueueing at this moment is not waited for.
     with connect(login="tenant_b") as held, connect(login="tenant_a", autocommit=True) as db:
         held.execute("select push.enqueue_call('{\"callId\": \"held\", \"from\": \"x\"}', '[]', 'tenant_b')")
-        with refused("a call that another tenant has not committed yet is not waited for", "42501", "app: this login may not act for app tenant_b"):
+        with refused("a call that another tenant has not committed yet is not waited for", "42501",
+                "app: this login may not act for app tenant_b"):
             db.execute("select push.enqueue_call('{\"callId\": \"held\", \"from\": \"x\"}', '[]', 'tenant_b')")
         held.rollback()
 
@@ -236,7 +249,8 @@ def counts():
     """What a tenant's own transaction has read of push.outbox is no different for another's call than for none."""
     read = """select pg_stat_get_xact_tuples_fetched(c.oid) + pg_stat_get_xact_tuples_returned(c.oid) from pg_class c
         where c.oid in ('push.outbox'::regclass, 'push.outbox_call'::regclass, 'push.call_key'::regclass, 'push.call_key_pkey'::regclass)"""
-    for statement in ("select count(*) from push.timeline(%s)", "select count(*) from push.timeline(%s, 'tenant_b')", "select push.call(%s)",
+    for statement in ("select count(*) from push.timeline(%s)", "select count(*) from push.timeline(%s, 'tenant_b')",
+            "select push.call(%s)",
             "select push.answer_call(%s)", "select push.end_call(%s, app => 'tenant_b')", "select push.report_ringing(%s, 'u')"):
         counted = []
         for call in ("call-of-tenant_b", "call-of-nobody"):
@@ -256,10 +270,14 @@ def counts():
 def escapes():
     """Out of what one is bound to."""
     with connect(login="tenant_a", autocommit=True) as db:
-        for statement in ("set role push_enqueuer", "set role push_gateway", f"set role {PREFIX}tenant_b", f"set session authorization {PREFIX}tenant_b",
-                "select set_config('role', 'push_enqueuer', false)", "grant push_enqueuer to current_user", "select push.grant_app(session_user::text, 'tenant_b')",
-                "insert into push.app_grant (role, app) values (session_user, 'tenant_b')", "select push.granted_apps('x')", "select push.is_own('x')",
-                "select push.fill_call()", "select push.take_call_key('call-of-tenant_b', 'tenant_b')", "select push.find_call('call-of-tenant_b', 'tenant_b')"):
+        for statement in ("set role push_enqueuer", "set role push_gateway", f"set role {PREFIX}tenant_b",
+                f"set session authorization {PREFIX}tenant_b",
+                "select set_config('role', 'push_enqueuer', false)", "grant push_enqueuer to current_user",
+                "select push.grant_app(session_user::text, 'tenant_b')",
+                "insert into push.app_grant (role, app) values (session_user, 'tenant_b')", "select push.granted_apps('x')",
+                "select push.is_own('x')",
+                "select push.fill_call()", "select push.take_call_key('call-of-tenant_b', 'tenant_b')",
+                "select push.find_call('call-of-tenant_b', 'tenant_b')"):
             check(f"refused: {statement}", answer(db, statement).split()[0] in ("42501", "42704"), True)
         db.execute(f"set role {PREFIX}tenant_a")
         attack("switched to itself", db, "tenant_a")
@@ -285,12 +303,15 @@ def escapes():
     check("a tenant's own function enqueues for its app", through_a_function("tenant_a", "tenant_a", "tenant_a", "deputy-1"), "enqueued")
     check("and for no other", through_a_function("tenant_a", "tenant_a", "tenant_b", "deputy-2"), "42501")
     check("nor when somebody without rights calls it", through_a_function("nobody", "tenant_a", "tenant_b", "deputy-3"), "42501")
-    check("a backend's function does not lend a tenant its rights", through_a_function("tenant_a", "enqueuer", "tenant_b", "deputy-4"), "42501")
-    check("where there are tenants, one without rights acts by no function", through_a_function("nobody", "enqueuer", "tenant_b", "deputy-5"), "42501")
+    check("a backend's function does not lend a tenant its rights", through_a_function("tenant_a", "enqueuer", "tenant_b", "deputy-4"),
+        "42501")
+    check("where there are tenants, one without rights acts by no function",
+        through_a_function("nobody", "enqueuer", "tenant_b", "deputy-5"), "42501")
     bind("nobody", "tenant_b")
     run("revoke push_tenant from $nobody")
     check("but for apps that are granted to it", (through_a_function("nobody", "enqueuer", "tenant_b", "deputy-6"),
-        through_a_function("nobody", "enqueuer", "tenant_a", "deputy-7"), enqueue_as("nobody", "tenant_b", "deputy-8")), ("enqueued", "42501", "42501"))
+        through_a_function("nobody", "enqueuer", "tenant_a", "deputy-7"), enqueue_as("nobody", "tenant_b", "deputy-8")),
+        ("enqueued", "42501", "42501"))
     run("select push.revoke_app('$nobody', 'tenant_b')")
 
 
@@ -303,7 +324,8 @@ def as_a_pool_does():
                 db.execute(f"set local role {PREFIX}{role}")
                 check(f"a login that has switched to {role} acts for its app alone", [a[:5] for a in (
                     answer(db, f"select deliveries from push.enqueue_call('{{\"callId\": \"web\", \"from\": \"x\"}}', '[]', '{app}')"),
-                    answer(db, f"select deliveries from push.enqueue_call('{{\"callId\": \"web\", \"from\": \"x\"}}', '[]', '{other}')"))], ["[(0,)", "42501"])
+                    answer(db, f"select deliveries from push.enqueue_call('{{\"callId\": \"web\", \"from\": \"x\"}}', '[]', '{other}')"))],
+                    ["[(0,)", "42501"])
         with db.transaction():
             db.execute("set local role push_enqueuer")
             works("switched to push_enqueuer, which it was given", db, "tenant_b")
@@ -318,21 +340,26 @@ def unbound():
     with connect() as db:
         for app in TENANTS:
             works("unbound", db, app)
-            got = [db.execute("insert into push.outbox (app, payload, recipients) values (%s, '{\"callId\": \"free\", \"from\": \"x\"}', '[]') on conflict (call_id, app) do nothing returning app", (app,)).fetchone()[0],
-                db.execute("update push.outbox set state = 'answered' where call_id = 'free' and app = %s returning state", (app,)).fetchone()[0],
+            got = [db.execute("insert into push.outbox (app, payload, recipients) values (%s, '{\"callId\": \"free\", \"from\": \"x\"}', "
+                "'[]') on conflict (call_id, app) do nothing returning app", (app,)).fetchone()[0],
+                db.execute("update push.outbox set state = 'answered' where call_id = 'free' and app = %s returning state",
+                    (app,)).fetchone()[0],
                 db.execute("select array_agg(distinct app order by app) @> '{tenant_a,tenant_b}' from push.outbox").fetchone()[0],
                 db.execute("select count(*) from push.timeline('shared')").fetchone()[0] >= 2]
             check(f"unbound: inserts, updates and reads in the table, {app}", got, [app, "answered", True, True])
             db.rollback()
     for login in ("gateway", "ops"):
         with connect(login=login, autocommit=True) as db:
-            check(f"{login}: calls of every app", [db.execute("select push.call(%s) ->> 'app'", (f"call-of-{t}",)).fetchone()[0] for t in TENANTS], list(TENANTS))
+            check(f"{login}: calls of every app",
+                [db.execute("select push.call(%s) ->> 'app'", (f"call-of-{t}",)).fetchone()[0] for t in TENANTS], list(TENANTS))
     with connect(login="gateway", autocommit=True) as db:
-        check("gateway: enqueues for every app", answer(db, "select deliveries from push.enqueue_call('{\"callId\": \"by-gateway\", \"from\": \"x\"}', '[]', 'tenant_b')"), "[(0,)]")
+        check("gateway: enqueues for every app", answer(db,
+            "select deliveries from push.enqueue_call('{\"callId\": \"by-gateway\", \"from\": \"x\"}', '[]', 'tenant_b')"), "[(0,)]")
 
 
 def faults():
-    return owner("select coalesce(jsonb_agg(concat_ws(': ', replace(g.role, %s, ''), g.app, g.fault) order by g.role, g.app), '[]') from push.app_grants g where g.role like %s",
+    return owner("select coalesce(jsonb_agg(concat_ws(': ', replace(g.role, %s, ''), g.app, g.fault) order by g.role, g.app), '[]') from "
+        "push.app_grants g where g.role like %s",
         PREFIX, PREFIX + "%")
 
 
@@ -340,7 +367,8 @@ def binding():
     check("push.app_grants lists who is bound", faults(), ["group: tenant_b", "tenant_a: tenant_a"])
     with connect(login="ops", autocommit=True) as db:
         check("for operators, too", db.execute("select count(*) from push.app_grants").fetchone()[0] >= 2, True)
-    check("binding is written down", owner("select detail ->> 'changed' from push.audit where action = 'grant_app' and target = %s", f"tenant_a/{PREFIX}tenant_a"), "true")
+    check("binding is written down", owner("select detail ->> 'changed' from push.audit where action = 'grant_app' and target = %s",
+        f"tenant_a/{PREFIX}tenant_a"), "true")
     check("twice is harmless", owner("select changed from push.grant_app(%s, 'tenant_a')", PREFIX + "tenant_a"), False)
     for role, app, code, text in (("nosuch", "a", "42704", "role: there is no role"), ("tenant_a", "no/app", "22023", "app: must be"),
             ("gateway", "a", "22023", "role: ")):
@@ -358,23 +386,27 @@ def binding():
 
     check("two apps", (bind("tenant_a", "tenant_c"), enqueue_as("tenant_a", "tenant_c", "c"), enqueue_as("tenant_a", "tenant_b", "c")),
         (f"{PREFIX}tenant_a acts for: tenant_a, tenant_c", 0, "42501"))
-    check("and one again", (owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"), enqueue_as("tenant_a", "tenant_c", "c2"),
+    check("and one again", (owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"),
+        enqueue_as("tenant_a", "tenant_c", "c2"),
         enqueue_as("tenant_a", "tenant_a", "c3")), (True, "42501", 0))
     check("what was not granted is not revoked", owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"), False)
-    check("that, too, is written down", owner("select count(*) from push.audit where action = 'revoke_app' and target = %s", f"tenant_c/{PREFIX}tenant_a"), 2)
+    check("that, too, is written down",
+        owner("select count(*) from push.audit where action = 'revoke_app' and target = %s", f"tenant_c/{PREFIX}tenant_a"), 2)
 
     # With push_enqueuer it could read the table: it does nothing until one of both is revoked.
     run("grant push_enqueuer to $tenant_a")
     check("push_enqueuer given to a tenant later: it acts for nothing", (enqueue_as("tenant_a", "tenant_a", "c4"), faults()),
         ("42501", ["group: tenant_b", "tenant_a: tenant_a: acts for no app: has push_enqueuer as well; revoke it"]))
-    check("granting again mends it", (bind("tenant_a", "tenant_a"), enqueue_as("tenant_a", "tenant_a", "c5")), (f"{PREFIX}tenant_a acts for: tenant_a", 0))
+    check("granting again mends it", (bind("tenant_a", "tenant_a"), enqueue_as("tenant_a", "tenant_a", "c5")),
+        (f"{PREFIX}tenant_a acts for: tenant_a", 0))
     run("grant push_enqueuer to $tenant_b")
     check("and to a member of one", (enqueue_as("tenant_b", "tenant_b", "b1"), faults()[0]),
         ("42501", f"group: tenant_b: these members act for no app: {PREFIX}tenant_b have push_enqueuer as well; revoke it"))
     run("revoke push_enqueuer from $tenant_b")
     # By another name it is another role, as in a cluster that the database was restored to.
     run("alter role $tenant_a rename to $renamed")
-    check("a role that was renamed acts for nothing", faults(), ["group: tenant_b", "renamed: acts for no app but those of roles it is a member of", "tenant_a: tenant_a: there is no such role"])
+    check("a role that was renamed acts for nothing", faults(),
+        ["group: tenant_b", "renamed: acts for no app but those of roles it is a member of", "tenant_a: tenant_a: there is no such role"])
     run("alter role $renamed rename to $tenant_a")
     with psycopg.connect(OWNER, autocommit=True) as db:
         password = os.environ["LOGIN_PASSWORD"]

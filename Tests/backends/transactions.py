@@ -59,10 +59,12 @@ def alone(way):
     check(name("nor its deliveries"), owed(f"{way}-long"), None)
     check(name("nor hears the bell"), bells.rung(), False)
     check(name("the backend itself sees them"), db.execute("select push.call(%s) ->> 'state'", (f"{way}-long-2",)).fetchone(), ("ringing",))
-    check(name("meanwhile another's call goes through"), connect(way, autocommit=True).execute("select deliveries from push.enqueue_call(%s, %s)", call(f"{way}-other")).fetchone(), (1,))
+    check(name("meanwhile another's call goes through"),
+        connect(way, autocommit=True).execute("select deliveries from push.enqueue_call(%s, %s)", call(f"{way}-other")).fetchone(), (1,))
     check(name("with its bell"), bells.rung(), True)
     db.commit()
-    check(name("after it they are there"), (owner(seen, f"{way}-long%"), owed(f"{way}-long"), owed(f"{way}-long-2")), (2, "u:invite:ready", "u:invite:ready"))
+    check(name("after it they are there"), (owner(seen, f"{way}-long%"), owed(f"{way}-long"), owed(f"{way}-long-2")),
+        (2, "u:invite:ready", "u:invite:ready"))
     check(name("and the bell rings"), bells.rung(), True)
 
     # Rolled back.
@@ -122,18 +124,22 @@ def together(way):
             return waited, answered
 
         one.execute(enqueue, call(f"{way}-race"))
-        check(name("the same call in two transactions: the second waits, and is a duplicate"), second(enqueue, call(f"{way}-race"), one.commit), (True, True))
+        check(name("the same call in two transactions: the second waits, and is a duplicate"),
+            second(enqueue, call(f"{way}-race"), one.commit), (True, True))
         check(name("one delivery"), owed(f"{way}-race"), "u:invite:ready")
         one.execute(enqueue, call(f"{way}-race-2"))
-        check(name("if the first is rolled back, the second enqueues it"), second(enqueue, call(f"{way}-race-2"), one.rollback), (True, False))
+        check(name("if the first is rolled back, the second enqueues it"), second(enqueue, call(f"{way}-race-2"), one.rollback),
+            (True, False))
         check(name("and it is owed"), owed(f"{way}-race-2"), "u:invite:ready")
 
         winner = "select answered_by from push.outbox where call_id = %s"
         one.execute(answer, (f"{way}-race", "ana"))
-        check(name("two answer at once: the second waits, and is late"), second(answer, (f"{way}-race", "bruno"), one.commit), (True, False))
+        check(name("two answer at once: the second waits, and is late"), second(answer, (f"{way}-race", "bruno"), one.commit),
+            (True, False))
         check(name("the first has answered"), owner(winner, f"{way}-race"), "ana")
         one.execute(answer, (f"{way}-race-2", "ana"))
-        check(name("if the first is rolled back, the second has answered"), second(answer, (f"{way}-race-2", "bruno"), one.rollback), (True, True))
+        check(name("if the first is rolled back, the second has answered"), second(answer, (f"{way}-race-2", "bruno"), one.rollback),
+            (True, True))
         check(name("and is known by name"), owner(winner, f"{way}-race-2"), "bruno")
 
 

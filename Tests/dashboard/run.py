@@ -42,7 +42,8 @@ class Page:
         self.driver = webdriver.Chrome(options=chrome, service=Service("/usr/bin/chromedriver"))
         # Violations are also events; they are kept where a reload does not lose them.
         self.command("Page.addScriptToEvaluateOnNewDocument", source="""
-          addEventListener('securitypolicyviolation', (event) => console.error('CSP ' + event.violatedDirective + ' ' + event.blockedURI));""")
+          addEventListener('securitypolicyviolation',
+            (event) => console.error('CSP ' + event.violatedDirective + ' ' + event.blockedURI));""")
         self.logs = []
 
     def command(self, name, **parameters):
@@ -61,7 +62,8 @@ class Page:
 
     def text(self, selector):
         """What can be read there; empty while there is nothing."""
-        return self.script("return [...document.querySelectorAll(arguments[0])].filter((n) => n.checkVisibility()).map((n) => n.innerText).join('\\n')", selector)
+        return self.script("return [...document.querySelectorAll(arguments[0])].filter((n) => n.checkVisibility()).map((n) => "
+            "n.innerText).join('\\n')", selector)
 
     def until(self, what, condition):
         """Waits for a condition; a check of its own."""
@@ -77,7 +79,8 @@ class Page:
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def focus(self):
-        return self.script("const n = document.activeElement; return n.dataset.key || n.id || n.name || n.tagName + (n.value ? ' ' + n.value : '')")
+        return self.script("const n = document.activeElement; return n.dataset.key || n.id || n.name || n.tagName + (n.value ? ' ' + "
+            "n.value : '')")
 
     def picture(self, name):
         data = self.command("Page.captureScreenshot", format="png")["data"]
@@ -92,7 +95,8 @@ class Page:
 
 
 def sql(options, statement):
-    return subprocess.run([options.psql, "-XAtq", options.database, "-c", statement], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run([options.psql, "-XAtq", options.database, "-c", statement], check=True, capture_output=True,
+        text=True).stdout.strip()
 
 
 def overview(page):
@@ -107,8 +111,10 @@ def overview(page):
     check("read-only: no lane has a button", page.text("#lanes button"), "")
     check("data from the database is no markup", page.script("return document.querySelectorAll('main img, main script').length"), 0)
     before = page.script("return performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/ui/state')).length")
-    page.until("it asks again by itself", lambda: page.script("return performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/ui/state')).length") > before)
-    elsewhere = page.script("return performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !n.startsWith(location.origin))")
+    page.until("it asks again by itself",
+        lambda: page.script("return performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/ui/state')).length") > before)
+    elsewhere = page.script("return performance.getEntriesByType('resource').map((e) => e.name).filter((n) => "
+        "!n.startsWith(location.origin))")
     check("nothing comes from anywhere else", elsewhere, [])
     page.quiet("overview")
 
@@ -120,7 +126,8 @@ def failed_call(page):
     check("/ goes to the search", page.focus(), "query")
     page.keys("call-failed", Keys.ENTER)
     page.until("the failed call is found by its id", lambda: "UNREGISTERED" in page.text("#call"))
-    check("its devices are there, masked", ["bruno" in page.text("#call"), "davi" in page.text("#call"), "brunos-old-phone" in page.text("#call")], [True, True, False])
+    check("its devices are there, masked",
+        ["bruno" in page.text("#call"), "davi" in page.text("#call"), "brunos-old-phone" in page.text("#call")], [True, True, False])
     check("a device has a line in time", page.script("return document.querySelectorAll('#call .device svg .mark').length") >= 4)
     check("the step by step tells the fallback", "fallback" in page.text("#call table"))
     check("the address names the call", page.script("return location.hash"), "#call=call-failed")
@@ -130,7 +137,8 @@ def failed_call(page):
     page.keys(Keys.ARROW_DOWN)
     first = page.focus()
     page.keys(Keys.ARROW_DOWN)
-    check("arrow keys go from row to row", [first.startswith("failure"), page.focus().startswith("failure"), first != page.focus()], [True] * 3)
+    check("arrow keys go from row to row", [first.startswith("failure"), page.focus().startswith("failure"), first != page.focus()],
+        [True] * 3)
     chosen = page.focus()
     page.keys(Keys.ENTER)
     page.until("Enter opens the example", lambda: page.script("return location.hash.startsWith('#call=')"))
@@ -147,7 +155,8 @@ def failed_call(page):
 
 def hostile_call(page):
     page.open("/#call=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
-    page.until("a hostile id is shown as it is", lambda: "<script>alert(2)</script>" in page.text("#call") and "<img src=x onerror=alert(1)>" in page.text("#call-title"))
+    page.until("a hostile id is shown as it is",
+        lambda: "<script>alert(2)</script>" in page.text("#call") and "<img src=x onerror=alert(1)>" in page.text("#call-title"))
     check("and makes no element", page.script("return document.querySelectorAll('#call img, #call script').length"), 0)
     page.script("location.hash = '#call=nobody-knows'")
     page.until("an unknown id says so", lambda: "There is no call with this id" in page.text("#call"))
@@ -168,7 +177,8 @@ def log_in(page):
     page.until("the right key logs in", lambda: page.text("#session") == "Log out")
     check("the page says who is logged in", page.text("#who"), "ops")
     cookies = page.driver.get_cookies()
-    check("the cookie is kept from scripts and other sites", [(c["httpOnly"], c["sameSite"], c["path"]) for c in cookies], [(True, "Strict", "/")])
+    check("the cookie is kept from scripts and other sites", [(c["httpOnly"], c["sameSite"], c["path"]) for c in cookies],
+        [(True, "Strict", "/")])
     check("no script sees it", page.script("return document.cookie"), "")
     page.open("/?reload")
     page.until("it outlives a reload", lambda: page.text("#session") == "Log out")
@@ -177,7 +187,8 @@ def log_in(page):
 def switch(page, verb, note, say):
     """Presses a lane's button and confirms, by keyboard."""
     page.until(f"FCM has a button to {verb.lower()} it", lambda: page.script(
-        "const b = document.querySelector(arguments[0]); b?.focus(); return document.activeElement === b && b !== null", f'button[aria-label="{verb} porteiro / fcm"]'))
+        "const b = document.querySelector(arguments[0]); b?.focus(); return document.activeElement === b && b !== null",
+        f'button[aria-label="{verb} porteiro / fcm"]'))
     page.keys(Keys.ENTER)
     page.until("it asks before", lambda: page.text("#switch-title") == f"{verb} porteiro / fcm?")
     page.keys(Keys.ESCAPE)
@@ -190,16 +201,20 @@ def switch(page, verb, note, say):
 
 def lanes(page):
     switch(page, "Pause", "quota exceeded, see ticket 7", "pause_lane")
-    page.until("the page says that the lane is paused", lambda: "paused" in page.text("#lanes") and "quota exceeded, see ticket 7" in page.text("#lanes"))
+    page.until("the page says that the lane is paused",
+        lambda: "paused" in page.text("#lanes") and "quota exceeded, see ticket 7" in page.text("#lanes"))
     page.until("and above all", lambda: page.text("#verdict-word") == "A lane is paused")
     check("the database has it", sql(page.options, "select app, provider from push.lanes where paused"), "porteiro|fcm")
     audit = "select action, target, via, operator, detail ->> 'note' from push.audit order by id desc limit 1"
-    check("the audit says who and why", sql(page.options, audit), "pause_lane|porteiro/fcm|push-gateway dashboard|ops|quota exceeded, see ticket 7")
-    page.until("the intervention is on the page, and whose it is", lambda: "quota exceeded" in page.text("#audit") and "ops, push-gateway dashboard" in page.text("#audit"))
+    check("the audit says who and why", sql(page.options, audit),
+        "pause_lane|porteiro/fcm|push-gateway dashboard|ops|quota exceeded, see ticket 7")
+    page.until("the intervention is on the page, and whose it is",
+        lambda: "quota exceeded" in page.text("#audit") and "ops, push-gateway dashboard" in page.text("#audit"))
     switch(page, "Resume", "quota raised", "resume_lane")
     page.until("the lane sends again", lambda: "paused" not in page.text("#lanes"))
     check("the audit says that too", sql(page.options, audit), "resume_lane|porteiro/fcm|push-gateway dashboard|ops|quota raised")
-    refused = page.driver.execute_async_script("""const done = arguments[0]; fetch('/ui/lanes', {method: 'POST', headers: {'Content-Type': 'application/json'},
+    refused = page.driver.execute_async_script("""const done = arguments[0]; fetch('/ui/lanes',
+      {method: 'POST', headers: {'Content-Type': 'application/json'},
       body: JSON.stringify({app: 'porteiro', provider: 'fcm', paused: true, note: 'x'})}).then((r) => done(r.status))""")
     check("the cookie alone changes nothing", refused, 403)
     page.quiet("a request without the token", expected=["403"])
@@ -216,7 +231,8 @@ def looks(page):
         page.show(1280, 1000, scheme)
         page.open(f"/?{scheme}")
         page.until(f"{scheme} is drawn", ready)
-        light = page.script("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number).reduce((a, b) => a + b) > 380")
+        light = page.script("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number).reduce((a, b) => a + b) > "
+            "380")
         check(f"{scheme} is {scheme}", light, scheme == "light")
         page.picture(scheme)
     for width in (360, 768, 1920):
@@ -243,7 +259,8 @@ def locked(page):
     page.show(1280, 960, "light")
     page.open()
     page.until("it asks for a key by itself", lambda: page.script("return document.getElementById('login').open"))
-    page.until("and says why nothing is there", lambda: page.text("#verdict-word") == "Log in to see how calls are" and "log in" in page.text("#stale"))
+    page.until("and says why nothing is there",
+        lambda: page.text("#verdict-word") == "Log in to see how calls are" and "log in" in page.text("#stale"))
     check("nothing of the state is shown", [page.text(part) for part in ("#lanes", "#replicas", "#audit")], ["", "", ""])
     page.keys(Keys.ESCAPE)
     page.until("Escape closes the dialog", lambda: not page.script("return document.getElementById('login').open"))
@@ -269,7 +286,8 @@ def stale(page):
     page.until("it is live before", lambda: page.text("#live") == "live")
     os.kill(page.options.gateway_pid, signal.SIGSTOP)
     try:
-        page.until("old data is said to be old, and since when", lambda: "nothing was heard since" in page.text("#stale") and page.text("#live") == "stale")
+        page.until("old data is said to be old, and since when",
+            lambda: "nothing was heard since" in page.text("#stale") and page.text("#live") == "stale")
     finally:
         os.kill(page.options.gateway_pid, signal.SIGCONT)
     page.until("it is live again", lambda: page.text("#live") == "live" and page.text("#stale") == "")

@@ -53,11 +53,13 @@ class Postgres:
         return set(done.stdout.split())
 
     def columns(self):
-        """The tables, partitions aside, each with those of its columns that may hold a user's id, a token, what a call says, or who does what from where."""
+        """The tables, partitions aside, each with those of its columns that may hold a user's id, a token, what a call says,
+        or who does what from where."""
         done = psql(self.url(self.template), "-X", "-At", "-F", " ", "-c", r"""
             select c.relname, string_agg(a.attname, ' ') filter (where a.atttypid in ('text'::regtype, 'text[]'::regtype, 'jsonb'::regtype,
               'bytea'::regtype, 'bigint'::regtype, 'bigint[]'::regtype, 'inet'::regtype, 'cidr[]'::regtype)
-              and a.attname ~ 'user|token|device|recipient|payload|answered_by|declined|locale|^data$|message_id|operator|address|_from$|^who$')
+              and a.attname ~ 'user|token|device|recipient|payload|answered_by|declined|locale|^data$|message_id'
+                '|operator|address|_from$|^who$')
             from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
             where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition group by 1""")
         return {words[0]: [word for word in words[1:] if word] for words in map(str.split, done.stdout.splitlines())}

@@ -320,4 +320,3 @@ def main(given, gateway):
         groups(machine, results, prosody, romeo, nurse)
         silence(machine, results, prosody)
     return results
-

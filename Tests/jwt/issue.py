@@ -38,7 +38,8 @@ def main():
     rsa_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     claims = {"iss": ISSUER, "aud": AUDIENCE, "exp": now + 600, "iat": now, "email": "alice@example.com", "sub": "1234"}
     good = lambda changes=None, without=(), key=own, algorithm="ES256", kid="ec", headers=None: jwt.encode(
-        {k: v for k, v in (claims | (changes or {})).items() if k not in without}, key, algorithm=algorithm, headers={"kid": kid} | (headers or {}))
+        {k: v for k, v in (claims | (changes or {})).items() if k not in without}, key, algorithm=algorithm,
+        headers={"kid": kid} | (headers or {}))
     public = own.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     hs256 = lambda secret: lambda signed: hmac.new(secret, signed, hashlib.sha256).digest()
     whole = good()
@@ -70,7 +71,8 @@ def main():
         "no audience": good(without=["aud"]),
         "expired": good({"exp": now - 31}),
         "no end": good(without=["exp"]),
-        "an end that is text": unchecked({"alg": "ES256", "kid": "ec"}, claims | {"exp": "later"}, lambda signed: ECAlgorithm(ECAlgorithm.SHA256).sign(signed, own)),
+        "an end that is text": unchecked({"alg": "ES256", "kid": "ec"}, claims | {"exp": "later"},
+            lambda signed: ECAlgorithm(ECAlgorithm.SHA256).sign(signed, own)),
         "not yet": good({"nbf": now + 31}),
         "issued later": good({"iat": now + 31}),
         "no name": good(without=["email"]),

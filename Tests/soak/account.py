@@ -84,6 +84,7 @@ class _Accountant:
             evidence.pushes, lambda push: (push.call.call_id, push.device.user_id, push.provider, push.kind))
         self._pushes_of: dict[str, list[Push]] = _grouped(evidence.pushes, lambda push: push.call.call_id)
         call_ids = {row.outbox_id: row.call_id for row in evidence.rows.values()}
+
         def key(delivery: Delivery) -> Key:
             return call_ids.get(delivery.outbox_id, ""), delivery.user_id, delivery.provider, delivery.kind
         self._history: dict[Key, list[Delivery]] = _grouped(evidence.history, key)

@@ -121,6 +121,7 @@ class Gateway:
 def marked_templates(gateway: str) -> dict[str, dict[str, object]]:
     """Templates for every push of the soak, which say who sent it and what it is."""
     kinds = ("invite", "cancel", "missed_call", "message")
+
     def data(kind: str) -> dict[str, object]:
         return {"soakGateway": gateway, "soakKind": kind, "callId": "${callId}", "timestamp": "${timestamp}",
                 "expiresAt": "${expiresAt}", "seq": "${seq}"}

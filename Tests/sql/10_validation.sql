@@ -3,10 +3,12 @@ select test.refuses('payload must be an object', 'payload: must be an object (ca
 select test.refuses('payload may not be null', 'payload: must be an object (call without callId)', null);
 select test.refuses('callId is required', 'payload.callId: must be a string of 1 to 128 characters (call without callId)', '{"from": "x"}');
 select test.refuses('callId must be a string', 'payload.callId: must be a string of 1 to 128 characters (call 7)', '{"callId": 7, "from": "x"}');
-select test.refuses('callId may not be empty', 'payload.callId: must be a string of 1 to 128 characters (call without callId)', '{"callId": "", "from": "x"}');
+select test.refuses('callId may not be empty', 'payload.callId: must be a string of 1 to 128 characters (call without callId)',
+  '{"callId": "", "from": "x"}');
 select test.refuses('callId has at most 128 characters', 'payload.callId: must be a string of 1 to 128 characters (call ' || repeat('c', 128) || ')',
   jsonb_build_object('callId', repeat('c', 129), 'from', 'x'));
-select test.refuses('a very long callId is refused, not an index error', 'payload.callId: must be a string of 1 to 128 characters (call ' || repeat('c', 128) || ')',
+select test.refuses('a very long callId is refused, not an index error',
+  'payload.callId: must be a string of 1 to 128 characters (call ' || repeat('c', 128) || ')',
   jsonb_build_object('callId', repeat('c', 9000), 'from', 'x'));
 select test.refuses('call_id must equal callId', 'call_id: must equal payload.callId; leave it out and it is filled in (call b)',
   '{"callId": "a", "from": "x"}', p_call_id => 'b');
@@ -15,18 +17,25 @@ select test.refuses('from must be a string', 'payload.from: must be a string (ca
 select test.refuses(field || ' must be a string', format('payload.%s: must be a string, or left out (call a)', field),
   jsonb_build_object('callId', 'a', 'from', 'x', field, '["secret"]'::jsonb))
   from unnest(array['fromName', 'apartmentNumber', 'buildingName', 'channelName']) field;
-select test.refuses('metadata must be an object', 'payload.metadata: must be an object, or left out (call a)', '{"callId": "a", "from": "x", "metadata": "secret"}');
-select test.refuses('another kind is refused', 'kind: must be incoming_call, video_call, message, group_message, group_invite or missed_call (call a)',
+select test.refuses('metadata must be an object', 'payload.metadata: must be an object, or left out (call a)',
+  '{"callId": "a", "from": "x", "metadata": "secret"}');
+select test.refuses('another kind is refused',
+  'kind: must be incoming_call, video_call, message, group_message, group_invite or missed_call (call a)',
   '{"callId": "a", "from": "x"}', p_kind => 'sms');
 select test.refuses('app must be a name', 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores (call a)',
   '{"callId": "a", "from": "x"}', p_app => 'a b');
-select test.refuses('ring_seconds ' || ring || ' is out of range', 'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window (call a)',
+select test.refuses('ring_seconds ' || ring || ' is out of range',
+  'ring_seconds: must be 1 to 600 seconds; leave it out for the app''s own ring window (call a)',
   '{"callId": "a", "from": "x"}', p_ring => ring) from unnest(array[0, -1, 601, 2147483647]) ring;
-select test.refuses('recipients must be an array', 'recipients: must be an array of user ids or objects (call a)', '{"callId": "a", "from": "x"}', '{"secret": 1}');
-select test.refuses('recipients may not be null', 'recipients: must be an array of user ids or objects (call a)', '{"callId": "a", "from": "x"}', null);
-select test.refuses('1001 recipients are too many', 'recipients: must have at most 1000 entries; split the call (call a)', '{"callId": "a", "from": "x"}',
+select test.refuses('recipients must be an array', 'recipients: must be an array of user ids or objects (call a)', '{"callId": "a", "from": "x"}',
+  '{"secret": 1}');
+select test.refuses('recipients may not be null', 'recipients: must be an array of user ids or objects (call a)', '{"callId": "a", "from": "x"}',
+  null);
+select test.refuses('1001 recipients are too many', 'recipients: must have at most 1000 entries; split the call (call a)',
+  '{"callId": "a", "from": "x"}',
   (select jsonb_agg('u' || g) from generate_series(1, 1001) g));
-select test.refuses('more than two megabytes of recipients are too many', format('recipients: has %s bytes, the limit is 2097152; split the call (call a)', pg_column_size(big)), '{"callId": "a", "from": "x"}', big)
+select test.refuses('more than two megabytes of recipients are too many',
+  format('recipients: has %s bytes, the limit is 2097152; split the call (call a)', pg_column_size(big)), '{"callId": "a", "from": "x"}', big)
   from (select jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', repeat('secret', 500000))) as big) b;
 
 -- One bad call in a statement refuses all of it.

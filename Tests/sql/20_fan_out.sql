@@ -3,9 +3,11 @@ create function pg_temp.voip(p_end text) returns text language sql as $$ select 
 
 select push.register_app('default', 60) \g /dev/null
 insert into push.outbox (payload, recipients) values ('{"callId": "filled", "from": "x", "apartmentNumber": 101, "fromName": null}', '[]');
-select test.equal('an insert is filled in', (select format('%s %s %s %s %s', app, kind, call_id, ring_seconds, state) from push.outbox where call_id = 'filled'),
+select test.equal('an insert is filled in', (select format('%s %s %s %s %s', app, kind, call_id, ring_seconds, state) from push.outbox
+  where call_id = 'filled'),
   'default incoming_call filled 60 ringing');
-select test.equal('the deadline is the end of the ring window', (select deadline_at - created_at from push.outbox where call_id = 'filled'), '60 seconds'::interval);
+select test.equal('the deadline is the end of the ring window', (select deadline_at - created_at from push.outbox where call_id = 'filled'),
+  '60 seconds'::interval);
 select push.register_app('porteiro', 45);
 insert into push.outbox (app, payload, recipients, ring_seconds, state, created_at, deadline_at, kind) values
   ('porteiro', '{"callId": "app", "from": "x"}', '[]', null, default, default, default, 'video_call'),
@@ -13,19 +15,28 @@ insert into push.outbox (app, payload, recipients, ring_seconds, state, created_
   ('porteiro', '{"callId": "own-end", "from": "x"}', '[]', 20, 'answered', default, '2100-01-01', default);
 select test.equal('the app''s ring window holds', (select ring_seconds from push.outbox where call_id = 'app'), 45);
 select test.equal('a ring window of its own holds', (select ring_seconds from push.outbox where call_id = 'own'), 20);
-select test.equal('nobody backdates a call or answers it beforehand', (select state || ' ' || (created_at > now() - interval '1 hour') || ' ' || (deadline_at - created_at)
+select test.equal('nobody backdates a call or answers it beforehand',
+  (select state || ' ' || (created_at > now() - interval '1 hour') || ' ' || (deadline_at - created_at)
   from push.outbox where call_id = 'own'), 'ringing true 00:00:20');
-select test.equal('nor gives it another end', (select state || ' ' || (deadline_at - created_at) from push.outbox where call_id = 'own-end'), 'ringing 00:00:20');
-insert into push.outbox (app, call_id, payload, recipients, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, voided) values
-  ('porteiro', 'past', '{"callId": "past", "from": "x"}', '[{"userId": "u", "fcmToken": "past-token-0123456789"}]', 60, 'answered', now() - interval '1 hour', now() - interval '59 minutes', 'u', now(), 'answered', false),
-  ('porteiro', 'past-2', '{"callId": "past-2", "from": "x"}', '[{"userId": "u", "fcmToken": "past-token-0123456789"}]', 600, 'ringing', now() - interval '1 minute', now() + interval '9 minutes', null, null, null, false);
-select test.equal('a call with both is restored from a dump: it stays as it was, and rings nobody', (select string_agg(concat_ws(' ', call_id, state, created_at < now(), answered_by, (select count(*) from push.delivery d where d.outbox_id = o.id)), ', ' order by call_id)
+select test.equal('nor gives it another end', (select state || ' ' || (deadline_at - created_at) from push.outbox where call_id = 'own-end'),
+  'ringing 00:00:20');
+insert into push.outbox (app, call_id, payload, recipients, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, voided)
+  values
+  ('porteiro', 'past', '{"callId": "past", "from": "x"}', '[{"userId": "u", "fcmToken": "past-token-0123456789"}]', 60, 'answered',
+    now() - interval '1 hour', now() - interval '59 minutes', 'u', now(), 'answered', false),
+  ('porteiro', 'past-2', '{"callId": "past-2", "from": "x"}', '[{"userId": "u", "fcmToken": "past-token-0123456789"}]', 600, 'ringing',
+    now() - interval '1 minute', now() + interval '9 minutes', null, null, null, false);
+select test.equal('a call with both is restored from a dump: it stays as it was, and rings nobody',
+  (select string_agg(concat_ws(' ', call_id, state, created_at < now(), answered_by, (select count(*) from push.delivery d where d.outbox_id = o.id)),
+  ', ' order by call_id)
   from push.outbox o where call_id like 'past%'), 'past answered t u 0, past-2 ringing t 0');
 
-select test.equal('one entry with a VoIP token', test.fan_out(jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.voip('aaa')))),
+select test.equal('one entry with a VoIP token', test.fan_out(jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken',
+  pg_temp.voip('aaa')))),
   'apns:ios:production:u:aaa');
 select test.equal('VoIP before FCM before Expo', test.fan_out(jsonb_build_array(
-  jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.voip('aaa'), 'fcmToken', 'token-0123456789-0123-fff', 'pushToken', 'ExponentPushToken[0123456789]'),
+  jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.voip('aaa'), 'fcmToken', 'token-0123456789-0123-fff', 'pushToken',
+    'ExponentPushToken[0123456789]'),
   jsonb_build_object('userId', 'b', 'fcmToken', 'token-0123456789-0123-fff', 'pushToken', 'ExponentPushToken[0123456789]'),
   jsonb_build_object('userId', 'c', 'pushToken', 'ExponentPushToken[0123456789]'))),
   'apns:ios:production:a:aaa fcm::production:b:fff expo::production:c:89]');
@@ -37,13 +48,15 @@ select test.equal('environment and platform', test.fan_out(jsonb_build_array(
   jsonb_build_object('userId', 'b', 'voipPushToken', pg_temp.voip('bbb'), 'environment', 'development', 'platform', null),
   jsonb_build_object('userId', 'c', 'fcmToken', 'token-0123456789-0123-fff', 'platform', 'android', 'environment', null))),
   'apns:ios:sandbox:a:aaa apns:ios:sandbox:b:bbb fcm:android:production:c:fff');
-select test.equal('an alert token alone gets no invite', test.fan_out(jsonb_build_array(jsonb_build_object('userId', 'u', 'apnsToken', pg_temp.voip('aaa')))), null);
+select test.equal('an alert token alone gets no invite', test.fan_out(jsonb_build_array(jsonb_build_object('userId', 'u', 'apnsToken',
+  pg_temp.voip('aaa')))), null);
 select test.equal('null and empty tokens are no tokens', test.fan_out(
   '[{"userId": "u", "voipPushToken": null, "fcmToken": "", "pushToken": "ExponentPushToken[0123456789]"}]'), 'expo::production:u:89]');
 select test.equal('notificationEnabled false gets nothing', test.fan_out(
   '[{"userId": "u", "notificationEnabled": false, "fcmToken": "token-0123456789-0123-fff"}, {"userId": "v", "notificationEnabled": false}]'), null);
 select test.equal('notificationEnabled true or null is served', test.fan_out(
-  '[{"userId": "u", "notificationEnabled": true, "fcmToken": "token-0123456789-0123-fff"}, {"userId": "v", "notificationEnabled": null, "fcmToken": "token-0123456789-0123-ggg"}]'),
+  '[{"userId": "u", "notificationEnabled": true, "fcmToken": "token-0123456789-0123-fff"}, {"userId": '
+  '"v", "notificationEnabled": null, "fcmToken": "token-0123456789-0123-ggg"}]'),
   'fcm::production:u:fff fcm::production:v:ggg');
 select test.equal('the same token twice is one delivery', test.fan_out(
   '[{"userId": "u", "fcmToken": "token-0123456789-0123-fff"}, {"userId": "v", "fcmToken": "token-0123456789-0123-fff"}]'), 'fcm::production:u:fff');
@@ -92,11 +105,13 @@ select max(id) as newest, count(*) as lanes from push.lane \gset
 select test.refuses('an app that no gateway has served',
   'app: no gateway has served app strange yet; start one that has it in its configuration, or correct the name (call strange)',
   '{"callId": "strange", "from": "x"}', '[{"userId": "u", "fcmToken": "strange-token-0123456789"}]', 'strange');
-select test.refuses('and nobody to ring', 'app: no gateway has served app strange yet; start one that has it in its configuration, or correct the name (call strange)',
+select test.refuses('and nobody to ring',
+  'app: no gateway has served app strange yet; start one that has it in its configuration, or correct the name (call strange)',
   '{"callId": "strange", "from": "x"}', '[]', 'strange');
 select test.equal('enqueueing makes no lanes', (select count(*) from push.lane), :lanes::bigint);
 select push.register_app('strange', 60, p_providers => '{fcm}');
-select test.equal('once a gateway has registered it, it has lanes', test.fan_out('[{"userId": "u", "fcmToken": "strange-token-0123456789"}]', 'strange'), 'fcm::production:u:789');
+select test.equal('once a gateway has registered it, it has lanes', test.fan_out('[{"userId": "u", "fcmToken": "strange-token-0123456789"}]',
+  'strange'), 'fcm::production:u:789');
 select test.equal('of its providers', (select string_agg(provider, ' ') from push.lanes where app = 'strange'), 'fcm');
 select push.register_app('strange', 60, p_providers => '{fcm}') from generate_series(1, 50) \g /dev/null
 select test.equal('lanes are made once, and use up a number once', (select max(id) from push.lane) - :newest, 1);
@@ -104,12 +119,15 @@ select test.equal('lanes are made once, and use up a number once', (select max(i
 -- The function, and enqueueing twice.
 select test.equal('enqueue_call tells the deliveries', (select format('%s %s', deliveries, duplicate) from push.enqueue_call(
   '{"callId": "f1", "from": "x"}', '["both", "expo", "nobody"]')), '5 f');
-select test.equal('enqueue_call again: the same call, a duplicate', (select format('%s %s %s', e.deliveries, e.duplicate, o.call_id) from push.enqueue_call(
+select test.equal('enqueue_call again: the same call, a duplicate', (select format('%s %s %s', e.deliveries, e.duplicate, o.call_id)
+  from push.enqueue_call(
   '{"callId": "f1", "from": "y"}', '["both"]') e join push.outbox o on o.id = e.outbox_id), '5 t f1');
 select test.equal('the first payload stays', (select payload ->> 'from' from push.outbox where call_id = 'f1'), 'x');
 select test.equal('another app is another call', (select duplicate from push.enqueue_call('{"callId": "f1", "from": "x"}', '[]', 'other')), false);
 select outbox_id as f2 from push.enqueue_call('{"callId": "f2", "from": "x"}', '[]', ring_seconds => 7) \gset
 select test.equal('enqueue_call takes a ring window', (select ring_seconds from push.outbox where id = :f2), 7);
-insert into push.outbox (payload, recipients) values ('{"callId": "f1", "from": "x"}', '["both"]'), ('{"callId": "f3", "from": "x"}', '["both"]'), ('{"callId": "f3", "from": "x"}', '["both"]');
-select test.equal('a plain insert skips what exists, in the same statement too', (select count(*) from push.outbox where call_id in ('f1', 'f3') and app = 'default'), 2::bigint);
+insert into push.outbox (payload, recipients) values ('{"callId": "f1", "from": "x"}', '["both"]'), ('{"callId": "f3", "from": "x"}', '["both"]'),
+  ('{"callId": "f3", "from": "x"}', '["both"]');
+select test.equal('a plain insert skips what exists, in the same statement too',
+  (select count(*) from push.outbox where call_id in ('f1', 'f3') and app = 'default'), 2::bigint);
 select test.equal('and fans out once', (select count(*) from push.deliveries where call_id = 'f3'), 4::bigint);

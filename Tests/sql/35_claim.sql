@@ -50,7 +50,9 @@ select test.equal('a lane without room for its background gives none', test.clai
 update push.lanes set paused = true where id = (test.lanes())[1];
 select test.equal('nor does a paused one', test.claimed_later(:g1, '{2}'), 0::bigint);
 update push.lanes set paused = false where id = (test.lanes())[1];
-select test.equal('nor what lies below the floor of the background', (select count(*) from push.claim(:g1, 1, (test.lanes())[:1], '{10}', '{-infinity}', p_later_floor => array[now() + interval '5 hours'])), 0::bigint);
+select test.equal('nor what lies below the floor of the background',
+  (select count(*) from push.claim(:g1, 1, (test.lanes())[:1], '{10}', '{-infinity}', p_later_floor => array[now() + interval '5 hours'])),
+  0::bigint);
 select test.equal('and no more than it has room for', test.claimed_later(:g1, '{2}'), 2::bigint);
 select test.call('fair-a5', 4, 'fair-a', p_ring => 60);
 select test.equal('what rings has all of the room', test.claimed_later(:g1, '{0}'), 4::bigint);

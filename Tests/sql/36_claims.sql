@@ -1,19 +1,25 @@
 -- Claims have numbers: what is done when an answer got lost, when the server may have lost commits, and who holds what.
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
 create function pg_temp.claim(p_gateway int, p_claim int, p_max int default 100) returns bigint language sql as $$
-  select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane where app = 'default' order by id), array_fill(p_max, array[9]), array_fill('-infinity'::timestamptz, array[9])) $$;
+  select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane where app = 'default' order by id), array_fill(p_max, array[9]),
+    array_fill('-infinity'::timestamptz, array[9])) $$;
 create function pg_temp.owed(p_call text) returns text language sql as $$
-  select string_agg(format('%s:%s@%s', d.n, d.state, d.attempt), ' ' order by d.n) from push.deliveries d where d.call_id = p_call and d.kind = 'invite' $$;
+  select string_agg(format('%s:%s@%s', d.n, d.state, d.attempt), ' ' order by d.n) from push.deliveries d where d.call_id = p_call
+    and d.kind = 'invite' $$;
 create function pg_temp.settle(p_gateway int, p_place tid, p_outbox bigint, p_n int, p_lease int) returns bigint language sql as $$
-  select push.settle(p_gateway, array[p_place], array[p_outbox], array[p_n], array[p_lease], '{1}', '{0}', '{200}', '{null}', '{m}', '{c}', array[now()], array[now()]) $$;
+  select push.settle(p_gateway, array[p_place], array[p_outbox], array[p_n], array[p_lease], '{1}', '{0}', '{200}', '{null}', '{m}', '{c}',
+    array[now()], array[now()]) $$;
 create function pg_temp.right_lanes() returns bigint language sql as $$
-  select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2 then lane end or (state = 1) <> (owner is not null) $$;
+  select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2 then lane end
+    or (state = 1) <> (owner is not null) $$;
 
 -- What a claim brings.
 select test.call('brings', 3) as brings \gset
 create temp table brought as select * from push.claim(:g1, 7, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}');
-select test.equal('a call comes with one of its deliveries', (select format('%s %s %s', count(*), count(call_id), string_agg(concat_ws(' ', app_call_kind, call_id, ended, payload ->> 'callId'), ',')) from brought), '3 1 incoming_call brings f brings,,');
-select test.equal('its number is the lease', (select string_agg(format('%s/%s', owner = :g1, lease), ' ') from push.delivery where outbox_id = :brings), 't/7 t/7 t/7');
+select test.equal('a call comes with one of its deliveries', (select format('%s %s %s', count(*), count(call_id),
+  string_agg(concat_ws(' ', app_call_kind, call_id, ended, payload ->> 'callId'), ',')) from brought), '3 1 incoming_call brings f brings,,');
+select test.equal('its number is the lease', (select string_agg(format('%s/%s', owner = :g1, lease), ' ') from push.delivery
+  where outbox_id = :brings), 't/7 t/7 t/7');
 select test.equal('place says where it lies', (select count(*) from brought b join push.delivery d on d.ctid = b.place and d.n = b.n), 3::bigint);
 select test.equal('a settlement without a place is looked up', pg_temp.settle(:g1, null, :brings, 0, 7), 1::bigint);
 select test.equal('one with the place of another, too', (select pg_temp.settle(:g1, place, :brings, 1, 7) from brought where n = 2), 1::bigint);
@@ -22,16 +28,21 @@ select test.equal('under another number nothing is settled', (select pg_temp.set
 select test.equal('at its place it is', (select pg_temp.settle(:g1, place, :brings, 2, 7) from brought where n = 2), 1::bigint);
 select test.call('many', 1) as many \gset
 update push.delivery set attempt = 99999 where outbox_id = :many;
-select test.equal('the 100,000th attempt is one like any', (select attempt from push.claim(:g1, 7, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')), 100000);
+select test.equal('the 100,000th attempt is one like any', (select attempt
+  from push.claim(:g1, 7, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')), 100000);
 select push.settle(:g1, null, array[:many::bigint], '{0}', '{7}', '{100000}', '{0}', '{200}', '{null}', '{m}', '{many}', array[now()], array[now()]);
 select test.equal('and history counts it', (select attempts from push.history where outbox_id = :many), 100000);
 select test.call('wild', 4) as wild \gset
-update push.delivery set deadline_at = case n when 0 then 'infinity' when 1 then '9999-12-31' else deadline_at end, created_at = case n when 2 then '-infinity' else created_at end,
+update push.delivery set deadline_at = case n when 0 then 'infinity' when 1 then '9999-12-31' else deadline_at end, created_at = case n when 2
+  then '-infinity' else created_at end,
   attempt = case n when 3 then 2147483647 else attempt end where outbox_id = :wild;
 create function pg_temp.wild(p_gateway int) returns text language sql as $$
-  select string_agg(format('%s %s %s %s', c.n, isfinite(c.created_at), isfinite(c.deadline_at), c.remaining_us between 0 and 32000000000000), ', ' order by c.n)
-  from push.claim(p_gateway, 7, array(select id from push.lane where app = 'default' and provider = 'fcm'), '{9}', '{-infinity}', p_later_floor => '{-infinity}', p_later_max => '{9}') c $$;
-select test.equal('times and numbers that somebody wrote into a row by hand fail no claim', pg_temp.wild(:g1) || ', ' || pg_temp.wild(:g1), '2 t t t, 3 t t t, 0 t t t, 1 t t t');
+  select string_agg(format('%s %s %s %s', c.n, isfinite(c.created_at), isfinite(c.deadline_at), c.remaining_us between 0 and 32000000000000), ', '
+    order by c.n)
+  from push.claim(p_gateway, 7, array(select id from push.lane where app = 'default' and provider = 'fcm'), '{9}', '{-infinity}',
+    p_later_floor => '{-infinity}', p_later_max => '{9}') c $$;
+select test.equal('times and numbers that somebody wrote into a row by hand fail no claim', pg_temp.wild(:g1) || ', ' || pg_temp.wild(:g1),
+  '2 t t t, 3 t t t, 0 t t t, 1 t t t');
 delete from push.delivery where outbox_id = :wild;
 
 -- Forget.
@@ -47,7 +58,8 @@ select test.equal('the next one does', pg_temp.claim(:g1, 11), 2::bigint);
 select test.equal('forgetting an earlier one leaves it alone', push.forget(:g1, 10), 0::bigint);
 select push.end_call('lost', 'busy');
 select test.equal('the call has ended meanwhile', push.forget(:g1, 11), 2::bigint);
-select test.equal('its invites are void', (select string_agg(outcome || ' ' || reason || ' ' || attempts, ', ') from push.delivery_history where call_id = 'lost'), 'void CallEnded 0, void CallEnded 0');
+select test.equal('its invites are void', (select string_agg(outcome || ' ' || reason || ' ' || attempts, ', ') from push.delivery_history
+  where call_id = 'lost'), 'void CallEnded 0, void CallEnded 0');
 select test.call('unseen', 2) as unseen \gset
 select test.equal('one that is barred before it begins', push.forget(:g1, 12), 0::bigint);
 select test.equal('takes nothing', pg_temp.claim(:g1, 12), 0::bigint);
@@ -64,17 +76,21 @@ create temp table again as select * from push.reclaim(:g1, 14,
   array[:unseen, :unseen, :back, :back, :back, :back, 1]::bigint[], array[0, 1, 0, 1, 2, 3, 0]);
 select test.equal('reclaimed: our own, what is ready, what waits, what a dead one has; not what another has, nor what is gone',
   (select string_agg(i::text, ' ' order by i) from again), '1 3 4 5');
-select test.equal('they are ours under the new number, an attempt for those that were nobody''s', (select string_agg(format('%s/%s:%s@%s', o.call_id, d.n, d.lease, d.attempt), ' ' order by o.call_id, d.n)
-  from push.delivery d join push.outbox o on o.id = d.outbox_id where d.owner = :g1 and d.state = 1), 'back/0:14@1 back/1:14@1 back/2:14@1 unseen/0:14@1');
+select test.equal('they are ours under the new number, an attempt for those that were nobody''s',
+  (select string_agg(format('%s/%s:%s@%s', o.call_id, d.n, d.lease, d.attempt), ' ' order by o.call_id, d.n)
+  from push.delivery d join push.outbox o on o.id = d.outbox_id where d.owner = :g1 and d.state = 1),
+    'back/0:14@1 back/1:14@1 back/2:14@1 unseen/0:14@1');
 select test.equal('the places are theirs', (select count(*) from again a join push.delivery d on d.ctid = a.place and d.owner = :g1), 4::bigint);
-select test.equal('once more it changes nothing', (select string_agg(i::text, ' ' order by i) from push.reclaim(:g1, 14, array[:unseen, :unseen, :back, :back, :back, :back, 1]::bigint[], array[0, 1, 0, 1, 2, 3, 0])), '1 3 4 5');
+select test.equal('once more it changes nothing', (select string_agg(i::text, ' ' order by i)
+  from push.reclaim(:g1, 14, array[:unseen, :unseen, :back, :back, :back, :back, 1]::bigint[], array[0, 1, 0, 1, 2, 3, 0])), '1 3 4 5');
 select test.equal('nor counts an attempt', (select string_agg(distinct d.attempt::text, ' ') from push.delivery d where d.owner = :g1), '1');
 select test.equal('nothing under a number that is barred', (select count(*) from push.reclaim(:g1, 12, array[:back]::bigint[], '{0}')), 0::bigint);
 select test.equal('nor for who is dead', (select count(*) from push.reclaim(:dead, 1, array[:back]::bigint[], '{0}')), 0::bigint);
 select test.equal('nothing reclaimed, no rows', (select count(*) from push.reclaim(:g1, 15, '{}', '{}')), 0::bigint);
 select test.equal('settled under the number before: not accepted', pg_temp.settle(:g1, null, :unseen, 0, 13), 0::bigint);
 select test.equal('under the new one it is', pg_temp.settle(:g1, null, :unseen, 0, 14), 1::bigint);
-select test.equal('a delivery that is settled does not come back', (select count(*) from push.reclaim(:g1, 16, array[:unseen]::bigint[], '{0}')), 0::bigint);
+select test.equal('a delivery that is settled does not come back', (select count(*) from push.reclaim(:g1, 16, array[:unseen]::bigint[], '{0}')),
+  0::bigint);
 select test.equal('all lanes are right', pg_temp.right_lanes(), 0::bigint);
 
 -- Who holds what, in bites.
@@ -95,14 +111,16 @@ begin
     exit when v_page is null or v_count > 1000;
   end loop;
 end $$;
-select test.equal('bite by bite all that is ours is found', (select format('%s %s', count(*), count(*) filter (where d.owner = :g1 and d.lease = h.lease)) from held h join push.delivery d using (outbox_id, n)), '120 120');
+select test.equal('bite by bite all that is ours is found', (select format('%s %s', count(*),
+  count(*) filter (where d.owner = :g1 and d.lease = h.lease)) from held h join push.delivery d using (outbox_id, n)), '120 120');
 select test.equal('in several', (select count(distinct bite) > 1 from held), true);
 select test.equal('past the end there is nothing', (select format('%s %s', outbox_id, next_page) from push.claimed_by(:g1, 1000000)), '{} ');
 
 -- Notifications are hints.
 select test.call('rings', 1) as rings, test.call('over', 1) as over \gset
 select push.end_call('over', 'busy');
-select test.equal('which calls have ended, or are none, is looked up', push.ended(array[:rings, :over, -1, null]::bigint[]), array[:over, -1]::bigint[]);
+select test.equal('which calls have ended, or are none, is looked up', push.ended(array[:rings, :over, -1, null]::bigint[]),
+  array[:over, -1]::bigint[]);
 select test.equal('of none, none', push.ended('{}'), '{}'::bigint[]);
 
 -- The life of the server: a crash empties both tables.
@@ -111,7 +129,8 @@ truncate push.life, push.reclaimed;
 select test.equal('after a crash nothing is claimed', pg_temp.claim(:g1, 30), 0::bigint);
 select push.confirm_reclaimed(:g1);
 select test.equal('a confirmation from before the crash confirms nothing', (select count(*) from push.reclaimed), 0::bigint);
-select test.equal('health says so', (select state || ' ' || value from push.health where item = 'claims'), format('warn closed for 00:00:00, waiting for replica %s, %s', :g1, :g2));
+select test.equal('health says so', (select state || ' ' || value from push.health where item = 'claims'),
+  format('warn closed for 00:00:00, waiting for replica %s, %s', :g1, :g2));
 select test.equal('who beats must reclaim', (select alive and must_reclaim from push.beat(:g1, false)), true);
 select test.equal('and is told so again', (select alive and must_reclaim from push.beat(:g1, false)), true);
 select test.equal('reclaiming is what can be done', (select count(*) from push.reclaim(:g1, 31, array[:rings]::bigint[], '{0}')), 1::bigint);
@@ -119,7 +138,8 @@ select push.confirm_reclaimed(:g1);
 select test.equal('who has is not asked again', (select must_reclaim from push.beat(:g1, false)), false);
 select test.equal('while another has not, nothing is claimed', pg_temp.claim(:g1, 32), 0::bigint);
 update push.life set began_at = now() - interval '11 s';
-select test.equal('health says who that is', (select state || ' ' || value from push.health where item = 'claims'), format('bad closed for 00:00:11, waiting for replica %s', :g2));
+select test.equal('health says who that is', (select state || ' ' || value from push.health where item = 'claims'),
+  format('bad closed for 00:00:11, waiting for replica %s', :g2));
 select push.register_gateway('three', '1') as g3 \gset
 select test.equal('a new gateway has nothing to reclaim', (select must_reclaim from push.beat(:g3, false)), false);
 select test.equal('but waits, too', pg_temp.claim(:g3, 1), 0::bigint);
@@ -129,7 +149,8 @@ select test.equal('when all have, the life is open', pg_temp.claim(:g3, 2, 5), 5
 select test.equal('and health is well', (select state || ' ' || value from push.health where item = 'claims'), 'ok open');
 truncate push.life, push.reclaimed;
 select push.beat(:g1, false), push.confirm_reclaimed(:g1), push.beat(:g3, false), push.confirm_reclaimed(:g3);
-update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when :g2 then now() - interval '10 s' else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
+update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when :g2 then now() - interval '10 s' else clock_timestamp() end,
+  steady_since = now() - interval '1 hour' where alive;
 select test.equal('one died with the server', pg_temp.claim(:g1, 33, 5), 0::bigint);
 select push.beat(:g1, true);
 select test.equal('declared dead, it is not waited for', pg_temp.claim(:g1, 34, 5), 5::bigint);
@@ -138,7 +159,8 @@ select push.beat(:g1, false), push.confirm_reclaimed(:g1);
 select push.retire_gateway(:g3);
 select test.equal('nor is one that has retired', pg_temp.claim(:g1, 35, 5), 5::bigint);
 select test.equal('the life is one row', (select count(*) from push.life), 1::bigint);
-select test.equal('unlogged, as is who has reclaimed', (select string_agg(relname, ' ' order by relname) from pg_class where relpersistence = 'u' and relnamespace = 'push'::regnamespace and relkind = 'r'), 'fallback_turn life reclaimed');
+select test.equal('unlogged, as is who has reclaimed', (select string_agg(relname, ' ' order by relname) from pg_class where relpersistence = 'u'
+  and relnamespace = 'push'::regnamespace and relkind = 'r'), 'fallback_turn life reclaimed');
 
 -- Commits that must not be lost, in a session that does not wait for the disk.
 create function pg_temp.is_durable() returns boolean language plpgsql as $$
@@ -162,14 +184,17 @@ select test.equal('cancels are', pg_temp.is_durable(), true);
 select test.equal('there was one', (select count(*) from push.deliveries where call_id = 'durable-2' and kind = 'cancel'), 1::bigint);
 update push.outbox set state = 'missed' where id = :durable;
 select test.equal('missed calls are', pg_temp.is_durable(), true);
-insert into push.outbox (app, payload, recipients) values ('default', '{"callId": "durable-3", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'd', 'voipPushToken', repeat('ab', 32), 'fcmToken', 'durable-token-0123456789')));
+insert into push.outbox (app, payload, recipients) values ('default', '{"callId": "durable-3", "from": "x"}',
+  jsonb_build_array(jsonb_build_object('userId', 'd', 'voipPushToken', repeat('ab', 32), 'fcmToken', 'durable-token-0123456789')));
 select push.register_lane('default', 'fcm');
 select pg_temp.claim(:g1, 37), pg_temp.is_durable();
-select push.settle(:g1, null, array[d.outbox_id], array[d.n], '{37}', '{1}', '{4}', '{410}', '{Unregistered}', '{null}', '{durable-3}', array[now()], array[now()])
+select push.settle(:g1, null, array[d.outbox_id], array[d.n], '{37}', '{1}', '{4}', '{410}', '{Unregistered}', '{null}', '{durable-3}', array[now()],
+  array[now()])
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'durable-3';
 select test.equal('a call''s next channel is', pg_temp.is_durable(), true);
 select push.register_app('loud', 60, 5), push.register_lane('loud', 'apns'), push.register_lane('loud', 'fcm');
-insert into push.outbox (app, payload, recipients) values ('loud', '{"callId": "durable-4", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'd', 'voipPushToken', repeat('ab', 32), 'fcmToken', 'durable-token-0123456789')));
+insert into push.outbox (app, payload, recipients) values ('loud', '{"callId": "durable-4", "from": "x"}',
+  jsonb_build_array(jsonb_build_object('userId', 'd', 'voipPushToken', repeat('ab', 32), 'fcmToken', 'durable-token-0123456789')));
 update push.escalations_due set due_at = now();
 select test.equal('an escalation', push.escalate(), 1::bigint);
 select test.equal('is', pg_temp.is_durable(), true);

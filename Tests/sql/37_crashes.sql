@@ -5,11 +5,13 @@ create function pg_temp.claim(p_gateway int, p_max int default 100, p_app text d
 -- One dies, and another, which lives on, finds out.
 create function pg_temp.dies(p_gateway int, p_reaper int) returns void language plpgsql as $$
 begin
-  update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when p_gateway then now() - interval '10 s' else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
+  update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when p_gateway then now() - interval '10 s'
+    else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
   perform push.beat(p_reaper, true);
 end $$;
 create function pg_temp.tell(p_call text) returns text language sql as $$
-  select string_agg(format('%s:%s:%s@%s%s', d.n, case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end, d.crashes, d.attempt, case when d.ready_lane is null then ' aside' end), ', ' order by d.n)
+  select string_agg(format('%s:%s:%s@%s%s', d.n, case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end, d.crashes, d.attempt, case
+    when d.ready_lane is null then ' aside' end), ', ' order by d.n)
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.kind <> 1 $$;
 create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s', h.n, h.outcome, h.reason), ', ' order by h.n) from push.delivery_history h where h.call_id = p_call $$;
@@ -23,20 +25,24 @@ select test.equal('what it had counts a crash, what it had not does not', pg_tem
 select test.equal('claimed again', pg_temp.claim(:b), 'crash/0#1@2 crash/1#1@2 crash/2#1@1');
 select pg_temp.dies(:b, :reaper);
 select test.equal('after two crashes a delivery is a suspect', pg_temp.tell('crash'), '0:ready:2@2 aside, 1:ready:2@2 aside, 2:ready:1@1');
-select test.equal('ops see them waiting for their turn', (select string_agg(state, ' ') from push.deliveries where call_id = 'crash'), 'ready ready ready');
+select test.equal('ops see them waiting for their turn', (select string_agg(state, ' ') from push.deliveries where call_id = 'crash'),
+  'ready ready ready');
 select test.equal('a claim brings one suspect beside the others', pg_temp.claim(:c), 'crash/0#1@3 crash/2#1@2');
 select test.equal('and no other while that is held', pg_temp.claim(:c), null);
 select pg_temp.gateway('d') as d \gset
-select test.equal('another gateway takes another', (select string_agg(format('%s/%s', crashes, n), ' ') from push.claim(:d, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')), '2/1');
+select test.equal('another gateway takes another', (select string_agg(format('%s/%s', crashes, n), ' ')
+  from push.claim(:d, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')), '2/1');
 select push.settle(:d, null, array[:crash::bigint], '{1}', '{1}', '{3}', '{0}', '{200}', '{null}', '{m}', '{crash}', array[now()], array[now()]);
 select pg_temp.dies(:c, :reaper);
 select test.equal('a suspect is blamed, and nothing beside it', pg_temp.tell('crash'), '2:ready:1@2');
 select test.equal('at the third crash it is dead', pg_temp.past('crash'), '0:dead:GatewayCrashed, 1:delivered:');
 select test.equal('nothing takes its place', (select count(*) from push.deliveries where call_id = 'crash' and fallback_of is not null), 0::bigint);
 select test.equal('nobody is said to have settled it', (select gateway from push.delivery_history where call_id = 'crash' and n = 0), null);
-select test.equal('metrics count it', (select format('%s %s %s %s', kind, outcome, reason, count) from push.tally where what = 'ended' and reason = 'GatewayCrashed'), '0 4 GatewayCrashed 1');
+select test.equal('metrics count it', (select format('%s %s %s %s', kind, outcome, reason, count) from push.tally where what = 'ended'
+  and reason = 'GatewayCrashed'), '0 4 GatewayCrashed 1');
 select push.answer_call('crash', null);
-select test.equal('a phone that may ring is told', (select count(*) from push.deliveries where call_id = 'crash' and kind = 'cancel' and device like '%9-1'), 1::bigint);
+select test.equal('a phone that may ring is told', (select count(*) from push.deliveries where call_id = 'crash' and kind = 'cancel'
+  and device like '%9-1'), 1::bigint);
 delete from push.delivery where outbox_id = :crash;
 
 -- How suspects are taken.
@@ -49,23 +55,32 @@ select test.equal('no suspect from a paused lane', pg_temp.claim(:e), null);
 update push.lanes set paused = false where app = 'default' and provider = 'fcm';
 select test.equal('none from a lane that may give nothing', pg_temp.claim(:e, 0), null);
 select test.equal('nor from one that was not asked', (select count(*) from push.claim(:e, 1, '{}', '{}', '{}')), 0::bigint);
-select test.equal('nor when nothing may be taken', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_total => 0)), 0::bigint);
+select test.equal('nor when nothing may be taken', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'),
+  '{9}', '{-infinity}', p_total => 0)), 0::bigint);
 select test.equal('what has less than the slack is left', pg_temp.claim(:e, 1, 'none'), null);
 select test.call('beside', 3) as beside \gset
 select test.equal('a suspect counts for the lane''s limit', pg_temp.claim(:e, 2), 'careful/0#1@1 beside/0#1@1');
 select push.park(:e, array[:careful::bigint], '{0}', '{1}', '{1}', '{0}', '{x}');
-select test.equal('parked and promoted it is still one', push.promote() || ' ' || pg_temp.tell('careful'), '1 0:ready:2@1 aside, 1:ready:2@0 aside, 2:ready:2@0 aside, 3:ready:2@0 aside');
-select test.equal('and taken alone again', (select string_agg(crashes::text, ' ' order by crashes) from push.claim(:e, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_total => 2)), '0 2');
+select test.equal('parked and promoted it is still one', push.promote() || ' ' || pg_temp.tell('careful'),
+  '1 0:ready:2@1 aside, 1:ready:2@0 aside, 2:ready:2@0 aside, 3:ready:2@0 aside');
+select test.equal('and taken alone again', (select string_agg(crashes::text, ' ' order by crashes)
+  from push.claim(:e, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_total => 2)), '0 2');
 select push.release(:e, array[:careful::bigint], '{0}', '{1}');
 select test.equal('released it is ready, and still one', pg_temp.tell('careful') ~ '^0:ready:2@1 aside', true);
-select test.equal('in the total', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_total => 1)), 1::bigint);
+select test.equal('in the total', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}',
+  p_total => 1)), 1::bigint);
 select push.forget(:e, 1);
 select test.equal('forgotten, too', pg_temp.tell('careful') ~ '^0:ready:2@1 aside', true);
 delete from push.delivery where outbox_id = :careful and n < 3;
 select pg_temp.gateway('f') as f \gset
-select test.equal('one with hours is background: none where no background is taken', (select count(*) from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_background => 0) where crashes = 2), 0::bigint);
-select test.equal('or the lane has no room for it', (select count(*) from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_later_max => '{0}') where crashes = 2), 0::bigint);
-select test.equal('else it is', (select count(*) from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}') where crashes = 2), 1::bigint);
+select test.equal('one with hours is background: none where no background is taken',
+  (select count(*) from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_background => 0)
+  where crashes = 2), 0::bigint);
+select test.equal('or the lane has no room for it', (select count(*)
+  from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_later_max => '{0}') where crashes = 2),
+  0::bigint);
+select test.equal('else it is', (select count(*) from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')
+  where crashes = 2), 1::bigint);
 update push.delivery set deadline_at = now() - interval '6 s' where outbox_id = :other;
 select test.equal('a suspect past its deadline is stuck', (select why from push.stuck where call_id = 'other'), 'past its deadline, and not expired');
 select test.equal('it is not claimed', pg_temp.claim(:reaper, 9, 'other'), null);
@@ -74,22 +89,34 @@ delete from push.delivery;
 
 -- What people see.
 select push.register_app('once', 60), push.register_app('twice', 60, null, true);
-select test.equal('an app says whether it wants to be told twice', (select string_agg(app || ':' || at_least_once, ' ' order by app) from push.apps where app in ('once', 'twice')), 'once:false twice:true');
-insert into push.outbox (app, kind, payload, recipients) select a, 'message', jsonb_build_object('from', 'x', 'chatId', 'y', 'messageId', 'note-' || a), '[{"userId": "u", "fcmToken": "seen-token-0123456789"}]' from unnest('{once,twice,plain}'::text[]) a;
+select test.equal('an app says whether it wants to be told twice', (select string_agg(app || ':' || at_least_once, ' ' order by app) from push.apps
+  where app in ('once', 'twice')), 'once:false twice:true');
+insert into push.outbox (app, kind, payload, recipients) select a, 'message',
+  jsonb_build_object('from', 'x', 'chatId', 'y', 'messageId', 'note-' || a), '[{"userId": "u", "fcmToken": "seen-token-0123456789"}]'
+  from unnest('{once,twice,plain}'::text[]) a;
 select test.call('ring-' || a, 1, a) from unnest('{once,twice,plain}'::text[]) a;
 select test.call('missed-' || a, 1, a) from unnest('{once,twice,plain}'::text[]) a;
 update push.outbox set state = 'missed' where call_id like 'missed-%';
 select pg_temp.gateway('g') as g \gset
-select test.equal('all are claimed', (select count(*) from push.claim(:g, 1, array(select id from push.lane where app in ('once', 'twice', 'plain') and provider = 'fcm'), array_fill(9, array[3]), array_fill('-infinity'::timestamptz, array[3]))), 3::bigint);
-select test.equal('the rest of them', (select count(*) from push.claim(:g, 1, array(select id from push.lane where app in ('once', 'twice', 'plain') and provider = 'fcm'), array_fill(9, array[3]), array_fill('-infinity'::timestamptz, array[3]))), 6::bigint);
+select test.equal('all are claimed', (select count(*) from push.claim(:g, 1,
+  array(select id from push.lane where app in ('once', 'twice', 'plain') and provider = 'fcm'), array_fill(9, array[3]),
+  array_fill('-infinity'::timestamptz, array[3]))), 3::bigint);
+select test.equal('the rest of them', (select count(*) from push.claim(:g, 1,
+  array(select id from push.lane where app in ('once', 'twice', 'plain') and provider = 'fcm'), array_fill(9, array[3]),
+  array_fill('-infinity'::timestamptz, array[3]))), 6::bigint);
 select test.equal('and an invite more', test.call('given-back', 1, 'once') is not null and pg_temp.claim(:g, 9, 'once') is not null, true);
-select push.release(:g, array[d.outbox_id], array[n], array[lease]) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'given-back';
+select push.release(:g, array[d.outbox_id], array[n], array[lease]) from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where o.call_id = 'given-back';
 select pg_temp.dies(:g, :reaper);
-select test.equal('what people see is not sent again, but by the app that wants it', (select string_agg(format('%s:%s:%s', app, kind, state), ' ' order by app, kind) from push.deliveries where call_id not like 'given%'),
+select test.equal('what people see is not sent again, but by the app that wants it',
+  (select string_agg(format('%s:%s:%s', app, kind, state), ' ' order by app, kind) from push.deliveries where call_id not like 'given%'),
   'once:invite:ready plain:invite:ready twice:invite:ready twice:missed_call:ready twice:notification:ready');
-select test.equal('it is dead', (select string_agg(format('%s:%s:%s:%s', app, kind, outcome, reason), ' ' order by app, kind) from push.delivery_history where reason = 'GatewayCrashed' and call_id <> 'crash'),
-  'once:missed_call:dead:GatewayCrashed once:notification:dead:GatewayCrashed plain:missed_call:dead:GatewayCrashed plain:notification:dead:GatewayCrashed');
-select test.equal('what had been given back counts no crash', (select crashes from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'given-back'), 0::smallint);
+select test.equal('it is dead', (select string_agg(format('%s:%s:%s:%s', app, kind, outcome, reason), ' ' order by app, kind)
+  from push.delivery_history where reason = 'GatewayCrashed' and call_id <> 'crash'),
+  'once:missed_call:dead:GatewayCrashed once:notification:dead:GatewayCrashed '
+  'plain:missed_call:dead:GatewayCrashed plain:notification:dead:GatewayCrashed');
+select test.equal('what had been given back counts no crash', (select crashes from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where call_id = 'given-back'), 0::smallint);
 delete from push.delivery;
 
 -- Ended calls.
@@ -117,7 +144,8 @@ select push.beat(:reaper, true);
 select test.equal('a claim that slipped in is found', pg_temp.tell('on'), '0:ready:1@2');
 select push.prune();
 select test.equal('then nothing is left to look for', (select count(*) from push.gateways where not alive), 0::bigint);
-select test.equal('all lanes are right', (select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2 then lane end), 0::bigint);
+select test.equal('all lanes are right', (select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2
+  then lane end), 0::bigint);
 
 -- The server stood still, or its clock was set ahead: whoever is heard first finds nobody silent; 3 s later it does.
 delete from push.gateways where alive;
@@ -143,7 +171,8 @@ select test.equal('who was not heard since then does not live', (select ended_re
 
 -- The server crashed, and the last beats of one were lost with it: whoever is heard first in the new life waits, too.
 select pg_temp.gateway('second') as second \gset
-update push.gateways set heartbeat_at = case id when :second then now() - interval '4 s' else clock_timestamp() end, steady_since = '-infinity' where alive;
+update push.gateways set heartbeat_at = case id when :second then now() - interval '4 s' else clock_timestamp() end, steady_since = '-infinity'
+  where alive;
 truncate push.life, push.reclaimed;
 select push.beat(:first, true);
 select test.equal('all live after a crash that lost beats', (select count(*) from push.gateways where alive), 2::bigint);

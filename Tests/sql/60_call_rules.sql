@@ -2,14 +2,16 @@
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 -- What is owed for a call, and what became of it.
 create function pg_temp.owed(p_call text) returns text language sql as $$
-  select string_agg(format('%s/%s:%s:%s:%s:%s', kind, n, state, provider, user_id, right(device, 3)), ' ' order by n) from push.deliveries where call_id = p_call $$;
+  select string_agg(format('%s/%s:%s:%s:%s:%s', kind, n, state, provider, user_id, right(device, 3)), ' ' order by n) from push.deliveries
+    where call_id = p_call $$;
 create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s/%s:%s:%s', kind, n, outcome, reason), ' ' order by n) from push.delivery_history where call_id = p_call $$;
 -- The ring window of a call is over.
 create function pg_temp.lapse(p_call text) returns void language plpgsql set session_replication_role = replica as $$
 begin
   update push.outbox set deadline_at = now() - interval '1 s' where call_id = p_call;
-  update push.delivery d set deadline_at = o.deadline_at, due_at = least(due_at, o.deadline_at) from push.outbox o where o.id = d.outbox_id and o.call_id = p_call;
+  update push.delivery d set deadline_at = o.deadline_at, due_at = least(due_at, o.deadline_at) from push.outbox o where o.id = d.outbox_id
+    and o.call_id = p_call;
 end $$;
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
@@ -20,15 +22,18 @@ exception when others then
 end $$;
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
 -- Settles what gateway one holds of a call.
-create function pg_temp.sent(p_call text, p_n int, p_outcome int, p_sent boolean default true, p_status int default 200) returns bigint language sql as $$
-  select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[d.attempt::int], array[p_outcome]::smallint[], array[p_status]::smallint[],
+create function pg_temp.sent(p_call text, p_n int, p_outcome int, p_sent boolean default true, p_status int default 200) returns bigint language sql
+  as $$
+  select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[d.attempt::int], array[p_outcome]::smallint[],
+    array[p_status]::smallint[],
     array[null], array[null], array[o.call_id], array[case when p_sent then clock_timestamp() end], array[clock_timestamp()]))::bigint
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.n = p_n and d.state = 1 $$;
 
 -- Unsent invites.
 select test.call('unsent', 3) as unsent \gset
 select test.equal('answer_call', push.answer_call('unsent', 'u2'), true);
-select test.equal('the row tells it', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at is not null) from push.outbox where id = :unsent), 'answered u2 answered t');
+select test.equal('the row tells it', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at is not null) from push.outbox
+  where id = :unsent), 'answered u2 answered t');
 select test.equal('unsent invites are void, and nobody is told of what never rang', pg_temp.past('unsent') || coalesce(pg_temp.owed('unsent'), ''),
   'invite/0:void:CallAnswered invite/1:void:CallAnswered invite/2:void:CallAnswered');
 select test.equal('answering again is false', push.answer_call('unsent'), false);
@@ -38,34 +43,43 @@ select test.call('waits', 1) as waits \gset
 select test.claim(:g1);
 select push.park(:g1, array[:waits]::bigint[], array[0], array[1], array[1], array[9000], array['Unavailable']);
 select test.equal('end_call', push.end_call('waits', 'declined'), true);
-select test.equal('a waiting invite is void; it was tried, so it may ring, and the device is told', pg_temp.past('waits') || ', ' || pg_temp.owed('waits'),
+select test.equal('a waiting invite is void; it was tried, so it may ring, and the device is told',
+  pg_temp.past('waits') || ', ' || pg_temp.owed('waits'),
   'invite/0:void:CallEnded, cancel/10000:ready:fcm:u1:9-1');
 
 -- The functions and the column.
 select test.equal('an unknown call is an error', pg_temp.error($$select push.end_call('nobody')$$), 'P0002 call_id: there is no call nobody');
-select test.equal('an unknown app, too', pg_temp.error($$select push.answer_call('waits', 'u', 'elsewhere')$$), 'P0002 call_id: there is no call waits in app elsewhere');
+select test.equal('an unknown app, too', pg_temp.error($$select push.answer_call('waits', 'u', 'elsewhere')$$),
+  'P0002 call_id: there is no call waits in app elsewhere');
 select test.equal('no call at all, too', pg_temp.error($$select push.answer_call(null)$$), 'P0002 call_id: there is no call without call_id');
 select test.call('twin', 1) as twin \gset
 select test.call('twin', 1, 'other') as twin2 \gset
-select test.equal('a call of several apps needs the app', pg_temp.error($$select push.end_call('twin')$$), '21000 app: call twin exists in several apps (default, other); say in which');
+select test.equal('a call of several apps needs the app', pg_temp.error($$select push.end_call('twin')$$),
+  '21000 app: call twin exists in several apps (default, other); say in which');
 select test.equal('with the app it ends', push.end_call('twin', 'busy', 'other'), true);
 select test.equal('the other one rings on', (select state from push.outbox where id = :twin), 'ringing');
 update push.outbox set state = 'ended' where call_id = 'twin' and app = 'default';
-select test.equal('an update does what end_call does', (select format('%s %s %s', state, end_reason, ended_at is not null) from push.outbox where id = :twin)
+select test.equal('an update does what end_call does', (select format('%s %s %s', state, end_reason, ended_at is not null) from push.outbox
+  where id = :twin)
   || (select outcome || reason from push.delivery_history where outbox_id = :twin), 'ended ended tvoidCallEnded');
-select test.equal('an ended call stays ended', pg_temp.error($$update push.outbox set state = 'answered' where call_id = 'twin' and app = 'default'$$),
+select test.equal('an ended call stays ended', pg_temp.error($$update push.outbox set state = 'answered' where call_id = 'twin'
+  and app = 'default'$$),
   '22023 push.outbox.state: is ended already and cannot become answered (call twin)');
 select test.equal('it does not ring again', pg_temp.error($$update push.outbox set state = 'ringing' where call_id = 'twin' and app = 'default'$$),
   '22023 push.outbox.state: is ended already and cannot become ringing (call twin)');
-select test.equal('an unknown state', pg_temp.error($$update push.outbox set state = 'paused' where call_id = 'waits'$$), '22023 push.outbox.state: must be answered, ended or missed (call waits)');
+select test.equal('an unknown state', pg_temp.error($$update push.outbox set state = 'paused' where call_id = 'waits'$$),
+  '22023 push.outbox.state: must be answered, ended or missed (call waits)');
 select test.equal('what was enqueued stays', pg_temp.error($$update push.outbox set payload = '{"secret": 1}' where call_id = 'waits'$$),
   '22023 push.outbox: only state, answered_by and end_reason can be changed; enqueue another call (call waits)');
 select test.call('long-reason', 1);
-select test.equal('a reason is a word', pg_temp.error(format('select push.end_call(%L, %L)', 'long-reason', repeat('x', 65))), '22023 push.outbox.end_reason: must have 1 to 64 characters (call long-reason)');
+select test.equal('a reason is a word', pg_temp.error(format('select push.end_call(%L, %L)', 'long-reason', repeat('x', 65))),
+  '22023 push.outbox.end_reason: must have 1 to 64 characters (call long-reason)');
 update push.outbox set state = 'ended', end_reason = 'late words' where call_id = 'twin' and app = 'default';
 select test.equal('the reason of the end stays', (select end_reason from push.outbox where id = :twin), 'ended');
-insert into push.outbox (payload, recipients, state, answered_by, end_reason, ended_at) values ('{"callId": "born", "from": "x"}', '[]', 'ended', 'u', 'r', now());
-select test.equal('no call is born ended', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at) from push.outbox where call_id = 'born'), 'ringing   ');
+insert into push.outbox (payload, recipients, state, answered_by, end_reason, ended_at)
+  values ('{"callId": "born", "from": "x"}', '[]', 'ended', 'u', 'r', now());
+select test.equal('no call is born ended', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at) from push.outbox
+  where call_id = 'born'), 'ringing   ');
 
 -- Cancels: who may ring. Seven devices, one of them VoIP, one the answering user's, in every state an invite can have.
 insert into push.outbox (payload, recipients) values ('{"callId": "rings", "from": "x"}', jsonb_build_array(
@@ -80,42 +94,54 @@ insert into push.outbox (payload, recipients) values ('{"callId": "rings", "from
   jsonb_build_object('userId', 'h', 'pushToken', 'ExponentPushToken[rings-008]', 'platform', 'ios'), 'registered'));
 insert into push.devices (user_id, provider, token, platform, locale) values ('later', 'fcm', 'rings-token-0123456789-999', 'android', 'de');
 select id as rings from push.outbox where call_id = 'rings' \gset
-select count(*) from push.claim(:g1, 1, array(select id from push.lane where app = 'default'), array[100, 100, 100], array['-infinity', '-infinity', '-infinity']::timestamptz[]);
+select count(*) from push.claim(:g1, 1, array(select id from push.lane where app = 'default'), array[100, 100, 100],
+  array['-infinity', '-infinity', '-infinity']::timestamptz[]);
 create temp table n_of as select user_id, n from push.deliveries where call_id = 'rings';
 select pg_temp.sent('rings', n, case user_id when 'a' then 0 when 'b' then 1 when 'c' then 3 when 'd' then 4 when 'e' then 4 else 3 end,
     user_id <> 'f', case user_id when 'd' then null when 'e' then 404 end)
   from n_of where user_id in ('a', 'b', 'c', 'd', 'e', 'f');
 select test.equal('answer while it rings', push.answer_call('rings', 'b'), true);
-select test.equal('a cancel for delivered, expired after sending, dead without an answer, claimed; none for VoIP, for a dead token, for what never left, for who answered',
-  (select string_agg(format('%s:%s:%s', user_id, provider, right(device, 3)), ' ' order by user_id) from push.deliveries where call_id = 'rings' and kind = 'cancel'),
+select test.equal('a cancel for delivered, expired after sending, dead without an answer, '
+  'claimed; none for VoIP, for a dead token, for what never left, for who answered',
+  (select string_agg(format('%s:%s:%s', user_id, provider, right(device, 3)), ' ' order by user_id) from push.deliveries where call_id = 'rings'
+    and kind = 'cancel'),
   'a:fcm:001 c:fcm:003 d:fcm:004 g:fcm:007 h:expo:08]');
-select test.equal('a cancel lives a minute and speaks the device''s language', (select format('%s %s %s %s %s', n >= 10000, d.locale, d.platform, d.token,
+select test.equal('a cancel lives a minute and speaks the device''s language',
+  (select format('%s %s %s %s %s', n >= 10000, d.locale, d.platform, d.token,
   deadline_at - interval '60 s' between now() and clock_timestamp()) from push.delivery d where outbox_id = :rings and user_id = 'a'),
   't nl 2 rings-token-0123456789-001 t');
 select test.equal('answered: nobody missed it', (select count(*) from push.deliveries where kind = 'missed_call' and call_id = 'rings'), 0::bigint);
-select test.equal('the claim says why, for cancels', (select string_agg(distinct format('%s %s %s', kind, call_id, end_reason), ' ') from push.claim(:g2, 1,
-  array(select id from push.lane where app = 'default'), array[100, 100, 100], array['-infinity', '-infinity', '-infinity']::timestamptz[]) where call_id = 'rings'), '1 rings answered');
+select test.equal('the claim says why, for cancels', (select string_agg(distinct format('%s %s %s', kind, call_id, end_reason), ' ')
+  from push.claim(:g2, 1,
+  array(select id from push.lane where app = 'default'), array[100, 100, 100], array['-infinity', '-infinity', '-infinity']::timestamptz[])
+    where call_id = 'rings'), '1 rings answered');
 select push.enqueue_call('{"callId": "later2", "from": "x"}', '["later"]');
 select test.claim(:g1); select pg_temp.sent('later2', 0, 0);
 select push.end_call('later2', 'declined');
-select test.equal('a registered user''s token is found again, and told in its language', (select format('%s %s %s %s', d.kind, token, platform, locale) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'later2'),
+select test.equal('a registered user''s token is found again, and told in its language',
+  (select format('%s %s %s %s', d.kind, token, platform, locale) from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where call_id = 'later2'),
   '1 rings-token-0123456789-999 2 de');
 
 -- Fences: what a gateway gives back of a call that has ended.
 select test.call('fence', 4) as fence \gset
 select test.claim(:g1);
 select push.end_call('fence', 'busy');
-select test.equal('claimed invites are the gateway''s, their devices are told', (select count(*) filter (where kind = 'invite' and state = 'claimed') || ' ' || count(*) filter (where kind = 'cancel')
+select test.equal('claimed invites are the gateway''s, their devices are told',
+  (select count(*) filter (where kind = 'invite' and state = 'claimed') || ' ' || count(*) filter (where kind = 'cancel')
   from push.deliveries where call_id = 'fence'), '4 4');
-select test.equal('park accepts it', push.park(:g1, array[:fence]::bigint[], array[0], array[1], array[1], array[10], array['Unavailable']), 1::bigint);
+select test.equal('park accepts it', push.park(:g1, array[:fence]::bigint[], array[0], array[1], array[1], array[10], array['Unavailable']),
+  1::bigint);
 select test.equal('and ends it as void', pg_temp.past('fence'), 'invite/0:void:CallEnded');
 select test.equal('release accepts it', push.release(:g1, array[:fence]::bigint[], array[1], array[1]), 1::bigint);
 select test.equal('and ends it as void, too', pg_temp.past('fence'), 'invite/0:void:CallEnded invite/1:void:CallEnded');
 select push.register_gateway('reaper', '1') as reaper \gset
-update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when :g1 then now() - interval '10 s' else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
+update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when :g1 then now() - interval '10 s' else clock_timestamp() end,
+  steady_since = now() - interval '1 hour' where alive;
 select push.beat(:reaper, true);
 select test.equal('a beat frees the others', (select count(*) from push.delivery where owner = :g1), 0::bigint);
-select test.equal('and voids them', pg_temp.past('fence'), 'invite/0:void:CallEnded invite/1:void:CallEnded invite/2:void:CallEnded invite/3:void:CallEnded');
+select test.equal('and voids them', pg_temp.past('fence'),
+  'invite/0:void:CallEnded invite/1:void:CallEnded invite/2:void:CallEnded invite/3:void:CallEnded');
 select push.register_gateway('one', '1') as g1 \gset
 select test.call('release', 1) as release \gset
 select test.claim(:g1);
@@ -125,27 +151,35 @@ select test.claim(:g1);
 select push.end_call('release', 'busy');
 select push.release(:g1, array[outbox_id], array[n], array[lease]) from push.delivery where outbox_id = :release and n = 0;
 -- What an end in progress left waiting, promote decides; the races in run.sh produce it.
-insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :release, 7, now() + interval '1 minute', id, 2, 'u', 'left-token-0123456789', now() from push.lane limit 1;
+insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :release, 7, now() + interval '1 minute', id, 2,
+  'u', 'left-token-0123456789', now() from push.lane limit 1;
 select test.equal('promote makes nothing ready for an ended call', push.promote(), 0::bigint);
-select test.equal('it ends it as void', (select string_agg(outcome || ' ' || reason, ' ') from push.delivery_history where outbox_id = :release and n = 7), 'void CallEnded');
+select test.equal('it ends it as void', (select string_agg(outcome || ' ' || reason, ' ') from push.delivery_history where outbox_id = :release
+  and n = 7), 'void CallEnded');
 
 -- Missed calls.
 insert into push.devices (user_id, provider, token, platform, voip, enabled, invalidated_at, invalid_reason, environment, locale) values
-  ('iphone', 'apns', pg_temp.hex('b01'), 'ios', true, true, null, null, null, null), ('iphone', 'apns', pg_temp.hex('b02'), null, false, true, null, null, 'sandbox', 'pt-BR'),
+  ('iphone', 'apns', pg_temp.hex('b01'), 'ios', true, true, null, null, null, null),
+    ('iphone', 'apns', pg_temp.hex('b02'), null, false, true, null, null, 'sandbox', 'pt-BR'),
   ('iphone', 'fcm', 'missed-token-0123456789-i01', 'ios', true, true, null, null, null, null),
-  ('droid', 'expo', 'ExponentPushToken[droid]', 'android', true, true, null, null, null, null), ('droid', 'fcm', 'missed-token-0123456789-d01', 'android', true, true, null, null, null, null),
+  ('droid', 'expo', 'ExponentPushToken[droid]', 'android', true, true, null, null, null, null),
+    ('droid', 'fcm', 'missed-token-0123456789-d01', 'android', true, true, null, null, null, null),
   ('voip-only', 'apns', pg_temp.hex('b03'), 'ios', true, true, null, null, null, null),
   ('off', 'fcm', 'missed-token-0123456789-o01', null, true, false, null, null, null, null),
   ('gone', 'fcm', 'missed-token-0123456789-g01', null, true, true, now(), 'UNREGISTERED', null, null);
 insert into push.token_invalidations (app, provider, token, reason) values ('default', 'apns', pg_temp.hex('c99'), 'Unregistered');
 create function pg_temp.missed(p_call text) returns text language sql as $$
-  select string_agg(format('%s:%s:%s', user_id, provider, right(device, 3)), ' ' order by user_id) from push.deliveries where call_id = p_call and kind = 'missed_call' $$;
+  select string_agg(format('%s:%s:%s', user_id, provider, right(device, 3)), ' ' order by user_id) from push.deliveries where call_id = p_call
+    and kind = 'missed_call' $$;
 create function pg_temp.enqueue_missed(p_call text) returns void language sql as $$
-  insert into push.outbox (payload, recipients) values (jsonb_build_object('callId', p_call, 'from', 'x'), jsonb_build_array('iphone', 'droid', 'droid', 'voip-only', 'off', 'gone', 'nobody',
-    jsonb_build_object('userId', 'alert', 'voipPushToken', pg_temp.hex('c01'), 'apnsToken', pg_temp.hex('c02'), 'fcmToken', 'missed-token-0123456789-001', 'environment', 'sandbox'),
+  insert into push.outbox (payload, recipients) values (jsonb_build_object('callId', p_call, 'from', 'x'),
+    jsonb_build_array('iphone', 'droid', 'droid', 'voip-only', 'off', 'gone', 'nobody',
+    jsonb_build_object('userId', 'alert', 'voipPushToken', pg_temp.hex('c01'), 'apnsToken', pg_temp.hex('c02'), 'fcmToken',
+      'missed-token-0123456789-001', 'environment', 'sandbox'),
     jsonb_build_object('userId', 'alert', 'fcmToken', 'missed-token-0123456789-002'),
     jsonb_build_object('userId', 'dead', 'apnsToken', pg_temp.hex('c99'), 'fcmToken', 'missed-token-0123456789-003'),
-    jsonb_build_object('userId', 'same', 'voipPushToken', pg_temp.hex('c03'), 'apnsToken', pg_temp.hex('c03'), 'pushToken', 'ExponentPushToken[same]'),
+    jsonb_build_object('userId', 'same', 'voipPushToken', pg_temp.hex('c03'), 'apnsToken', pg_temp.hex('c03'), 'pushToken',
+      'ExponentPushToken[same]'),
     jsonb_build_object('userId', 'swap', 'apnsToken', pg_temp.hex('c03'), 'fcmToken', 'missed-token-0123456789-004'),
     jsonb_build_object('userId', 'known', 'apnsToken', pg_temp.hex('b01'), 'fcmToken', 'missed-token-0123456789-005'),
     jsonb_build_object('userId', 'quiet', 'fcmToken', 'missed-token-0123456789-006', 'notificationEnabled', false),
@@ -157,16 +191,20 @@ select test.equal('miss takes what is late', push.miss(), 1::bigint);
 select test.equal('the row tells it', (select state || ' ' || end_reason from push.outbox where call_id = 'm1'), 'missed missed');
 select test.equal('a user: one missed call, APNs alert before FCM before Expo; never over a VoIP token, whoever calls it an alert token',
   pg_temp.missed('m1'), 'alert:apns:c02 dead:fcm:003 droid:fcm:d01 iphone:apns:b02 known:fcm:005 same:expo:me] swap:fcm:004');
-select test.equal('it lives four hours, in the phone''s language and environment', (select format('%s %s %s %s %s', n >= 20000, environment, platform, locale,
-  deadline_at - clock_timestamp() between interval '239 minutes' and interval '4 hours') from push.deliveries where call_id = 'm1' and user_id = 'iphone' and kind = 'missed_call'), 't sandbox ios pt-BR t');
+select test.equal('it lives four hours, in the phone''s language and environment',
+  (select format('%s %s %s %s %s', n >= 20000, environment, platform, locale,
+  deadline_at - clock_timestamp() between interval '239 minutes' and interval '4 hours') from push.deliveries where call_id = 'm1'
+    and user_id = 'iphone' and kind = 'missed_call'), 't sandbox ios pt-BR t');
 select test.equal('missed: no cancel', (select count(*) from push.deliveries where call_id = 'm1' and kind = 'cancel'), 0::bigint);
-select test.equal('its invites have expired', (select string_agg(distinct outcome || ' ' || reason, ', ') from push.delivery_history where call_id = 'm1'), 'expired DeadlinePassed');
+select test.equal('its invites have expired', (select string_agg(distinct outcome || ' ' || reason, ', ') from push.delivery_history
+  where call_id = 'm1'), 'expired DeadlinePassed');
 select test.equal('miss again: nothing', push.miss() || '/' || push.expire(), '0/0');
 update push.outbox set state = 'missed' where call_id = 'm1';
 select test.equal('exactly once', (select count(*) from push.deliveries where call_id = 'm1' and kind = 'missed_call'), 7::bigint);
 select test.equal('an answer comes too late', push.answer_call('m1', 'droid') or push.end_call('m1'), false);
 
-insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'large-' || c, 'from', 'x'), (select jsonb_agg('nobody-' || u) from generate_series(1, 1000) u) from generate_series(1, 3) c;
+insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'large-' || c, 'from', 'x'),
+  (select jsonb_agg('nobody-' || u) from generate_series(1, 1000) u) from generate_series(1, 3) c;
 select pg_temp.lapse('large-' || c) from generate_series(1, 3) c;
 select test.equal('large calls are missed a few at a time', push.miss() || '/' || push.miss() || '/' || push.miss(), '2/1/0');
 insert into push.ends_unchecked (outbox_id) select id from push.outbox where call_id like 'large-%';
@@ -175,58 +213,77 @@ insert into push.escalations_due (outbox_id, due_at) select id, now() - interval
 select push.escalate();
 select test.equal('and escalated a few at a time', (select count(*) from push.escalations_due), 1::bigint);
 select push.escalate();
-insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'large-' || c, 'from', 'x'), (select jsonb_agg('nobody-' || u) from generate_series(1, 1000) u) from generate_series(4, 6) c;
+insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'large-' || c, 'from', 'x'),
+  (select jsonb_agg('nobody-' || u) from generate_series(1, 1000) u) from generate_series(4, 6) c;
 select pg_temp.lapse('large-' || c) from generate_series(4, 6) c;
 select test.equal('the job is due again at once while there is more', push.run_job('miss') || '/' || push.run_job('miss'), 'true/false');
 
 select test.call('m2', 1) as m2 \gset
 select pg_temp.lapse('m2');
-select test.equal('expire before miss: the same', push.expire() || '/' || push.miss() || ' ' || pg_temp.past('m2') || ' ' || pg_temp.missed('m2'), '1/1 invite/0:expired:DeadlinePassed u1:fcm:9-1');
+select test.equal('expire before miss: the same', push.expire() || '/' || push.miss() || ' ' || pg_temp.past('m2') || ' ' || pg_temp.missed('m2'),
+  '1/1 invite/0:expired:DeadlinePassed u1:fcm:9-1');
 select test.call('m3', 1) as m3 \gset
 select test.claim(:g1);
 select push.park(:g1, array[:m3]::bigint[], array[0], array[1], array[1], array[9000], array['Unavailable']);
 select pg_temp.lapse('m3');
-select test.equal('miss before expire: the same, with what the provider said', push.miss() || '/' || push.expire() || ' ' || pg_temp.past('m3'), '1/0 invite/0:expired:Unavailable');
+select test.equal('miss before expire: the same, with what the provider said', push.miss() || '/' || push.expire() || ' ' || pg_temp.past('m3'),
+  '1/0 invite/0:expired:Unavailable');
 select test.call('m4', 1) as m4 \gset
 select test.claim(:g1); select pg_temp.sent('m4', 0, 0);
 select push.answer_call('m4', 'u1'); select pg_temp.lapse('m4');
 select test.equal('an answer suppresses the missed call', push.miss() || coalesce(pg_temp.owed('m4'), ''), '0');
-select pg_temp.enqueue_missed('m5'), push.end_call('m5'), pg_temp.enqueue_missed('m6'), push.end_call('m6', 'declined'), pg_temp.enqueue_missed('m7'), push.end_call('m7', 'busy');
+select pg_temp.enqueue_missed('m5'), push.end_call('m5'), pg_temp.enqueue_missed('m6'), push.end_call('m6', 'declined'), pg_temp.enqueue_missed('m7'),
+  push.end_call('m7', 'busy');
 select test.equal('a hang-up is missed at once', pg_temp.missed('m5'), pg_temp.missed('m1'));
 select test.equal('declined and busy are not', concat(pg_temp.missed('m6'), pg_temp.missed('m7')), '');
 select test.call('m8', 1); update push.outbox set state = 'missed' where call_id = 'm8';
-select test.equal('missed by hand before the deadline: unsent invites are void', pg_temp.past('m8') || ' ' || pg_temp.missed('m8'), 'invite/0:void:CallMissed u1:fcm:9-1');
+select test.equal('missed by hand before the deadline: unsent invites are void', pg_temp.past('m8') || ' ' || pg_temp.missed('m8'),
+  'invite/0:void:CallMissed u1:fcm:9-1');
 select test.call('s' || i, 2) from generate_series(1, 20) i;
 update push.outbox set state = 'ended', end_reason = 'shutdown' where call_id ~ '^s[0-9]+$';
-select test.equal('one statement ends many calls', (select count(*) || ' ' || count(*) filter (where kind = 'missed_call') from push.deliveries where call_id ~ '^s[0-9]+$'), '40 40');
+select test.equal('one statement ends many calls', (select count(*) || ' ' || count(*) filter (where kind = 'missed_call') from push.deliveries
+  where call_id ~ '^s[0-9]+$'), '40 40');
 
 -- Dead tokens.
 select push.register_lane('tokens', 'fcm') as fcm, push.register_lane('tokens', 'apns') as apns \gset
 select push.register_device('u', 'tokens', 'fcm', 'dead-token-0123456789-' || i, platform => 'android') from generate_series(1, 4) i;
 update push.devices set registered_at = now() - interval '1 hour' where app = 'tokens';
 create function pg_temp.alive() returns text language sql as $$
-  select string_agg(right(token, 1), '' order by token) filter (where invalidated_at is null) || ' ' || (select coalesce(string_agg(right(token, 1) || coalesce(user_id, '-') || reason, ' ' order by token), '')
+  select string_agg(right(token, 1), '' order by token) filter (where invalidated_at is null) || ' '
+    || (select coalesce(string_agg(right(token, 1) || coalesce(user_id, '-') || reason, ' ' order by token), '')
     from push.token_invalidations where app = 'tokens') from push.devices where app = 'tokens' $$;
-select test.equal('compare and clear', push.invalidate_tokens(array[:fcm, :fcm, :fcm, :fcm, :fcm]::smallint[], array['dead-token-0123456789-1', 'dead-token-0123456789-2', 'dead-token-0123456789-3', 'dead-token-0123456789-3', 'dead-token-0123456789-9'],
-  array[null, now() - interval '2 hours', now() - interval '2 hours', now() - interval '1 minute', now() - interval '2 hours']::timestamptz[], array['A', 'B', 'B', 'C', 'D']), 3::bigint);
-select test.equal('dead: said without a time, or since it was registered; alive: registered later; one of no device is noted', pg_temp.alive(), '24 1uA 3uC 9-D');
-select test.equal('saying it again changes nothing', push.invalidate_tokens(array[:fcm, :fcm, :apns]::smallint[], array['dead-token-0123456789-1', 'dead-token-0123456789-9', null], array[null, null, null]::timestamptz[], array['X', 'X', 'X'])
+select test.equal('compare and clear', push.invalidate_tokens(array[:fcm, :fcm, :fcm, :fcm, :fcm]::smallint[],
+  array['dead-token-0123456789-1', 'dead-token-0123456789-2', 'dead-token-0123456789-3', 'dead-token-0123456789-3', 'dead-token-0123456789-9'],
+  array[null, now() - interval '2 hours', now() - interval '2 hours', now() - interval '1 minute', now() - interval '2 hours']::timestamptz[],
+    array['A', 'B', 'B', 'C', 'D']), 3::bigint);
+select test.equal('dead: said without a time, or since it was registered; alive: registered later; one of no device is noted', pg_temp.alive(),
+  '24 1uA 3uC 9-D');
+select test.equal('saying it again changes nothing', push.invalidate_tokens(array[:fcm, :fcm, :apns]::smallint[],
+  array['dead-token-0123456789-1', 'dead-token-0123456789-9', null], array[null, null, null]::timestamptz[], array['X', 'X', 'X'])
   || pg_temp.alive(), '024 1uA 3uC 9-D');
 select test.equal('the device says why', (select invalid_reason from push.devices where token = 'dead-token-0123456789-3'), 'C');
-select test.equal('another provider''s token is another', push.invalidate_tokens(array[:apns]::smallint[], array['dead-token-0123456789-2'], array[null]::timestamptz[], array['X']) || left(pg_temp.alive(), 2), '124');
-select test.equal('a dead token is not enqueued to, registered or inline', test.fan_out('[{"userId": "i", "fcmToken": "dead-token-0123456789-1"}, {"userId": "i", "fcmToken": "dead-token-0123456789-9"}]', 'tokens'), null);
+select test.equal('another provider''s token is another', push.invalidate_tokens(array[:apns]::smallint[], array['dead-token-0123456789-2'],
+  array[null]::timestamptz[], array['X']) || left(pg_temp.alive(), 2), '124');
+select test.equal('a dead token is not enqueued to, registered or inline',
+  test.fan_out('[{"userId": "i", "fcmToken": "dead-token-0123456789-1"}, {"userId": "i", "fcmToken": "dead-token-0123456789-9"}]', 'tokens'), null);
 update push.devices set enabled = false where token = 'dead-token-0123456789-1';
 select push.register_device('u', 'tokens', 'fcm', 'dead-token-0123456789-1', locale => 'da');
 select push.register_device('i', 'tokens', 'fcm', 'dead-token-0123456789-9');
-select test.equal('registered again it lives again, inline too', test.fan_out('[{"userId": "i", "fcmToken": "dead-token-0123456789-1"}, {"userId": "i", "fcmToken": "dead-token-0123456789-9"}]', 'tokens'),
+select test.equal('registered again it lives again, inline too',
+  test.fan_out('[{"userId": "i", "fcmToken": "dead-token-0123456789-1"}, {"userId": "i", "fcmToken": "dead-token-0123456789-9"}]', 'tokens'),
   'fcm::production:i:9-1 fcm::production:i:9-9');
-select test.equal('registering keeps what it does not say, and the user''s switch', (select format('%s %s %s %s', platform, locale, enabled, registered_at > now() - interval '1 minute') from push.devices where token = 'dead-token-0123456789-1'), 'android da f t');
+select test.equal('registering keeps what it does not say, and the user''s switch',
+  (select format('%s %s %s %s', platform, locale, enabled, registered_at > now() - interval '1 minute') from push.devices
+  where token = 'dead-token-0123456789-1'), 'android da f t');
 select push.register_device('v', 'tokens', 'fcm', 'dead-token-0123456789-1');
-select test.equal('with another user the token moves, and is on', (select format('%s %s', user_id, enabled) from push.devices where token = 'dead-token-0123456789-1'), 'v t');
+select test.equal('with another user the token moves, and is on', (select format('%s %s', user_id, enabled) from push.devices
+  where token = 'dead-token-0123456789-1'), 'v t');
 update push.devices set registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null where token = 'dead-token-0123456789-3';
 select test.equal('an update by hand revives, too', (select count(*) from push.token_invalidations where token like 'dead-token%-3'), 0::bigint);
 select push.register_device('w', 'tokens', 'apns', pg_temp.hex('d01'), 'sandbox', 'ios', 'nl', false);
-select test.equal('an alert token', (select format('%s %s %s %s %s', user_id, voip, environment, platform, locale) from push.devices where token = pg_temp.hex('d01') and app = 'tokens'), 'w f sandbox ios nl');
-select test.equal('a malformed token is refused without printing it', pg_temp.error($$select push.register_device('w', 'tokens', 'apns', 'secret')$$), '22023 push.devices.token: must have the form of a token of provider apns');
+select test.equal('an alert token', (select format('%s %s %s %s %s', user_id, voip, environment, platform, locale) from push.devices
+  where token = pg_temp.hex('d01') and app = 'tokens'), 'w f sandbox ios nl');
+select test.equal('a malformed token is refused without printing it', pg_temp.error($$select push.register_device('w', 'tokens', 'apns', 'secret')$$),
+  '22023 push.devices.token: must have the form of a token of provider apns');
 select test.equal('drop_device', push.drop_device('tokens', 'apns', pg_temp.hex('d01')), true);
 select test.equal('once', push.drop_device('tokens', 'apns', pg_temp.hex('d01')), false);

@@ -37,15 +37,22 @@ select pg_temp.lapse('old', '3 days');
 select test.equal('a call of days ago', push.miss(), 1::bigint);
 select test.equal('becomes missed', (select state from push.outbox where call_id = 'old'), 'missed');
 select test.equal('but nobody is told any more', pg_temp.owed('old'), null);
-select test.equal('and history says so, of each user', pg_temp.past('old'), 'missed_call:u1:expired:DeadlinePassed missed_call:u2:expired:DeadlinePassed');
-select test.equal('metrics count it among what expired, not among what was announced', (select string_agg(concat_ws(' ', what, provider, kind, outcome, reason, untried, count), ', ')
+select test.equal('and history says so, of each user', pg_temp.past('old'),
+  'missed_call:u1:expired:DeadlinePassed missed_call:u2:expired:DeadlinePassed');
+select test.equal('metrics count it among what expired, not among what was announced',
+  (select string_agg(concat_ws(' ', what, provider, kind, outcome, reason, untried, count), ', ')
   from push.take_tally() where what <> 'enqueued'), 'ended fcm 2 3 DeadlinePassed t 2');
 select test.call('old-end', 1, 'life');
 delete from push.delivery;
 select pg_temp.lapse('old-end', '4 hours');
 select push.end_call('old-end', app => 'life');
-select test.equal('ended by its backend days later: the same', coalesce(pg_temp.owed('old-end'), '') || pg_temp.past('old-end'), 'missed_call:u1:expired:DeadlinePassed');
-select test.equal('the timeline tells it', (select string_agg(event || ' ' || kind, ', ') from push.timeline('old-end', 'life') where event <> 'skipped'), 'enqueued incoming_call, expired missed_call');
+select test.equal('ended by its backend days later: the same', coalesce(pg_temp.owed('old-end'), '') || pg_temp.past('old-end'),
+  'missed_call:u1:expired:DeadlinePassed');
+select test.equal('the timeline tells it', (select string_agg(event || ' ' || kind, ', ') from push.timeline('old-end', 'life')
+  where event <> 'skipped'), 'enqueued incoming_call, expired missed_call');
 
-insert into push.outbox (app, kind, payload, recipients, ring_seconds) values ('life', 'message', '{"callId": "note", "chatId": "c", "from": "x"}', '[{"userId": "u", "fcmToken": "life-token-0123456789"}]', 600);
-select test.equal('a notification is good for as long as it says, from when it was enqueued', (select d.deadline_at - o.created_at from push.deliveries d join push.outbox o on o.id = d.outbox_id where o.call_id = 'note'), interval '10 minutes');
+insert into push.outbox (app, kind, payload, recipients, ring_seconds)
+  values ('life', 'message', '{"callId": "note", "chatId": "c", "from": "x"}', '[{"userId": "u", "fcmToken": "life-token-0123456789"}]', 600);
+select test.equal('a notification is good for as long as it says, from when it was enqueued',
+  (select d.deadline_at - o.created_at from push.deliveries d join push.outbox o on o.id = d.outbox_id where o.call_id = 'note'),
+  interval '10 minutes');

@@ -31,7 +31,8 @@ select pg_temp.old_calls('a', 400, 300);
 insert into push.ring_reports (outbox_id, user_id) select id, 'u' from push.outbox;
 select test.equal('what is still owed is not in the way', pg_temp.bites(10, 10), 10::bigint);
 select test.equal('the next bite goes on behind', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) = 10, true);
-select test.equal('the job goes on to the end, and says so', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000) where (select after_id > 0 from push.prune_cursor)), true);
+select test.equal('the job goes on to the end, and says so', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000)
+  where (select after_id > 0 from push.prune_cursor)), true);
 select test.equal('all is gone that may go', pg_temp.kept('a'), 300::bigint);
 select test.equal('with what belongs to it', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.call_key), '300 300');
 delete from push.delivery where outbox_id in (select id from push.outbox where call_id like 'a%' order by id limit 299);
@@ -53,24 +54,39 @@ select test.equal('a bite of many calls: there is more', push.run_job('prune'), 
 select test.equal('and it is due at once', (select due_at <= clock_timestamp() from push.job where name = 'prune'), true);
 
 insert into push.audit (at, action, target) select now() - interval '91 days', 'old', 'x' from generate_series(1, 1500);
-insert into push.gateways (name, version, alive, ended_at, ended_reason) select 'gone', '1', false, now() - interval '25 hours', 'silent' from generate_series(1, 1500);
-insert into push.lane_status (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit) select 1, id, 1, 1, 1, 1, 'closed' from push.gateways where name = 'gone';
+insert into push.gateways (name, version, alive, ended_at, ended_reason) select 'gone', '1', false, now() - interval '25 hours', 'silent'
+  from generate_series(1, 1500);
+insert into push.lane_status (lane, gateway, window_size, capacity, in_flight, rate_per_second, circuit) select 1, id, 1, 1, 1, 1, 'closed'
+  from push.gateways where name = 'gone';
 select push.prune();
-select test.equal('of everything else a bite, too', (select count(*) from push.audit where action = 'old') || ' ' || (select count(*) from push.gateways where name = 'gone') || ' ' || (select count(*) from push.lane_status), '1250 1250 1250');
+select test.equal('of everything else a bite, too', (select count(*) from push.audit where action = 'old') || ' '
+  || (select count(*) from push.gateways where name = 'gone') || ' ' || (select count(*) from push.lane_status), '1250 1250 1250');
 select count(push.prune()) as pruned from generate_series(1, 5) \gset
-select test.equal('and then the rest', (select count(*) from push.audit where action = 'old') || ' ' || (select count(*) from push.gateways where name = 'gone') || ' ' || (select count(*) from push.lane_status), '0 0 0');
+select test.equal('and then the rest', (select count(*) from push.audit where action = 'old') || ' '
+  || (select count(*) from push.gateways where name = 'gone') || ' ' || (select count(*) from push.lane_status), '0 0 0');
 
 -- Tokens and users: 90 days after a provider called a token dead, and a day after nobody can use it any more.
 select push.register_lane('keep', 'expo') \g /dev/null
-insert into push.token_invalidations (app, provider, token, user_id, reason, invalidated_at) select 'keep', 'fcm', 'keep-dead-0123456789-' || d, 'u', 'x', now() - make_interval(days => d) from unnest('{89,91}'::int[]) d;
-insert into push.quarantined_tokens (app, provider, token, user_id, since, reason, quarantined_at) select 'keep', 'fcm', 'keep-held-0123456789-' || d, 'u', now(), 'x', now() - make_interval(days => d) from unnest('{89,91}'::int[]) d;
-insert into push.devices (app, user_id, provider, token, registered_at, invalidated_at, invalid_reason) select 'keep', 'u', 'fcm', 'keep-device-0123456789-' || d, now() - interval '400 days', case when d > 0 then now() - make_interval(days => d) end, case when d > 0 then 'x' end from unnest('{0,89,91}'::int[]) d;
-insert into push.provider_tokens (provider, name, token, minted_at, expires_at) select 'fcm', 'keep-' || d, 'x', now() - interval '5 days', now() - make_interval(days => d) from unnest('{0,2}'::int[]) d;
-insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token) select 'keep', now() - make_interval(days => d + 1), now() - make_interval(days => d), now() - make_interval(days => d), array['ticket-' || d], '{1}', '{0}', '{u}', '{x}' from unnest('{0,2}'::int[]) d;
-insert into push.erasure (app, user_digest, finished_at) select 'keep', sha256(d::text::bytea), now() - make_interval(days => d) from unnest('{89,91}'::int[]) d;
+insert into push.token_invalidations (app, provider, token, user_id, reason, invalidated_at) select 'keep', 'fcm', 'keep-dead-0123456789-' || d, 'u',
+  'x', now() - make_interval(days => d) from unnest('{89,91}'::int[]) d;
+insert into push.quarantined_tokens (app, provider, token, user_id, since, reason, quarantined_at) select 'keep', 'fcm', 'keep-held-0123456789-' || d,
+  'u', now(), 'x', now() - make_interval(days => d) from unnest('{89,91}'::int[]) d;
+insert into push.devices (app, user_id, provider, token, registered_at, invalidated_at, invalid_reason) select 'keep', 'u', 'fcm',
+  'keep-device-0123456789-' || d, now() - interval '400 days', case when d > 0 then now() - make_interval(days => d) end, case when d > 0 then 'x' end
+  from unnest('{0,89,91}'::int[]) d;
+insert into push.provider_tokens (provider, name, token, minted_at, expires_at) select 'fcm', 'keep-' || d, 'x', now() - interval '5 days',
+  now() - make_interval(days => d) from unnest('{0,2}'::int[]) d;
+insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token) select 'keep',
+  now() - make_interval(days => d + 1), now() - make_interval(days => d), now() - make_interval(days => d), array['ticket-' || d], '{1}', '{0}',
+  '{u}', '{x}' from unnest('{0,2}'::int[]) d;
+insert into push.erasure (app, user_digest, finished_at) select 'keep', sha256(d::text::bytea), now() - make_interval(days => d)
+  from unnest('{89,91}'::int[]) d;
 select push.prune() \g /dev/null
 select test.equal('dead tokens, quarantined ones, devices, providers'' tokens, tickets and erasures that are too old are gone, and no others',
-  (select string_agg(right(token, 2), ' ') from push.token_invalidations where app = 'keep') || ', ' || (select string_agg(right(token, 2), ' ') from push.quarantined_tokens where app = 'keep')
-    || ', ' || (select string_agg(right(token, 2), ' ' order by token) from push.devices where app = 'keep') || ', ' || (select string_agg(name, ' ') from push.provider_tokens where name like 'keep-%')
-    || ', ' || (select string_agg(ticket[1], ' ') from push.receipt_batch where app = 'keep') || ', ' || (select count(*) from push.erasure where app = 'keep'),
+  (select string_agg(right(token, 2), ' ') from push.token_invalidations where app = 'keep') || ', '
+    || (select string_agg(right(token, 2), ' ') from push.quarantined_tokens where app = 'keep')
+    || ', ' || (select string_agg(right(token, 2), ' ' order by token) from push.devices where app = 'keep') || ', '
+      || (select string_agg(name, ' ') from push.provider_tokens where name like 'keep-%')
+    || ', ' || (select string_agg(ticket[1], ' ') from push.receipt_batch where app = 'keep') || ', '
+      || (select count(*) from push.erasure where app = 'keep'),
   '89, 89, -0 89, keep-0, ticket-0, 1');

@@ -7,7 +7,8 @@ exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
 create function pg_temp.settle(p_gateway int, p_call text, p_n int[], p_outcome int, p_reason text default null) returns bigint language sql as $$
-  select push.settle(p_gateway, array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1), array_agg(p_outcome::smallint), array_agg(410::smallint),
+  select push.settle(p_gateway, array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(1),
+    array_agg(p_outcome::smallint), array_agg(410::smallint),
     array_agg(p_reason), array_agg('m'::text), array_agg(p_call), array_agg(clock_timestamp()), array_agg(clock_timestamp()))
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.n = any (p_n) and d.state = 1 $$;
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
@@ -17,49 +18,66 @@ select id as lane from push.lanes where app = 'ops' \gset
 -- Summary.
 select test.claim(:g1, 2, 'ops');
 select push.park(:g1, array[outbox_id], array[n], array[1], array[1], array[20000], array['Unavailable']) from push.delivery where state = 1 limit 1;
-select test.equal('the summary counts what is owed', (select string_agg(format('%s %s %s %s', provider, kind, state, count), ', ' order by state) from push.summary where app = 'ops'),
+select test.equal('the summary counts what is owed', (select string_agg(format('%s %s %s %s', provider, kind, state, count), ', ' order by state)
+  from push.summary where app = 'ops'),
   'fcm invite claimed 1, fcm invite ready 3, fcm invite waiting 1');
-select test.equal('it says how old and how urgent', (select bool_and(oldest_age between now() - clock_timestamp() and '0' and least_left between '60 s' and '60 s' + (clock_timestamp() - now())) from push.summary where app = 'ops'), true);
+select test.equal('it says how old and how urgent', (select bool_and(oldest_age between now() - clock_timestamp() and '0'
+  and least_left between '60 s' and '60 s' + (clock_timestamp() - now())) from push.summary where app = 'ops'), true);
 
 -- Lanes.
-select test.equal('a lane that nobody serves has a backlog and no state', (select format('%s %s %s %s %s', ready, waiting, claimed, circuit, window_size) from push.lanes where id = :lane), '3 1 1  ');
+select test.equal('a lane that nobody serves has a backlog and no state',
+  (select format('%s %s %s %s %s', ready, waiting, claimed, circuit, window_size) from push.lanes where id = :lane), '3 1 1  ');
 select push.report_lanes(:g1, array[:lane]::smallint[], array[100], array[200], array[7], array['closed'], array[0], array[50]);
 select push.report_lanes(:g2, array[:lane]::smallint[], array[50], array[100], array[3], array['half_open'], array[60000], array[5]);
-select test.equal('lanes are summed over replicas, the circuit is the worst', (select format('%s %s %s %s %s %s', window_size, capacity, in_flight, circuit, rate_per_second, throttled_until > now() + interval '50 s') from push.lanes where id = :lane),
+select test.equal('lanes are summed over replicas, the circuit is the worst',
+  (select format('%s %s %s %s %s %s', window_size, capacity, in_flight, circuit, rate_per_second, throttled_until > now() + interval '50 s')
+  from push.lanes where id = :lane),
   '150 300 10 half_open 55 t');
 select push.report_lanes(:g1, array[:lane]::smallint[], array[1], array[200], array[0], array['open'], array[null]::int[], array[0]);
 select test.equal('a report replaces the one before', (select window_size || circuit from push.lanes where id = :lane), '51open');
 select push.retire_gateway(:g2);
-select test.equal('a replica that ended does not count', (select window_size || circuit || coalesce(throttled_until::text, '-') from push.lanes where id = :lane), '1open-');
+select test.equal('a replica that ended does not count', (select window_size || circuit || coalesce(throttled_until::text, '-') from push.lanes
+  where id = :lane), '1open-');
 select push.report_lanes(:g2, array[:lane]::smallint[], array[50], array[100], array[3], array['closed'], array[0], array[5]);
 select test.equal('nor does it report any more', (select window_size from push.lane_status where gateway = :g2), 50);
-select test.equal('an unknown circuit is an error', pg_temp.error(format('select push.report_lanes(%s, %L, %L, %L, %L, %L, %L, %L)', :g1, '{1}', '{1}', '{1}', '{1}', '{broken}', '{0}', '{0}')) ~ 'lane_status_circuit_known', true);
+select test.equal('an unknown circuit is an error', pg_temp.error(format('select push.report_lanes(%s, %L, %L, %L, %L, %L, %L, %L)', :g1, '{1}',
+  '{1}', '{1}', '{1}', '{broken}', '{0}', '{0}')) ~ 'lane_status_circuit_known', true);
 
 -- Pause, resume.
-select test.equal('pause says what it did', (select changed || ' ' || message from push.pause_lane('ops', 'fcm', 'FCM is down')), 'true ops/fcm is paused: its deliveries wait, and expire at their deadlines. Note: FCM is down');
-select test.equal('twice is harmless, and keeps the note', (select changed || ' ' || message from push.pause_lane('ops', 'fcm')), 'false ops/fcm was paused already. Note: FCM is down');
+select test.equal('pause says what it did', (select changed || ' ' || message from push.pause_lane('ops', 'fcm', 'FCM is down')),
+  'true ops/fcm is paused: its deliveries wait, and expire at their deadlines. Note: FCM is down');
+select test.equal('twice is harmless, and keeps the note', (select changed || ' ' || message from push.pause_lane('ops', 'fcm')),
+  'false ops/fcm was paused already. Note: FCM is down');
 select test.equal('nothing is claimed', test.claim(:g1, 9, 'ops'), null);
 select test.equal('the note is there', (select paused || ' ' || note from push.lanes where id = :lane), 'true FCM is down');
 select test.equal('resume says what it did', (select changed || ' ' || message from push.resume_lane('ops', 'fcm')), 'true ops/fcm sends again');
-select test.equal('and that it did nothing', (select changed || ' ' || message from push.resume_lane('ops', 'fcm')), 'false ops/fcm was not paused; nothing to do');
+select test.equal('and that it did nothing', (select changed || ' ' || message from push.resume_lane('ops', 'fcm')),
+  'false ops/fcm was not paused; nothing to do');
 select test.equal('its note is gone', (select note from push.lanes where id = :lane), null);
 select test.equal('an unknown lane is an error', pg_temp.error($$select push.pause_lane('ops', 'apns')$$), 'P0002 there is no lane ops/apns');
 update push.lanes set paused = true, note = 'by hand' where id = :lane;
 update push.lanes set paused = false, note = null where id = :lane;
-select test.equal('nothing else of a lane can be changed', pg_temp.error('update push.lanes set app = ''x'''), '22023 push.lanes: only paused and note can be changed');
-select test.equal('all of it is written down', (select string_agg(format('%s %s %s', action, target, detail ->> 'changed'), ', ' order by id) from push.audit where target = 'ops/fcm'),
-  'pause_lane ops/fcm true, pause_lane ops/fcm false, resume_lane ops/fcm true, resume_lane ops/fcm false, pause_lane ops/fcm true, resume_lane ops/fcm true');
+select test.equal('nothing else of a lane can be changed', pg_temp.error('update push.lanes set app = ''x'''),
+  '22023 push.lanes: only paused and note can be changed');
+select test.equal('all of it is written down', (select string_agg(format('%s %s %s', action, target, detail ->> 'changed'), ', ' order by id)
+  from push.audit where target = 'ops/fcm'),
+  'pause_lane ops/fcm true, pause_lane ops/fcm false, resume_lane ops/fcm true, '
+  'resume_lane ops/fcm false, pause_lane ops/fcm true, resume_lane ops/fcm true');
 
 -- Stuck.
-create function pg_temp.stuck() returns text language sql as $$ select string_agg(format('%s:%s:%s', n, state, why), ', ' order by n) from push.stuck where call_id = 's' $$;
+create function pg_temp.stuck() returns text language sql as $$ select string_agg(format('%s:%s:%s', n, state, why), ', ' order by n) from push.stuck
+  where call_id = 's' $$;
 select test.call('s', 4, 'stuck') as s, push.register_lane('stuck', 'fcm') as stuck \gset
 select test.equal('what is fresh is not stuck', pg_temp.stuck(), null);
 update push.delivery set created_at = now() - interval '40 s', due_at = now() - interval '40 s' where outbox_id = :s;
 update push.delivery set state = 1, owner = :g1 where outbox_id = :s and n = 1;
 update push.delivery set state = 2, ready_lane = null, due_at = now() - interval '6 s' where outbox_id = :s and n = 2;
 update push.delivery set deadline_at = now() - interval '6 s' where outbox_id = :s and n = 3;
-select test.equal('stuck says why', pg_temp.stuck(), '0:ready:ready, and not claimed, 1:claimed:claimed, and not settled, 2:waiting:due, and still waiting, 3:ready:past its deadline, and not expired');
-select test.equal('it says who has it, how old it is and what is left', (select format('%s %s %s %s', gateway = :g1, age > '39 s', "left" between '60 s' and '60 s' + (clock_timestamp() - now()), user_id) from push.stuck where call_id = 's' and n = 1), 't t t u2');
+select test.equal('stuck says why', pg_temp.stuck(), '0:ready:ready, and not claimed, 1:claimed:claimed, and '
+  'not settled, 2:waiting:due, and still waiting, 3:ready:past its deadline, and not expired');
+select test.equal('it says who has it, how old it is and what is left',
+  (select format('%s %s %s %s', gateway = :g1, age > '39 s', "left" between '60 s' and '60 s' + (clock_timestamp() - now()), user_id) from push.stuck
+  where call_id = 's' and n = 1), 't t t u2');
 select from push.pause_lane('stuck', 'fcm');
 select test.equal('ready ones of a paused lane are not stuck', pg_temp.stuck() ~ '0:ready', false);
 select from push.resume_lane('stuck', 'fcm');
@@ -87,17 +105,23 @@ update push.delivery set kind = 2 where outbox_id = :o;
 select test.equal('nor anything but invites', push.oldest_ringing(), null);
 
 -- Requeue.
-create function pg_temp.owed(p_call text) returns text language sql as $$ select string_agg(format('%s:%s:%s', n, user_id, state), ' ' order by n) from push.deliveries where call_id = p_call and kind = 'invite' $$;
+create function pg_temp.owed(p_call text) returns text language sql as $$ select string_agg(format('%s:%s:%s', n, user_id, state), ' ' order by n)
+  from push.deliveries where call_id = p_call and kind = 'invite' $$;
 select test.call('r', 5, 'requeue') as r \gset
-insert into push.devices (user_id, app, provider, token) values ('reg', 'requeue', 'apns', repeat('a', 64)), ('reg2', 'requeue', 'apns', repeat('b', 64));
+insert into push.devices (user_id, app, provider, token) values ('reg', 'requeue', 'apns', repeat('a', 64)),
+  ('reg2', 'requeue', 'apns', repeat('b', 64));
 insert into push.outbox (app, payload, recipients) values ('requeue', '{"callId": "r2", "from": "x"}', '["reg", "reg2"]');
 select push.claim(:g1, 1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
-select pg_temp.settle(:g1, 'r', '{0}', 0), pg_temp.settle(:g1, 'r', '{1}', 4, 'Failed'), pg_temp.settle(:g1, 'r', '{2}', 4, 'UNREGISTERED'), pg_temp.settle(:g1, 'r2', '{0,1}', 4, 'Failed');
+select pg_temp.settle(:g1, 'r', '{0}', 0), pg_temp.settle(:g1, 'r', '{1}', 4, 'Failed'), pg_temp.settle(:g1, 'r', '{2}', 4, 'UNREGISTERED'),
+  pg_temp.settle(:g1, 'r2', '{0,1}', 4, 'Failed');
 select push.park(:g1, array[:r]::bigint[], array[3], array[1], array[1], array[50000], array['Unavailable']);
 insert into push.token_invalidations (app, provider, token, reason) values ('requeue', 'fcm', 'test-token-0123456789-3', 'UNREGISTERED');
-select test.equal('requeue says what it did', (select requeued || ' ' || message from push.requeue('r')), '2 call r: 2 invites are ready again: 1 had failed, 1 were waiting');
-select test.equal('the failed one of a living token has a new invite, the waiting one is ready, the rest is left alone', pg_temp.owed('r'), '3:u4:ready 4:u5:claimed 5:u2:ready');
-select test.equal('twice is harmless', (select requeued || ' ' || message from push.requeue('r')), '0 call r: nothing to requeue: no invite of a living token has failed or is waiting');
+select test.equal('requeue says what it did', (select requeued || ' ' || message from push.requeue('r')),
+  '2 call r: 2 invites are ready again: 1 had failed, 1 were waiting');
+select test.equal('the failed one of a living token has a new invite, the waiting one is ready, the rest is left alone', pg_temp.owed('r'),
+  '3:u4:ready 4:u5:claimed 5:u2:ready');
+select test.equal('twice is harmless', (select requeued || ' ' || message from push.requeue('r')),
+  '0 call r: nothing to requeue: no invite of a living token has failed or is waiting');
 update push.devices set invalidated_at = now(), invalid_reason = 'Unregistered' where user_id = 'reg2';
 select test.equal('registered devices, too, if they live', (select requeued from push.requeue('r2')), 1);
 select test.equal('and only those', pg_temp.owed('r2'), '2:reg:ready');
@@ -105,41 +129,54 @@ select push.claim(:g1, 1, array(select id from push.lane where app = 'requeue'),
 select pg_temp.settle(:g1, 'r2', '{2}', 0);
 select test.equal('a device that was reached is not rung again', (select requeued from push.requeue('r2')), 0);
 select push.end_call('r', 'busy'), push.end_call('r2', 'busy');
-select test.equal('a call that has ended is never requeued', (select requeued || ' ' || message from push.requeue('r')), '0 call r rings no more (ended); nothing was requeued');
+select test.equal('a call that has ended is never requeued', (select requeued || ' ' || message from push.requeue('r')),
+  '0 call r rings no more (ended); nothing was requeued');
 select test.call('late', 1, 'requeue') as late \gset
 select set_config('session_replication_role', 'replica', true);
 update push.outbox set deadline_at = now() - interval '1 s' where id = :late;
 select set_config('session_replication_role', 'origin', true);
-select test.equal('nor one past its ring window', (select requeued || ' ' || message from push.requeue('late')), '0 call late rings no more (its ring window is over); nothing was requeued');
+select test.equal('nor one past its ring window', (select requeued || ' ' || message from push.requeue('late')),
+  '0 call late rings no more (its ring window is over); nothing was requeued');
 select test.equal('an unknown call is an error', pg_temp.error($$select push.requeue('nowhere')$$), 'P0002 call_id: there is no call nowhere');
 
 -- Void.
-insert into push.outbox (app, payload, recipients) values ('void', '{"callId": "v", "from": "x"}', '[{"userId": "u1", "fcmToken": "void-token-0123456789-1"}, {"userId": "u2", "fcmToken": "void-token-0123456789-2"}]');
+insert into push.outbox (app, payload, recipients) values ('void', '{"callId": "v", "from": "x"}',
+  '[{"userId": "u1", "fcmToken": "void-token-0123456789-1"}, {"userId": "u2", "fcmToken": "void-token-0123456789-2"}]');
 select count(*) from push.claim(:g1, 1, array(select id from push.lane where app = 'void'), array[1], array['-infinity']::timestamptz[]);
-select test.equal('void says what it did', (select voided || ' ' || message from push.void_call('v', 'fraud')), '1 call v was ended (fraud): 1 invites were taken back unsent, 1 phones that may ring are told, nobody gets a missed call');
-select test.equal('the call has ended, phones that may ring are told, nobody missed it', (select format('%s %s %s', state, end_reason, voided) from push.outbox where call_id = 'v') || ' ' ||
+select test.equal('void says what it did', (select voided || ' ' || message from push.void_call('v', 'fraud')),
+  '1 call v was ended (fraud): 1 invites were taken back unsent, 1 phones that may ring are told, nobody gets a missed call');
+select test.equal('the call has ended, phones that may ring are told, nobody missed it',
+  (select format('%s %s %s', state, end_reason, voided) from push.outbox where call_id = 'v') || ' ' ||
   (select string_agg(kind || ':' || state, ' ' order by n) from push.deliveries where call_id = 'v'), 'ended fraud t invite:claimed cancel:ready');
-select test.equal('twice is harmless', (select voided || ' ' || message from push.void_call('v')), '0 call v had ended before (fraud); nothing was done');
-select test.equal('both are written down', (select string_agg(concat_ws(' ', action, target, detail ->> 'reason', detail ->> 'done'), ', ' order by id) from push.audit where action = 'void_call'), 'void_call void/v fraud true, void_call void/v fraud false');
+select test.equal('twice is harmless', (select voided || ' ' || message from push.void_call('v')),
+  '0 call v had ended before (fraud); nothing was done');
+select test.equal('both are written down', (select string_agg(concat_ws(' ', action, target, detail ->> 'reason', detail ->> 'done'), ', '
+  order by id) from push.audit where action = 'void_call'), 'void_call void/v fraud true, void_call void/v fraud false');
 
 -- Failures.
-select test.equal('failures, by reason, with an example', (select string_agg(concat_ws(' ', app, provider, kind, outcome, reason, count, example_call_id, example_device), ', ' order by app, reason, provider) from push.failures where app = 'requeue'),
-  'requeue apns invite dead Failed 2 r2 ' || (select example_device from push.failures where app = 'requeue' and provider = 'apns') || ', requeue fcm invite dead Failed 1 r test…89-2, requeue fcm invite dead UNREGISTERED 1 r test…89-3');
+select test.equal('failures, by reason, with an example', (select string_agg(concat_ws(' ', app, provider, kind, outcome, reason, count,
+  example_call_id, example_device), ', ' order by app, reason, provider) from push.failures where app = 'requeue'),
+  'requeue apns invite dead Failed 2 r2 ' || (select example_device from push.failures where app = 'requeue' and provider = 'apns')
+  || ', requeue fcm invite dead Failed 1 r test…89-2, requeue fcm invite dead UNREGISTERED 1 r test…89-3');
 update push.history set finished_at = now() - interval '61 minutes' where reason = 'UNREGISTERED';
 select test.equal('only of the last hour', (select count(*) from push.failures where reason = 'UNREGISTERED'), 0::bigint);
 
 -- Replicas, health.
-select test.equal('replicas say who lives and what they hold', (select string_agg(format('%s %s %s %s', name, alive, coalesce(ended_reason, '-'), silence is not null), ', ' order by id) from push.replicas where id in (:g1, :g2)), 'one t - t, two f retired f');
+select test.equal('replicas say who lives and what they hold', (select string_agg(format('%s %s %s %s', name, alive, coalesce(ended_reason, '-'),
+  silence is not null), ', ' order by id) from push.replicas where id in (:g1, :g2)), 'one t - t, two f retired f');
 select test.equal('and what they hold', (select claimed from push.replicas where id = :g1), (select count(*) from push.delivery where owner = :g1));
-select test.equal('health names every concern once, with a hint', (select count(*) = count(distinct item) and bool_and(length(hint) > 20 and state in ('ok', 'warn', 'bad') and value is not null) and count(*) > 12 from push.health), true);
+select test.equal('health names every concern once, with a hint', (select count(*) = count(distinct item)
+  and bool_and(length(hint) > 20 and state in ('ok', 'warn', 'bad') and value is not null) and count(*) > 12 from push.health), true);
 update push.job set due_at = case name when 'promote' then now() - interval '1 minute' else now() end;
 update push.gateways set started_at = now() - interval '5 minutes' where alive;
-select test.equal('a job that nobody does is bad', (select state || ' ' || value from push.health where item = 'housekeeping'), 'bad promote overdue for 00:01:00');
+select test.equal('a job that nobody does is bad', (select state || ' ' || value from push.health where item = 'housekeeping'),
+  'bad promote overdue for 00:01:00');
 update push.job set due_at = now() - interval '1 minute' where name = 'ensure_partitions';
 update push.job set due_at = now() where name = 'promote';
 savepoint jobs;
 delete from push.job where name in ('miss', 'prune');
-select test.equal('a job that has no row is bad', (select state || ' ' || value from push.health where item = 'housekeeping'), 'bad no row in push.job: miss, prune');
+select test.equal('a job that has no row is bad', (select state || ' ' || value from push.health where item = 'housekeeping'),
+  'bad no row in push.job: miss, prune');
 rollback to jobs;
 select test.equal('one that comes every hour may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
@@ -152,39 +189,52 @@ select test.equal('lanes that nobody serves and that have nothing are well', pg_
 select push.register_gateway('health', '1') as hg \gset
 select push.register_lane('health', p) from unnest('{apns,fcm,expo}'::text[]) p;
 create function pg_temp.report(p_capacity int[], p_circuit text[]) returns void language sql as $$
-  select push.report_lanes((select max(id) from push.gateways), (select array_agg(id order by id) from push.lane where app = 'health')::smallint[], array[10, 10, 10], p_capacity, array[0, 0, 0], p_circuit, array[0, 0, 0], array[0, 0, 0]) $$;
+  select push.report_lanes((select max(id) from push.gateways), (select array_agg(id order by id) from push.lane where app = 'health')::smallint[],
+    array[10, 10, 10], p_capacity, array[0, 0, 0], p_circuit, array[0, 0, 0], array[0, 0, 0]) $$;
 select pg_temp.report(array[10, 10, 10], array['closed', 'half_open', 'closed']);
 select test.equal('lanes that send are well', pg_temp.lanes_are(), 'ok all send');
 select push.pause_lane('health', 'apns');
 select test.equal('a pause is seen', pg_temp.lanes_are(), 'warn health/apns: paused');
-select push.enqueue_call('{"callId": "paused", "from": "x"}', '[{"userId": "u", "voipPushToken": "9999999999999999999999999999999999999999999999999999999999999999"}]', 'health');
+select push.enqueue_call('{"callId": "paused", "from": "x"}',
+  '[{"userId": "u", "voipPushToken": "9999999999999999999999999999999999999999999999999999999999999999"}]', 'health');
 select test.equal('it is bad when something waits', pg_temp.lanes_are(), 'bad health/apns: paused');
 select pg_temp.report(array[10, 10, 0], array['closed', 'open', 'closed']);
-select test.equal('so are an open circuit and a lane without a connection', pg_temp.lanes_are(), 'bad health/apns: paused, health/expo: no connection, health/fcm: circuit open');
+select test.equal('so are an open circuit and a lane without a connection', pg_temp.lanes_are(),
+  'bad health/apns: paused, health/expo: no connection, health/fcm: circuit open');
 select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'closed']);
 select push.resume_lane('health', 'apns');
 select push.enqueue_call('{"callId": "mistyped", "from": "x"}', '[{"userId": "u", "fcmToken": "mistyped-token-0123456789"}]', 'helth');
 select test.equal('so is an app that no replica has', pg_temp.lanes_are(), 'bad helth/fcm: no replica serves it');
 select push.retire_gateway(:hg);
 select test.equal('without replicas it is they who lack', pg_temp.lanes_are(), 'ok all send');
-select test.equal('of many, five are named', (select string_agg(message, '') is not null from unnest('{apns,fcm,expo}'::text[]) p cross join lateral push.pause_lane('health', p))
-  and (select count(*) = 3 from unnest('{a,b,c}'::text[]) a cross join lateral push.register_lane(a, 'fcm') cross join lateral push.pause_lane(a, 'fcm')), true);
-select test.equal('and the rest counted', pg_temp.lanes_are(), 'bad health/apns: paused, a/fcm: paused, b/fcm: paused, c/fcm: paused, health/expo: paused, and 1 more');
+select test.equal('of many, five are named', (select string_agg(message, '') is not null from unnest('{apns,fcm,expo}'::text[]) p cross
+  join lateral push.pause_lane('health', p))
+  and (select count(*) = 3 from unnest('{a,b,c}'::text[]) a cross join lateral push.register_lane(a, 'fcm') cross
+    join lateral push.pause_lane(a, 'fcm')), true);
+select test.equal('and the rest counted', pg_temp.lanes_are(),
+  'bad health/apns: paused, a/fcm: paused, b/fcm: paused, c/fcm: paused, health/expo: paused, and 1 more');
 select push.pause_lane('health', 'fcm', repeat('n', 100000)) is not null as done \gset
 select test.equal('a note has an end', (select length(note) from push.lane where app = 'health' and provider = 'fcm'), 500);
 rollback to lanes;
-insert into push.history_default (finished_at, outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device) values ('2019-01-01', 1, now(), now(), 0, 1, 1, 0, 0, 'u', 'x');
-insert into push.receipt_batch (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at) values ('ops', '{overdue}', '{1}', '{0}', '{u}', '{x}', now() - interval '1 hour', now() - interval '10 minutes', now() + interval '1 day');
+insert into push.history_default (finished_at, outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device)
+  values ('2019-01-01', 1, now(), now(), 0, 1, 1, 0, 0, 'u', 'x');
+insert into push.receipt_batch (app, ticket, outbox_id, n, user_id, token, sent_at, due_at, give_up_at)
+  values ('ops', '{overdue}', '{1}', '{0}', '{u}', '{x}', now() - interval '1 hour', now() - interval '10 minutes', now() + interval '1 day');
 insert into push.quarantined_tokens (app, provider, token, since, reason) values ('ops', 'fcm', 'quarantined-token-0123456789', now(), 'x');
-select test.equal('what is not well is seen', (select string_agg(item || ' ' || value || ' ' || state, ', ' order by item) from push.health where item in ('history without a partition', 'receipts overdue', 'quarantined tokens')),
+select test.equal('what is not well is seen', (select string_agg(item || ' ' || value || ' ' || state, ', ' order by item) from push.health
+  where item in ('history without a partition', 'receipts overdue', 'quarantined tokens')),
   'history without a partition some bad, quarantined tokens 1 warn, receipts overdue 1 warn');
 
 -- Tokens.
 select test.equal('no view shows a token', (select string_agg(v, ' ') from (
   select 'stuck' as v from push.stuck x where x::text ~ '0123456789' union all select 'failures' from push.failures x where x::text ~ '0123456789'
-  union all select 'dead' from push.dead_devices x where x::text ~ '0123456789' union all select 'quarantined' from push.quarantined_devices x where x::text ~ '0123456789'
-  union all select 'registered' from push.registered_devices x where x::text ~ '(aaaaaaaaa|bbbbbbbbb|0123456789)' union all select 'audit' from push.audit x where x::text ~ '0123456789') x), null);
-select test.equal('but what is needed to recognise one', (select device from push.quarantined_devices) || ' ' || (select count(*) from push.registered_devices where user_id = 'reg') || ' ' || (select count(*) from push.dead_devices where user_id is null and app = 'requeue'), 'quar…6789 1 1');
+  union all select 'dead' from push.dead_devices x where x::text ~ '0123456789' union all select 'quarantined' from push.quarantined_devices x
+    where x::text ~ '0123456789'
+  union all select 'registered' from push.registered_devices x where x::text ~ '(aaaaaaaaa|bbbbbbbbb|0123456789)' union all select 'audit'
+    from push.audit x where x::text ~ '0123456789') x), null);
+select test.equal('but what is needed to recognise one', (select device from push.quarantined_devices) || ' '
+  || (select count(*) from push.registered_devices where user_id = 'reg') || ' '
+  || (select count(*) from push.dead_devices where user_id is null and app = 'requeue'), 'quar…6789 1 1');
 
 -- Expire with a floor.
 select test.call('floor', 2, 'floor') as floor \gset

@@ -1,32 +1,41 @@
 -- One user is erased: from every table, whatever tables there are. What else there is stays.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 60) || p_end $$;
 create function pg_temp.claim_all(p_gateway int, p_claim int) returns bigint language sql as $$
-  select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane order by id), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99])) $$;
+  select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane order by id), array_fill(99, array[99]),
+    array_fill('-infinity'::timestamptz, array[99])) $$;
 -- All that is claimed of a call, with an Expo ticket each where it is Expo's.
-create function pg_temp.settle(p_call text, p_user text default null, p_outcome int default 0, p_provider text default '.') returns bigint language sql as $$
-  select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[p_outcome]::smallint[], array[200]::smallint[],
+create function pg_temp.settle(p_call text, p_user text default null, p_outcome int default 0, p_provider text default '.') returns bigint
+  language sql as $$
+  select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[p_outcome]::smallint[],
+    array[200]::smallint[],
     array['x'], array['message-of-' || right(d.token, 6)], array[p_call], array[clock_timestamp()], array[clock_timestamp()],
-    array['[{"at": "2026-01-01T00:00:00Z", "attempt": 1, "status": 503, "reason": "Busy"}]'], array[case when l.provider = 'expo' then 1000 end]))::bigint
+    array['[{"at": "2026-01-01T00:00:00Z", "attempt": 1, "status": 503, "reason": "Busy"}]'],
+      array[case when l.provider = 'expo' then 1000 end]))::bigint
   from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane
   where o.call_id = p_call and d.state = 1 and (p_user is null or d.user_id = p_user) and l.provider ~ p_provider $$;
 create function pg_temp.owed(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s', user_id, kind, state), ' ' order by user_id, n) from push.deliveries where call_id = p_call $$;
 create function pg_temp.past(p_call text) returns text language sql as $$
-  select string_agg(format('%s:%s:%s', user_id, kind, coalesce(reason, outcome)), ' ' order by user_id, n) from push.delivery_history where call_id = p_call $$;
+  select string_agg(format('%s:%s:%s', user_id, kind, coalesce(reason, outcome)), ' ' order by user_id, n) from push.delivery_history
+    where call_id = p_call $$;
 
 -- What must not be found: an id, tokens, their masks and hashes. A row of any table as text shows all its columns.
 create function pg_temp.needles(p_user text, p_end text) returns table (needle text) language sql as $$
   select unnest(array[p_user, encode(convert_to(p_user, 'UTF8'), 'hex')])
   union all
-  select unnest(array[t, left(t, 4) || '…' || right(t, 4), hashtextextended(t, 0)::text, encode(convert_to(t, 'UTF8'), 'hex'), encode(sha256(convert_to(t, 'UTF8')), 'hex')])
-  from unnest(array[pg_temp.hex(p_end || '1'), pg_temp.hex(p_end || '2'), 'erasure-token-0123456789-' || p_end || '3', 'ExponentPushToken[erasure-' || p_end || '4]',
+  select unnest(array[t, left(t, 4) || '…' || right(t, 4), hashtextextended(t, 0)::text, encode(convert_to(t, 'UTF8'), 'hex'),
+    encode(sha256(convert_to(t, 'UTF8')), 'hex')])
+  from unnest(array[pg_temp.hex(p_end || '1'), pg_temp.hex(p_end || '2'), 'erasure-token-0123456789-' || p_end || '3',
+    'ExponentPushToken[erasure-' || p_end || '4]',
     'erasure-token-0123456789-' || p_end || '5', 'ExponentPushToken[erasure-' || p_end || '6]']) t $$;
 create function pg_temp.found(p_user text, p_end text) returns text language plpgsql as $$
 declare
   v_table text; v_count bigint; v_found text[] := '{}';
 begin
-  for v_table in select c.relname from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition order by 1 loop
-    execute format('select count(*) from push.%I x where exists (select from pg_temp.needles($1, $2) n where strpos(x::text, n.needle) > 0)', v_table) into v_count using p_user, p_end;
+  for v_table in select c.relname from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+    order by 1 loop
+    execute format('select count(*) from push.%I x where exists (select from pg_temp.needles($1, $2) n where strpos(x::text, n.needle) > 0)',
+      v_table) into v_count using p_user, p_end;
     if v_count > 0 then v_found := v_found || v_table; end if;
   end loop;
   return array_to_string(v_found, ' ');
@@ -38,13 +47,15 @@ declare
 begin
   for v_table in select c.relname from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
       and c.relname not in ('outbox', 'receipt_batch') order by 1 loop
-    execute format('select string_agg(x::text, E''\n'' order by x::text) from push.%I x where strpos(x::text, $1) > 0', v_table) into v_rows using p_user;
+    execute format('select string_agg(x::text, E''\n'' order by x::text) from push.%I x where strpos(x::text, $1) > 0', v_table) into v_rows
+      using p_user;
     v_all := v_all || v_table || ': ' || coalesce(v_rows, '') || E'\n';
   end loop;
   return v_all;
 end $$;
 create function pg_temp.entries() returns text language sql as $$
-  select string_agg(format('%s: %s %s', o.call_id, o.payload, (select string_agg(e::text, ' ' order by i) from jsonb_array_elements(o.recipients) with ordinality r(e, i) where e::text ~ 'bystander')), E'\n' order by o.id)
+  select string_agg(format('%s: %s %s', o.call_id, o.payload, (select string_agg(e::text, ' ' order by i) from jsonb_array_elements(o.recipients)
+    with ordinality r(e, i) where e::text ~ 'bystander')), E'\n' order by o.id)
     || (select count(*) from push.receipt_batch r cross join unnest(r.user_id) u where u = 'bystander')
   from push.outbox o where o.call_id <> 'caller' $$;
 
@@ -53,26 +64,33 @@ select push.register_app('erase', 60, 1, false, null, 'all', true) \g /dev/null
 select push.register_lane('erase', p), push.register_lane('other', p) from unnest('{apns,fcm,expo}'::text[]) p \g /dev/null
 select push.register_gateway('erasure', '1') as g \gset
 create function pg_temp.fill(p_user text, p_end text) returns void language sql as $$
-  select push.register_device(p_user, 'erase', 'apns', pg_temp.hex(p_end || '1'), platform => 'ios'), push.register_device(p_user, 'erase', 'apns', pg_temp.hex(p_end || '2'), voip => false),
-    push.register_device(p_user, 'erase', 'fcm', 'erasure-token-0123456789-' || p_end || '3', platform => 'android'), push.register_device(p_user, 'erase', 'expo', 'ExponentPushToken[erasure-' || p_end || '4]'),
+  select push.register_device(p_user, 'erase', 'apns', pg_temp.hex(p_end || '1'), platform => 'ios'),
+    push.register_device(p_user, 'erase', 'apns', pg_temp.hex(p_end || '2'), voip => false),
+    push.register_device(p_user, 'erase', 'fcm', 'erasure-token-0123456789-' || p_end || '3', platform => 'android'),
+      push.register_device(p_user, 'erase', 'expo', 'ExponentPushToken[erasure-' || p_end || '4]'),
     push.register_device(p_user, 'other', 'fcm', 'elsewhere-token-0123456789-' || p_end) $$;
 select pg_temp.fill('victim.7731', 'bad'), pg_temp.fill('bystander', 'cab') \g /dev/null
 create function pg_temp.entry(p_user text, p_end text) returns jsonb language sql as $$
-  select jsonb_build_object('userId', p_user, 'fcmToken', 'erasure-token-0123456789-' || p_end || '5', 'pushToken', 'ExponentPushToken[erasure-' || p_end || '6]', 'locale', 'pt-BR', 'data', jsonb_build_object('flat', p_user)) $$;
+  select jsonb_build_object('userId', p_user, 'fcmToken', 'erasure-token-0123456789-' || p_end || '5', 'pushToken',
+    'ExponentPushToken[erasure-' || p_end || '6]', 'locale', 'pt-BR', 'data', jsonb_build_object('flat', p_user)) $$;
 create function pg_temp.family(p_call text, p_kind text default 'incoming_call', p_from text default 'door') returns void language sql as $$
-  insert into push.outbox (app, kind, payload, recipients) values ('erase', p_kind, jsonb_build_object('callId', p_call, 'from', p_from, 'fromName', 'N ' || p_from, 'chatId', 'chat'),
+  insert into push.outbox (app, kind, payload, recipients) values ('erase', p_kind,
+    jsonb_build_object('callId', p_call, 'from', p_from, 'fromName', 'N ' || p_from, 'chatId', 'chat'),
     jsonb_build_array(pg_temp.entry('victim.7731', 'bad'), pg_temp.entry('bystander', 'cab'), 'victim.7731', 'bystander')) $$;
 
 -- Answered by u, and finished.
 select pg_temp.family('answered') \g /dev/null
-select pg_temp.claim_all(:g, 1), pg_temp.settle('answered'), push.report_ringing('answered', 'victim.7731'), push.report_ringing('answered', 'bystander'),
-  push.answer_call('answered', 'victim.7731', device => 'erasure-token-0123456789-bad5'), pg_temp.claim_all(:g, 2), pg_temp.settle('answered') \g /dev/null
+select pg_temp.claim_all(:g, 1), pg_temp.settle('answered'), push.report_ringing('answered', 'victim.7731'),
+  push.report_ringing('answered', 'bystander'),
+  push.answer_call('answered', 'victim.7731', device => 'erasure-token-0123456789-bad5'), pg_temp.claim_all(:g, 2),
+    pg_temp.settle('answered') \g /dev/null
 -- Declined by both, escalated, with a fallback.
 select pg_temp.family('declined') \g /dev/null
 select pg_temp.claim_all(:g, 3), pg_temp.settle('declined') \g /dev/null
 update push.escalations_due set due_at = now() - interval '1 s';
 select push.escalate(), pg_temp.claim_all(:g, 4), pg_temp.settle('declined') \g /dev/null
-select push.decline_call('declined', u, device => d) from (values ('victim.7731', 'erasure-token-0123456789-bad5'), ('bystander', null)) x(u, d) \g /dev/null
+select push.decline_call('declined', u, device => d) from (values ('victim.7731', 'erasure-token-0123456789-bad5'), ('bystander', null)) x(u,
+  d) \g /dev/null
 select pg_temp.claim_all(:g, 5), pg_temp.settle('declined') \g /dev/null
 -- u called, and nothing is owed; and a call of another app, by another user of this id.
 select pg_temp.family('caller', p_from => 'victim.7731') \g /dev/null
@@ -80,17 +98,23 @@ select push.end_call('caller', 'busy'), pg_temp.claim_all(:g, 6), pg_temp.settle
 insert into push.outbox (app, payload, recipients) values ('other', '{"callId": "elsewhere", "from": "victim.7731"}', '["victim.7731"]');
 -- Receipts, dead and quarantined tokens, what ops wrote down.
 create function pg_temp.dead(p_user text, p_end text) returns void language sql as $$
-  insert into push.token_invalidations (app, provider, token, user_id, reason) values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, 'UNREGISTERED'), ('erase', 'fcm', 'erasure-token-0123456789-' || p_end || '5', null, 'UNREGISTERED'),
+  insert into push.token_invalidations (app, provider, token, user_id, reason)
+    values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, 'UNREGISTERED'),
+    ('erase', 'fcm', 'erasure-token-0123456789-' || p_end || '5', null, 'UNREGISTERED'),
     ('other', 'fcm', 'old-elsewhere-token-' || p_end, p_user, 'UNREGISTERED');
-  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason) values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, now(), 'x'), ('erase', 'expo', 'ExponentPushToken[erasure-' || p_end || '6]', null, now(), 'x');
+  insert into push.quarantined_tokens (app, provider, token, user_id, since, reason)
+    values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, now(), 'x'),
+    ('erase', 'expo', 'ExponentPushToken[erasure-' || p_end || '6]', null, now(), 'x');
   select push.note_audit('void_call', 'erase/' || p_user, jsonb_build_object('note', 'asked for by ' || p_user, 'user', p_user)) $$;
-select pg_temp.dead('victim.7731', 'bad'), pg_temp.dead('bystander', 'cab'), push.note_audit('void_call', 'other/victim.7731', '{"note": "victim.77312"}'), push.note_audit('x', 'erase/victim.77312') \g /dev/null
+select pg_temp.dead('victim.7731', 'bad'), pg_temp.dead('bystander', 'cab'),
+  push.note_audit('void_call', 'other/victim.7731', '{"note": "victim.77312"}'), push.note_audit('x', 'erase/victim.77312') \g /dev/null
 -- Owed: a message, a call that rings with an invite in flight, one delivered and one not sent, and a missed call.
 select pg_temp.family('message', 'message'), pg_temp.family('missed') \g /dev/null
 select push.end_call('missed') \g /dev/null
 select pg_temp.family('rings') \g /dev/null
 select pg_temp.claim_all(:g, 7), pg_temp.settle('rings', 'bystander'), pg_temp.settle('rings', 'victim.7731', p_provider => 'fcm') \g /dev/null
-select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id where d.state = 1 and o.call_id in ('message', 'missed') \g /dev/null
+select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where d.state = 1 and o.call_id in ('message', 'missed') \g /dev/null
 -- A call that was deleted: its history stays.
 select pg_temp.family('deleted') \g /dev/null
 select pg_temp.claim_all(:g, 8) \g /dev/null
@@ -98,31 +122,41 @@ select pg_temp.settle('deleted') \g /dev/null
 delete from push.outbox where call_id = 'deleted';
 
 -- The places: a table that can hold a user or a token, and is not filled here, is one that nobody has thought of.
-select test.equal('every table that can name a user, or hold a token, is filled by this test', string_agg(distinct c.table_name, ' ' order by c.table_name), 'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations')
-from information_schema.columns c join pg_class r on r.relname = c.table_name and r.relnamespace = 'push'::regnamespace and r.relkind in ('r', 'p') and not r.relispartition
+select test.equal('every table that can name a user, or hold a token, is filled by this test',
+  string_agg(distinct c.table_name, ' ' order by c.table_name),
+  'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations')
+from information_schema.columns c join pg_class r on r.relname = c.table_name and r.relnamespace = 'push'::regnamespace and r.relkind in ('r', 'p')
+  and not r.relispartition
 where c.table_schema = 'push' and c.column_name ~ 'user|token|device|recipient|payload|answered_by|declined|locale'
   -- The providers' own tokens, and digests until an erasure is finished.
   and c.table_name not in ('provider_tokens', 'erasure');
-select test.equal('and is found to be', pg_temp.found('victim.7731', 'bad'), 'audit delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations');
+select test.equal('and is found to be', pg_temp.found('victim.7731', 'bad'),
+  'audit delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations');
 create temp table before as select pg_temp.rows_of('bystander') as bystander, pg_temp.rows_of('elsewhere') as elsewhere, pg_temp.entries() as entries;
 select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed('rings') ~ 'victim.7731:invite:claimed', true);
 
 -- Erased. A transaction's clock stands still in some of what is compared, so the search is for names.
 create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000);
-select test.equal('it says what it did, table by table', (select string_agg(place, ' ') from said where removed + masked > 0), 'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens audit');
+select test.equal('it says what it did, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
+  'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens audit');
 select test.equal('to its end, but for the call that rings', (select bool_and(is_complete) || ' ' || sum(waiting) from said), 'true 1');
 select test.equal('another user''s rows are as they were', pg_temp.rows_of('bystander'), (select bystander from before));
 select test.equal('another app''s, too', pg_temp.rows_of('elsewhere'), (select elsewhere from before));
 select test.equal('and their part in calls and tickets', pg_temp.entries(), (select entries from before));
-select test.equal('a payload that named u keeps the call''s id only', (select payload from push.outbox where call_id = 'caller'), '{"callId": "caller", "chatId": "chat", "from": "[erased]"}'::jsonb);
+select test.equal('a payload that named u keeps the call''s id only', (select payload from push.outbox where call_id = 'caller'),
+  '{"callId": "caller", "chatId": "chat", "from": "[erased]"}'::jsonb);
 select test.equal('what was not sent is void, the others'' is owed', pg_temp.owed('message') || ' ' || pg_temp.owed('missed') ~ 'victim', false);
 select test.equal('the others'' message is still owed', pg_temp.owed('message') ~ '^(bystander:notification:ready ?)+$', true);
 select test.equal('their missed call, too', pg_temp.owed('missed') ~ 'bystander:missed_call:ready', true);
-select test.equal('u''s phones are told to stop: a cancel for each invite in flight, and each that was delivered', (select count(*) filter (where d.kind = 0) || ' ' || count(*) filter (where d.kind = 1) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'rings' and user_id = 'victim.7731'), '2 3');
+select test.equal('u''s phones are told to stop: a cancel for each invite in flight, and each that was delivered',
+  (select count(*) filter (where d.kind = 0) || ' ' || count(*) filter (where d.kind = 1) from push.delivery d join push.outbox o
+  on o.id = d.outbox_id where call_id = 'rings' and user_id = 'victim.7731'), '2 3');
 select test.equal('the call rings on for the others', (select state from push.outbox where call_id = 'rings'), 'ringing');
-select test.equal('a VoIP token is told, too', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane where call_id = 'rings' and d.kind = 1 and l.provider = 'apns' and user_id = 'victim.7731'), 1::bigint);
+select test.equal('a VoIP token is told, too', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l
+  on l.id = d.lane where call_id = 'rings' and d.kind = 1 and l.provider = 'apns' and user_id = 'victim.7731'), 1::bigint);
 select test.equal('no device is left', (select count(*) from push.devices where user_id = 'victim.7731' and app = 'erase'), 0::bigint);
-select test.equal('u is found only where the call that rings needs it, and as a digest', pg_temp.found('victim.7731', 'bad'), 'audit delivery devices erasure history outbox token_invalidations');
+select test.equal('u is found only where the call that rings needs it, and as a digest', pg_temp.found('victim.7731', 'bad'),
+  'audit delivery devices erasure history outbox token_invalidations');
 
 -- A gateway gives the invites back, and sends the cancels.
 select test.equal('which calls a gateway is to give back', push.ended(array(select id from push.outbox where call_id = 'rings')) <> '{}', true);
@@ -131,16 +165,22 @@ select test.equal('what is in flight is waited for', (select cardinality(waiting
 select pg_temp.settle('rings', 'victim.7731') \g /dev/null
 select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/null
 -- Meanwhile a provider called one of u's tokens dead.
-select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}', '{UNREGISTERED}') \g /dev/null
+select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}',
+  '{UNREGISTERED}') \g /dev/null
 select push.finish_erasures() \g /dev/null
-select test.equal('then the call waits until it has ended: the decline must be found', (select cardinality(waiting) from push.erasure) || ' ' || (select (declined ? 'victim.7731') || ' ' || state from push.outbox where call_id = 'rings'), '1 true ringing');
+select test.equal('then the call waits until it has ended: the decline must be found',
+  (select cardinality(waiting) from push.erasure) || ' ' || (select (declined ? 'victim.7731') || ' ' || state from push.outbox
+  where call_id = 'rings'), '1 true ringing');
 update push.escalations_due set due_at = now() - interval '1 s';
 select push.escalate(), push.promote() \g /dev/null
-select test.equal('so nobody rings u on another channel', (select count(*) from push.deliveries where call_id = 'rings' and user_id in ('victim.7731', '[erased]')), 0::bigint);
+select test.equal('so nobody rings u on another channel', (select count(*) from push.deliveries where call_id = 'rings'
+  and user_id in ('victim.7731', '[erased]')), 0::bigint);
 select push.decline_call('rings', 'bystander') \g /dev/null
 select test.equal('the others may decline it, and that ends it', (select state = 'ended' from push.outbox where call_id = 'rings'), true);
 select pg_temp.claim_all(:g, 10), pg_temp.settle('rings'), push.finish_erasures() \g /dev/null
-select test.equal('then it is masked', (select waiting = '{}' and finished_at is null from push.erasure) and (select recipients::text !~ 'victim' and declined ?& '{bystander,[erased]}' and not declined ? 'victim.7731' from push.outbox where call_id = 'rings'), true);
+select test.equal('then it is masked', (select waiting = '{}' and finished_at is null from push.erasure)
+  and (select recipients::text !~ 'victim' and declined ?& '{bystander,[erased]}' and not declined ? 'victim.7731' from push.outbox
+  where call_id = 'rings'), true);
 insert into push.ring_reports select id, 'victim.7731' from push.outbox where call_id = 'rings';
 update push.erasure set asked_at = asked_at - interval '11 minutes';
 select push.run_job('erase') \g /dev/null
@@ -154,7 +194,8 @@ select test.equal('u is found nowhere', pg_temp.found('victim.7731', 'bad'), '')
 -- Again, in bites, and of whoever is none.
 create temp table again as select * from push.erase_user('victim.7731', 'erase', 60000);
 select test.equal('again there is nothing to do', (select sum(removed + masked + waiting) || ' ' || bool_and(is_complete) from again), '0 true');
-select test.equal('each time is written down, without the name', (select count(*) || ' ' || min(detail ->> 'complete') from push.audit where action = 'erase_user' and target = 'erase/sha256:' || left(encode(sha256('victim.7731'), 'hex'), 16)), '2 true');
+select test.equal('each time is written down, without the name', (select count(*) || ' ' || min(detail ->> 'complete') from push.audit
+  where action = 'erase_user' and target = 'erase/sha256:' || left(encode(sha256('victim.7731'), 'hex'), 16)), '2 true');
 create function pg_temp.bites(p_user text) returns text language plpgsql as $$
 declare
   v_bites int := 0; v_complete boolean := false; v_removed bigint;
@@ -183,9 +224,12 @@ begin
 exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
-select test.equal(format('no user: %s', u), pg_temp.error(format('select push.erase_user(%L, %L)', u, 'erase')), '22023 user_id: must have 1 to 256 characters') from unnest(array[null, '', repeat('x', 257), '[erased]']) u;
-select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an app')$$), '22023 app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores');
-select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)), true);
+select test.equal(format('no user: %s', u), pg_temp.error(format('select push.erase_user(%L, %L)', u, 'erase')),
+  '22023 user_id: must have 1 to 256 characters') from unnest(array[null, '', repeat('x', 257), '[erased]']) u;
+select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an app')$$),
+  '22023 app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores');
+select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)),
+  true);
 
 -- An id that looks like JSON breaks none, and only words in strings are masked.
 create function pg_temp.erase_odd(p_user text) returns text language plpgsql as $$
@@ -193,37 +237,50 @@ declare
   v_id bigint; v_after text;
 begin
   insert into push.devices (app, user_id, provider, token) values ('erase', p_user, 'fcm', 'odd-token-0123456789-' || md5(p_user));
-  insert into push.outbox (app, payload, recipients) values ('erase', jsonb_build_object('callId', 'odd-' || md5(p_user), 'from', 'x', 'n', 10, 't', true, '0', '1'), jsonb_build_array(jsonb_build_object('userId', p_user, 'fcmToken', 'odd-token-0123456789-2', 'data', jsonb_build_object('a', 'b'))));
+  insert into push.outbox (app, payload, recipients) values ('erase',
+    jsonb_build_object('callId', 'odd-' || md5(p_user), 'from', 'x', 'n', 10, 't', true, '0', '1'),
+    jsonb_build_array(jsonb_build_object('userId', p_user, 'fcmToken', 'odd-token-0123456789-2', 'data', jsonb_build_object('a', 'b'))));
   perform push.end_call('odd-' || md5(p_user), 'busy', 'erase');
-  insert into push.audit (action, target, detail) values ('x', 'erase/odd', jsonb_build_object('n', 0, 'ok', true, 'list', '["a", "b", 1]'::jsonb, 'note', 'by ' || p_user || ' again')) returning id into v_id;
+  insert into push.audit (action, target, detail) values ('x', 'erase/odd',
+    jsonb_build_object('n', 0, 'ok', true, 'list', '["a", "b", 1]'::jsonb, 'note', 'by ' || p_user || ' again')) returning id into v_id;
   perform push.erase_user(p_user, 'erase', 60000);
   select a.target || a.detail into v_after from push.audit a where a.id = v_id;
   return v_after;
 exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
-select test.equal(format('an id that looks like JSON: %s', u), pg_temp.erase_odd(u), 'erase/odd' || jsonb_build_object('n', 0, 'ok', true, 'list', '["a", "b", 1]'::jsonb, 'note', 'by [erased] again')::text) from unnest('{0,1,true,":","\"","\\",note}'::text[]) u;
-select test.equal(format('an id of signs between words: [%s]', u), pg_temp.erase_odd(u) ~ '^erase/odd\{.*"n": 0.*"list": \["a", "b", 1\]', true) from unnest(array[', ', ': ', '", "']) u;
+select test.equal(format('an id that looks like JSON: %s', u), pg_temp.erase_odd(u),
+  'erase/odd' || jsonb_build_object('n', 0, 'ok', true, 'list', '["a", "b", 1]'::jsonb, 'note', 'by [erased] again')::text)
+  from unnest('{0,1,true,":","\"","\\",note}'::text[]) u;
+select test.equal(format('an id of signs between words: [%s]', u), pg_temp.erase_odd(u) ~ '^erase/odd\{.*"n": 0.*"list": \["a", "b", 1\]', true)
+  from unnest(array[', ', ': ', '", "']) u;
 
 -- Ops cannot rewrite the record: only the ids of users are masked, and no app, lane, call or role.
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "record-1", "from": "x"}', '["nobody"]');
 create function pg_temp.record() returns text language sql as $$
-  select string_agg(a.action || ' ' || a.target || ' ' || a.detail, E'\n' order by a.id) from push.audit a where a.action in ('void_call', 'pause_lane', 'grant_app') and a.at >= (select max(b.at) from push.audit b where b.action = 'record begins') $$;
+  select string_agg(a.action || ' ' || a.target || ' ' || a.detail, E'\n' order by a.id) from push.audit a
+    where a.action in ('void_call', 'pause_lane', 'grant_app') and a.at >= (select max(b.at) from push.audit b where b.action = 'record begins') $$;
 insert into push.audit (action, target, at) values ('record begins', 'erase/x', clock_timestamp());
-insert into push.audit (at, action, target, detail) values (clock_timestamp(), 'void_call', 'erase/record-1', '{"reason": "oops", "done": "voided"}'), (clock_timestamp(), 'pause_lane', 'erase/fcm', '{"note": "oops", "changed": true}'), (clock_timestamp(), 'grant_app', 'erase/clerk', '{"changed": true}');
+insert into push.audit (at, action, target, detail) values (clock_timestamp(), 'void_call', 'erase/record-1', '{"reason": "oops", "done": "voided"}'),
+  (clock_timestamp(), 'pause_lane', 'erase/fcm', '{"note": "oops", "changed": true}'),
+  (clock_timestamp(), 'grant_app', 'erase/clerk', '{"changed": true}');
 create temp table recorded as select pg_temp.record() as lines;
 select push.erase_user(u, 'erase', 60000) from unnest('{oops,erase,record-1,fcm,clerk,changed,note,voided,void_call}'::text[]) u \g /dev/null
 select test.equal('who is no user is masked nowhere', pg_temp.record(), (select lines from recorded));
-select push.register_device(u, 'erase', 'fcm', 'record-token-0123456789-' || u) from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
+select push.register_device(u, 'erase', 'fcm', 'record-token-0123456789-' || u)
+  from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
 select push.erase_user(u, 'erase', 60000) from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
 select test.equal('nor does a user of such a name change what was done to what', pg_temp.record(), (select lines from recorded));
-select test.equal('nor which user was erased', (select count(*) from push.audit where action = 'erase_user' and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
+select test.equal('nor which user was erased', (select count(*) from push.audit where action = 'erase_user'
+  and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
 select test.equal('nor is a call''s own id masked', (select payload ->> 'callId' from push.outbox where call_id = 'record-1'), 'record-1');
 
 -- Two users of one phone have one delivery: erasing one of them ends the call for neither.
-insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "shared", "from": "x"}', '[{"userId": "first", "fcmToken": "shared-token-0123456789"}, {"userId": "second", "fcmToken": "shared-token-0123456789"}]');
+insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "shared", "from": "x"}',
+  '[{"userId": "first", "fcmToken": "shared-token-0123456789"}, {"userId": "second", "fcmToken": "shared-token-0123456789"}]');
 select push.erase_user('first', 'erase', 60000) \g /dev/null
-select test.equal('an erasure ends no call of which somebody is left who has not declined', (select state || ' ' || (declined ? 'first') from push.outbox where call_id = 'shared'), 'ringing true');
+select test.equal('an erasure ends no call of which somebody is left who has not declined',
+  (select state || ' ' || (declined ? 'first') from push.outbox where call_id = 'shared'), 'ringing true');
 select push.decline_call('shared', 'second', 'erase') \g /dev/null
 select test.equal('but their own decline does', (select state from push.outbox where call_id = 'shared'), 'ended');
 
@@ -233,36 +290,50 @@ begin
   insert into push.devices (user_id, app, provider, token) values ('owner-' || p_call, 'erase', 'fcm', 'tablet-token-0123456789-' || p_call);
   insert into push.devices (user_id, app, provider, token) values ('parent', 'erase', 'fcm', 'parent-token-0123456789') on conflict do nothing;
   insert into push.outbox (app, kind, payload, recipients) values ('erase', p_kind, jsonb_build_object('callId', p_call, 'from', 'x', 'chatId', 'c'),
-    jsonb_build_array(jsonb_build_object('userId', 'parent', 'fcmToken', 'tablet-token-0123456789-' || p_call, 'data', '{"flat": "parent"}'::jsonb), 'parent',
-      case p_how when 'registered' then to_jsonb('owner-' || p_call) else jsonb_build_object('userId', 'owner-' || p_call, 'fcmToken', 'tablet-token-0123456789-' || p_call, 'locale', 'de') end));
+    jsonb_build_array(jsonb_build_object('userId', 'parent', 'fcmToken', 'tablet-token-0123456789-' || p_call, 'data', '{"flat": "parent"}'::jsonb),
+      'parent',
+      case p_how when 'registered' then to_jsonb('owner-' || p_call)
+        else jsonb_build_object('userId', 'owner-' || p_call, 'fcmToken', 'tablet-token-0123456789-' || p_call, 'locale', 'de') end));
 end $$;
 create function pg_temp.tablets(p_call text) returns text language sql as $$
-  select coalesce(string_agg(format('%s %s %s', d.kind, left(d.user_id, 6), coalesce(d.data ->> 'flat', '-')), ', ' order by d.kind, d.user_id), 'nothing') from push.delivery d join push.outbox o on o.id = d.outbox_id
+  select coalesce(string_agg(format('%s %s %s', d.kind, left(d.user_id, 6), coalesce(d.data ->> 'flat', '-')), ', ' order by d.kind, d.user_id),
+    'nothing') from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = p_call and d.token ~ '^tablet' $$;
-select pg_temp.tablet('tablet-1', 'registered'), pg_temp.tablet('tablet-2', 'named'), pg_temp.tablet('tablet-3', 'registered'), pg_temp.tablet('tablet-4', 'named'), pg_temp.tablet('tablet-5', 'registered', 'message'), pg_temp.tablet('tablet-6', 'registered') \g /dev/null
-select test.equal('a tablet of two has one delivery, the first''s', pg_temp.tablets(c), '0 parent parent') from unnest('{tablet-1,tablet-2}'::text[]) c;
+select pg_temp.tablet('tablet-1', 'registered'), pg_temp.tablet('tablet-2', 'named'), pg_temp.tablet('tablet-3', 'registered'),
+  pg_temp.tablet('tablet-4', 'named'), pg_temp.tablet('tablet-5', 'registered', 'message'), pg_temp.tablet('tablet-6', 'registered') \g /dev/null
+select test.equal('a tablet of two has one delivery, the first''s', pg_temp.tablets(c), '0 parent parent')
+  from unnest('{tablet-1,tablet-2}'::text[]) c;
 -- One is sent, one in flight, the others are not sent; who has declined is not rung.
 select push.decline_call('tablet-6', 'owner-tablet-6', 'erase'), pg_temp.claim_all(:g, 30), pg_temp.settle('tablet-3') \g /dev/null
-select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id where d.state = 1 and o.call_id ~ '^tablet-[1256]' \g /dev/null
+select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where d.state = 1 and o.call_id ~ '^tablet-[1256]' \g /dev/null
 select push.erase_user('parent', 'erase', 60000) \g /dev/null
-select test.equal(format('%s: its invite is the other''s now, with what the call says of them', c), pg_temp.tablets(c), '0 owner- -') from unnest('{tablet-1,tablet-2,tablet-4}'::text[]) c;
+select test.equal(format('%s: its invite is the other''s now, with what the call says of them', c), pg_temp.tablets(c), '0 owner- -')
+  from unnest('{tablet-1,tablet-2,tablet-4}'::text[]) c;
 select test.equal('a message, too', pg_temp.tablets('tablet-5'), '3 owner- -');
 select test.equal('a tablet that rings is told nothing', pg_temp.tablets('tablet-3'), 'nothing');
-select test.equal('but the other phone is', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'tablet-3' and d.kind = 1 and d.token ~ '^parent'), 1::bigint);
+select test.equal('but the other phone is', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where o.call_id = 'tablet-3' and d.kind = 1 and d.token ~ '^parent'), 1::bigint);
 select test.equal('a user who has declined gets nothing', pg_temp.tablets('tablet-6'), 'nothing');
-select test.equal('the devices are the other''s still', (select count(*) || ' ' || bool_and(user_id ~ '^owner') from push.devices where token ~ '^(tablet|parent)-token'), '6 true');
+select test.equal('the devices are the other''s still', (select count(*) || ' ' || bool_and(user_id ~ '^owner') from push.devices
+  where token ~ '^(tablet|parent)-token'), '6 true');
 select push.end_call('tablet-2', 'busy', 'erase'), pg_temp.settle('tablet-4') \g /dev/null
-select test.equal('what is settled is the other''s', (select string_agg(user_id, ' ') from push.history h join push.outbox o on o.id = h.outbox_id where o.call_id = 'tablet-4' and h.device ~ '^tabl' and h.kind = 0), 'owner-tablet-4');
+select test.equal('what is settled is the other''s', (select string_agg(user_id, ' ') from push.history h join push.outbox o on o.id = h.outbox_id
+  where o.call_id = 'tablet-4' and h.device ~ '^tabl' and h.kind = 0), 'owner-tablet-4');
 select push.decline_call(c, 'owner-' || c, 'erase') from unnest('{tablet-3,tablet-4}'::text[]) c \g /dev/null
-select test.equal(format('%s: when the other declines, it ends', c), (select state from push.outbox where call_id = c), 'ended') from unnest('{tablet-3,tablet-4}'::text[]) c;
+select test.equal(format('%s: when the other declines, it ends', c), (select state from push.outbox where call_id = c), 'ended')
+  from unnest('{tablet-3,tablet-4}'::text[]) c;
 select test.equal('and the tablet is told to stop', pg_temp.tablets('tablet-3'), '1 owner- -');
 
 -- A mistyped app; also where no gateway has served any.
 savepoint none_served;
 delete from push.apps;
-select test.equal('an app that nobody knows, and there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$), 'P0002 app: no gateway has served erasse, and it has no calls and no devices');
+select test.equal('an app that nobody knows, and there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
+  'P0002 app: no gateway has served erasse, and it has no calls and no devices');
 rollback to none_served;
-select test.equal('an app that nobody knows', pg_temp.error($$select push.erase_user('u', 'erasse')$$), 'P0002 app: no gateway has served erasse, and it has no calls and no devices');
-select test.equal('and nothing is written down', (select count(*) from push.erasure where app = 'erasse') + (select count(*) from push.audit where target ~ '^erasse/'), 0::bigint);
+select test.equal('an app that nobody knows', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
+  'P0002 app: no gateway has served erasse, and it has no calls and no devices');
+select test.equal('and nothing is written down', (select count(*) from push.erasure where app = 'erasse')
+  + (select count(*) from push.audit where target ~ '^erasse/'), 0::bigint);
 select push.register_device('u', 'device-only', 'fcm', 'device-only-0123456789') \g /dev/null
 select test.equal('an app with a device', (select bool_and(is_complete) from push.erase_user('u', 'device-only', 60000)), true);

@@ -47,7 +47,8 @@ select test.equal('the first report of a user is noted, with the time it took',
 
 -- Tokens.
 select id as lane from push.lane where app = 'tally' and provider = 'fcm' \gset
-select push.invalidate_tokens(array[:lane, :lane]::smallint[], array['dead-one', 'dead-two'], array[null, null]::timestamptz[], array['UNREGISTERED', 'UNREGISTERED']);
+select push.invalidate_tokens(array[:lane, :lane]::smallint[], array['dead-one', 'dead-two'], array[null, null]::timestamptz[],
+  array['UNREGISTERED', 'UNREGISTERED']);
 select push.invalidate_tokens(array[:lane]::smallint[], array['dead-one'], array[null]::timestamptz[], array['UNREGISTERED']);
 select test.equal('dead tokens are noted when they are new', pg_temp.notes(), 'invalidated tally fcm f 2');
 select push.hold_invalidation(:lane::smallint, interval '1 minute', 'test');
@@ -56,7 +57,8 @@ select test.equal('a hold moves them', pg_temp.notes(), 'quarantined tally fcm f
 -- Settled.
 select test.claim(:g, 1, 'tally');
 select outbox_id as o, n, lease from push.delivery where owner = :g \gset
-select push.settle(:g, null, array[:o::bigint], array[:n], array[:lease], array[1], array[0::smallint], array[200::smallint], array[null]::text[], array['m'], array['c'], array[now()], array[now()]);
+select push.settle(:g, null, array[:o::bigint], array[:n], array[:lease], array[1], array[0::smallint], array[200::smallint], array[null]::text[],
+  array['m'], array['c'], array[now()], array[now()]);
 select test.equal('history says what a gateway settled',
   (select string_agg(outbox_id || '/' || n, ',') from push.settled(:g, array[:o::bigint, :o::bigint], array[:n, 99])), :'o' || '/' || :'n');
 select test.equal('and not another one', (select count(*)::int from push.settled(:g + 1, array[:o::bigint], array[:n])), 0);
@@ -65,6 +67,8 @@ select test.equal('a settlement is no note of SQL', pg_temp.notes(), '');
 -- What is seen.
 select test.call('t5', 3, 'seen');
 select test.equal('what is owed is counted by lane, kind and state',
-  (select string_agg(format('%s %s %s %s %s', what, provider, kind, state, case what when 'oldest_ready' then value between 0 and 10 else value > 0 end), ', ' order by what) from push.observe() where app = 'seen'),
+  (select string_agg(format('%s %s %s %s %s', what, provider, kind, state, case what when 'oldest_ready' then value between 0 and 10
+    else value > 0 end), ', ' order by what) from push.observe() where app = 'seen'),
   'held fcm   f, oldest_ready fcm 0 0 t, paused fcm   f, pending fcm 0 0 t');
-select test.equal('the replicas that live are', (select value from push.observe() where what = 'replicas_alive'), (select count(*)::double precision from push.gateways where alive));
+select test.equal('the replicas that live are', (select value from push.observe() where what = 'replicas_alive'),
+  (select count(*)::double precision from push.gateways where alive));

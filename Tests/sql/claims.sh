@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2154 # its variables are those of run.sh
 # Claims against each other, against the dead and against the end of a call: two sessions with open transactions. Read by run.sh,
 # which has the sessions, one and two.
 

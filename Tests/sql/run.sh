@@ -178,7 +178,7 @@ exec 3>"$work/one.in" 4<"$work/one.out"
 PGAPPNAME=two psql -XAtq "$url" <"$work/two.in" >"$work/two.out" 2>&1 & two=$!
 exec 5>"$work/two.in" 6<"$work/two.out"
 # What a session prints until it has run everything it was told, as one line.
-read_all() { lines=; while read -r line && [ "$line" != done ]; do lines="$lines${lines:+ }$line"; done; echo "$lines"; }
+read_all() { lines=; while read -r line && [ "$line" != "done" ]; do lines="$lines${lines:+ }$line"; done; echo "$lines"; }
 one() { printf '%s\n\\echo done\n' "$1" >&3; read_all <&4; }
 two() { two_starts "$1"; two_ends; }
 two_starts() { printf '%s\n\\echo done\n' "$1" >&5; }

@@ -24,7 +24,7 @@ from supply_chain import completeness, cyclonedx, dependencies_page, schema, swi
 from supply_chain.commands import SupplyChainError  # noqa: E402
 from supply_chain.inventory import Build, inventory  # noqa: E402
 from supply_chain.licences import licence_of_debian, licence_of_text  # noqa: E402
-from supply_chain.pins import versions_of_page  # noqa: E402
+from supply_chain.pins import MANIFESTS, faults_of_manifest, versions_of_page  # noqa: E402
 
 results = []
 DIGEST = "0123456789abcdef" * 4
@@ -44,6 +44,7 @@ def main():
         second_tls_library(build, Path(work))
         static_parts(Path(work))
         licences()
+        own_licence(sbom)
         page(parts)
         packing(Path(work))
         images(Path(work))
@@ -157,6 +158,22 @@ def licences():
     check("a copyright file that was read by hand, and is another now", licence_of_debian("glibc", "MIT") is None)
 
 
+def own_licence(sbom):
+    """The project's own: the text as Debian has it, what the SBOM says, and whether tarball and image carry it."""
+    text, original = Path("LICENSE").read_bytes(), Path("/usr/share/common-licenses/Apache-2.0")
+    check("LICENSE is the text of Apache 2.0", not original.exists() or text == original.read_bytes())
+    check("NOTICE has the project's name and its authors",
+          Path("NOTICE").read_text().startswith("push-gateway\nCopyright 2026 The push-gateway authors\n"))
+    found = sbom["metadata"]["component"].get("licenses")
+    check("the SBOM says it of the program", found == cyclonedx.licences("Apache-2.0"), str(found))
+    staging = next(line for line in Path("scripts/release.sh").read_text().splitlines() if line.startswith("cp -R "))
+    check("the tarball carries LICENSE and NOTICE", {"LICENSE", "NOTICE"} <= {*staging.split()}, staging)
+    dockerfile = Path("deploy/Dockerfile").read_text().rpartition("\nFROM ")[2]
+    seen = Path("deploy/Dockerfile.dockerignore").read_text().splitlines()
+    check("the image carries LICENSE and NOTICE",
+          "\nCOPY LICENSE NOTICE /usr/share/doc/push-gateway/\n" in dockerfile and {"!LICENSE", "!NOTICE"} <= {*seen})
+
+
 def page(parts):
     before = dependencies_page.PAGE.read_text()
 
@@ -194,13 +211,21 @@ def page(parts):
         check(f"docs/dependencies.md is refused: {what}", words in found, found or "it was not")
     pins = {pin["identity"]: pin["state"]["version"] for pin in json.loads(Path("Package.resolved").read_text())["pins"]}
     check("the page pins every Swift package", versions_of_page(before) == pins)
+    for name in MANIFESTS:
+        manifest = Path(name).read_text()
+        check(f"{name} takes the versions of the page", not [*faults_of_manifest(name, manifest, before)],
+              "; ".join(faults_of_manifest(name, manifest, before)))
+        exact = f'exact: "{version}"'
+        for what, requirement in [("a range", f'from: "{version}"'), ("another version", 'exact: "0.0.1"')]:
+            found = "; ".join(faults_of_manifest(name, manifest.replace(exact, requirement), before))
+            check(f"{name} is refused: {what}", "swift-log" in found, found or "it was not")
 
 
 def packing(work):
     """Two folders with the same files, made in another order, at another time, with other rights."""
     archives = []
-    for number, (names, mask) in enumerate([
-        ([*"hijklmnopabcdefg", "z/y"], 0o022), (["z/y", *"ponmlkjihgfedcba"], 0o077)]):
+    orders = [([*"hijklmnopabcdefg", "z/y"], 0o022), (["z/y", *"ponmlkjihgfedcba"], 0o077)]
+    for number, (names, mask) in enumerate(orders):
         before = os.umask(mask)
         folder = work / f"pack{number}" / "name"
         for name in names:
@@ -257,6 +282,8 @@ def images(work):
     tags = [line.split("=", 1)[1].split("@")[0] for line in Path("deploy/image-bases").read_text().splitlines() if line[:1].isupper()]
     defaults = [line.split("=", 1)[1] for line in Path("deploy/Dockerfile").read_text().splitlines() if line.startswith("ARG ")]
     check("deploy/image-bases and the Dockerfile name the same tags", tags == defaults, f"{tags} {defaults}")
+    workflow = Path(".github/workflows/ci.yml").read_text()
+    check("continuous integration builds with the same Swift", f"container: {tags[0]}\n" in workflow, tags[0])
 
 
 if __name__ == "__main__":

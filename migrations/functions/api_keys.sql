@@ -43,7 +43,8 @@ $$;
 comment on function push.create_api_key is
   'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has '
   'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, in a year unless it is given; null or '
-  'infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns expires, null: never. To rotate a key, make another, move over, then '
+  'infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns '
+  'expires, null: never. To rotate a key, make another, move over, then '
   'push.revoke_api_key the old one';
 
 create or replace function push.revoke_api_key(id int) returns table (revoked boolean, message text)

@@ -402,7 +402,8 @@ end
 $$;
 comment on function push.announce_missed is
   'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined (or, by '
-  'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
+  'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a '
+  'VoIP token, for four hours from the end of the call, which was at its deadline '
   'at the latest. If these are over it expires at once, and only history says so. Those whose phone gets a cancel are numbered from '
   '40000, and these cancels from 30000: it comes after push.cancel_invites. Returns how many were made';
 
@@ -647,7 +648,8 @@ begin
 end
 $$;
 comment on function push.check_ends is
-  'looks once more at up to p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions which may not have seen all their '
+  'looks once more at up to p_max calls, with about 2,000 recipients in all, that were '
+  'ended or deleted by transactions which may not have seen all their '
   'deliveries: invites that are left are void, devices that may ring are told, and then users who missed the call; returns how many calls';
 
 -- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".

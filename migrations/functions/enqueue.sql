@@ -2,7 +2,8 @@
 --
 -- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises: an error there, or a
 -- failing constraint, would make COPY print the line with its tokens. (A deadlock, a timeout or a cancelled statement
--- while it waits for another transaction with the same call still does, up to its first hundred characters.) A statement trigger then looks at all new calls
+-- while it waits for another transaction with the same call still does, up to its first
+-- hundred characters.) A statement trigger then looks at all new calls
 -- at once: it refuses what is wrong with a call, naming the field and printing no value, and inserts the deliveries. One
 -- INSERT, an array of rows and a COPY all take this path. What is wrong with a recipient costs that one: it is passed over, and
 -- push.skipped_recipients tells it.
@@ -323,7 +324,8 @@ begin
 end
 $$;
 comment on function push.fan_out is
-  'refuses bad calls and notifications, and those of apps that the caller may not act for, and makes one delivery a device of the good ones; passes by recipients that cannot '
+  'refuses bad calls and notifications, and those of apps that the caller may not act for, and '
+  'makes one delivery a device of the good ones; passes by recipients that cannot '
   'be used';
 
 create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls

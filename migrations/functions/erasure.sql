@@ -2,7 +2,8 @@
 --
 -- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites are void, phones that may
 -- ring are told to stop, the other users' ring on, a phone that two of them share, too. Such a call is masked when it has ended:
--- until then the decline is what keeps others from ringing the user's phones on another channel. So is any other of which the user is still owed something that has
+-- until then the decline is what keeps others from ringing the user's phones on another
+-- channel. So is any other of which the user is still owed something that has
 -- left or must leave (an invite in flight, a cancel), when that is settled: by the job "erase", which any gateway runs. Devices
 -- are there until all calls that ring were declined.
 --
@@ -575,7 +576,8 @@ comment on function push.erase_user is
   'served or that has calls or devices; max_ms: it stops '
   'after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
   'which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was '
-  'locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
+  'locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again '
+  'with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
   'name, and their phones are told to stop, but for those that ring for another recipient, too. Running it again is harmless, and a new pass';
 
 -- What had to wait ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ begin
 end
 $$;
 comment on function push.register_lane is
-  'the lane of an app and provider, made if it is missing: for gateways, and push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+  'the lane of an app and provider, made if it is missing: for gateways, and '
+  'push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
 
 -- Notifications are hints, calls are not: gateways poll as well. Whoever may connect may also notify and listen, and a commit that
 -- notifies takes a lock of the whole cluster, until it is on the disk. So nothing is notified while others wait for that lock, or

@@ -311,7 +311,8 @@ begin
 end
 $$;
 comment on function push.escalate is
-  'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
+  'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose '
+  'app''s escalate_after_seconds are over: an invite over the next '
   'channel for each user of whom no phone has said that it rings (push.report_ringing) and who has not declined, once; returns '
   'how many';
 

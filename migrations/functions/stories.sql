@@ -34,7 +34,8 @@ comment on column push.deliveries.environment is 'production or sandbox';
 comment on column push.deliveries.platform is 'ios, android or unknown (null)';
 comment on column push.deliveries.locale is 'language of visible texts';
 comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
-comment on column push.deliveries.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
+comment on column push.deliveries.failures
+  is 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
 comment on column push.deliveries.fallback_of is 'n of the invite that failed, instead of which this is sent';
 
 -- The call's id is that of push.outbox, which has an index on it: a call's history is found at once.
@@ -61,7 +62,8 @@ comment on column push.delivery_history.outcome is
   'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
   'or dead (failed)';
 comment on column push.delivery_history.reason is
-  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
+  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent '
+  'over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
 comment on column push.delivery_history.attempts is 'tries made';
 comment on column push.delivery_history.created_at is 'when the call was enqueued';
 comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
@@ -316,7 +318,8 @@ end
 $$;
 comment on function push.call is
   'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
-  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, '
+  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, '
+  'and devices: an array of {userId, provider, kind, state (ready, claimed, '
   'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
   'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
   'this id; devices: at most so many of them, null: all; after_n: only those behind this one. next: the after_n of the next page, '

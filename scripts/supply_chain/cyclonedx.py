@@ -7,7 +7,8 @@ import re
 import uuid
 from urllib.parse import quote
 
-from .commands import sha256
+from .commands import ROOT, sha256
+from .licences import licence_of_text
 
 NAMESPACE = uuid.UUID("6f4b2d0e-1c59-5d0a-9a53-2f5d0e8a3b17")
 SPDX_ID = re.compile(r"[A-Za-z0-9.+-]+")
@@ -56,6 +57,7 @@ def document(inventory):
                 "name": "push-gateway",
                 "version": inventory.version,
                 "purl": f"pkg:generic/push-gateway@{inventory.version}",
+                "licenses": licences(licence_of_text((ROOT / "LICENSE").read_text())),
                 "hashes": hashes(sha256(inventory.program)),
                 "properties": properties(revision=inventory.revision, architecture=inventory.architecture),
             },

@@ -13,11 +13,17 @@ INTRODUCTION = """# Dependencies
 
 Everything that the program `push-gateway` holds or loads: name, version, licence, and why. The reasons are written by
 hand; everything else is written by `make dependencies` from a build, and `make test` fails while this page and the build
-differ. Tests and releases take the Swift packages at exactly these versions (`scripts/sbom.py --pin`). The
-[SBOM](releases.md#sbom) has the same with hashes, suppliers and every module.
+differ. `Package.swift` takes direct dependencies at exactly these versions. What those need is taken at exactly these by tests
+and releases (`scripts/sbom.py --pin`). The [SBOM](releases.md#sbom) has the same with hashes, suppliers and every module.
 
 The licences are those that the packages declare. Those of Swift packages and of the Swift toolchain go with every release,
 in `licences/`; Debian's are in `/usr/share/doc/PACKAGE/copyright` on the machine that runs the program.
+"""
+
+COST = """## What they cost to build
+
+Source files that a clean build compiles for the program, of each direct dependency: those of its modules that are linked. What
+a package needs in turn is counted apart, for most of it serves several.
 """
 
 
@@ -79,6 +85,7 @@ def render(inventory, before, reasons):
         table(["package", "version", "licence", "in the program", "for"], indirect),
         "## Code of others inside of Swift packages\n\nOnly what is in the program.\n",
         table(["code", "version or revision", "licence", "in"], bundled),
+        COST, table(["package", "Swift", "C and assembler"], cost(inventory.packages)),
         "## The Swift toolchain\n\nLinked statically in a release. Version: that of the compiler.\n",
         table(["part", "licence", "why"], toolchain),
         "## Debian packages\n\nShared libraries of Debian 12, which are not part of a release. Security updates of Debian take "
@@ -90,6 +97,19 @@ def render(inventory, before, reasons):
         kept = re.search(r"^## Debian packages\n.*?\n(\| .*)", before, re.M | re.S)
         sections.append(kept[1] if kept else "")
     return "\n".join(section.rstrip("\n") + "\n" for section in sections), missing
+
+
+def cost(packages):
+    """How many files each direct dependency brings, and what they need in turn."""
+    def row(name, part):
+        files = [file for package in part for file in package.files]
+        swift = sum(file.endswith(".swift") for file in files)
+        return [name, str(swift), str(len(files) - swift)]
+
+    for package in packages:
+        if package.is_direct:
+            yield row(f"`{package.name}`", [package])
+    yield row("all that those need", [package for package in packages if not package.is_direct])
 
 
 def debian_tables(inventory, before, reason):

@@ -29,7 +29,8 @@ def licence_of_text(text):
 SPDX_OF_DEBIAN = {
     "Apache-2.0": APACHE, "BSD-2-Clause": "BSD-2-Clause", "BSD-2-clause": "BSD-2-Clause",
     "BSD-3-Clause": "BSD-3-Clause", "BSD-3-clause": "BSD-3-Clause", "BSD3": "BSD-3-Clause", "Expat": "MIT", "MIT": "MIT", "ISC": "ISC",
-    "Zlib": "Zlib", "curl": "curl", "PostgreSQL": "PostgreSQL", "BSD-4-clause": "BSD-4-Clause", "Artistic": "Artistic-1.0", "FSFAP": "FSFAP",
+    "Zlib": "Zlib", "curl": "curl", "PostgreSQL": "PostgreSQL", "BSD-4-clause": "BSD-4-Clause", "Artistic": "Artistic-1.0",
+    "FSFAP": "FSFAP",
     "OpenLDAP-2.8": "OLDAP-2.8", "BSL-1.0": "BSL-1.0", "Unicode-3.0": "Unicode-3.0",
     **{f"{name}-{version}{plus}": f"{name}-{full}-{'or-later' if plus else 'only'}"
        for name, versions in {"GPL": {"1": "1.0", "2": "2.0", "3": "3.0"},

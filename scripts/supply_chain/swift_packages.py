@@ -21,6 +21,7 @@ class SwiftPackage:
     dependencies: list
     is_direct: bool
     modules: list = field(default_factory=list)
+    files: list = field(default_factory=list)  # The sources of those modules.
     bundled: list = field(default_factory=list)
 
     @property
@@ -158,6 +159,7 @@ def attach_modules(packages, scratch, bin_path):
         if package is None:
             continue  # Ours.
         package.modules.append(module)
+        package.files += files
         if not files[0].endswith(".swift") and module not in OWN:
             package.bundled.append(bundled(module, package, files))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from .commands import ROOT, SupplyChainError, run, sha256
+from .commands import SupplyChainError, run, sha256
 from .licences import licence_of_debian
 
 

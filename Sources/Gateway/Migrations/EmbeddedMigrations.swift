@@ -1053,7 +1053,8 @@ $$;
 comment on function push.create_api_key is
   'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has '
   'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, in a year unless it is given; null or '
-  'infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns expires, null: never. To rotate a key, make another, move over, then '
+  'infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns '
+  'expires, null: never. To rotate a key, make another, move over, then '
   'push.revoke_api_key the old one';
 
 create or replace function push.revoke_api_key(id int) returns table (revoked boolean, message text)
@@ -1668,7 +1669,8 @@ end
 $$;
 comment on function push.announce_missed is
   'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined (or, by '
-  'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline '
+  'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a '
+  'VoIP token, for four hours from the end of the call, which was at its deadline '
   'at the latest. If these are over it expires at once, and only history says so. Those whose phone gets a cancel are numbered from '
   '40000, and these cancels from 30000: it comes after push.cancel_invites. Returns how many were made';
 
@@ -1913,7 +1915,8 @@ begin
 end
 $$;
 comment on function push.check_ends is
-  'looks once more at up to p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions which may not have seen all their '
+  'looks once more at up to p_max calls, with about 2,000 recipients in all, that were '
+  'ended or deleted by transactions which may not have seen all their '
   'deliveries: invites that are left are void, devices that may ring are told, and then users who missed the call; returns how many calls';
 
 -- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".
@@ -2711,7 +2714,8 @@ private let functionsEnqueue = ###"""
 --
 -- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises: an error there, or a
 -- failing constraint, would make COPY print the line with its tokens. (A deadlock, a timeout or a cancelled statement
--- while it waits for another transaction with the same call still does, up to its first hundred characters.) A statement trigger then looks at all new calls
+-- while it waits for another transaction with the same call still does, up to its first
+-- hundred characters.) A statement trigger then looks at all new calls
 -- at once: it refuses what is wrong with a call, naming the field and printing no value, and inserts the deliveries. One
 -- INSERT, an array of rows and a COPY all take this path. What is wrong with a recipient costs that one: it is passed over, and
 -- push.skipped_recipients tells it.
@@ -3032,7 +3036,8 @@ begin
 end
 $$;
 comment on function push.fan_out is
-  'refuses bad calls and notifications, and those of apps that the caller may not act for, and makes one delivery a device of the good ones; passes by recipients that cannot '
+  'refuses bad calls and notifications, and those of apps that the caller may not act for, and '
+  'makes one delivery a device of the good ones; passes by recipients that cannot '
   'be used';
 
 create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls
@@ -3180,7 +3185,8 @@ private let functionsErasure = ###"""
 --
 -- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites are void, phones that may
 -- ring are told to stop, the other users' ring on, a phone that two of them share, too. Such a call is masked when it has ended:
--- until then the decline is what keeps others from ringing the user's phones on another channel. So is any other of which the user is still owed something that has
+-- until then the decline is what keeps others from ringing the user's phones on another
+-- channel. So is any other of which the user is still owed something that has
 -- left or must leave (an invite in flight, a cancel), when that is settled: by the job "erase", which any gateway runs. Devices
 -- are there until all calls that ring were declined.
 --
@@ -3753,7 +3759,8 @@ comment on function push.erase_user is
   'served or that has calls or devices; max_ms: it stops '
   'after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
   'which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was '
-  'locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
+  'locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again '
+  'with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
   'name, and their phones are told to stop, but for those that ring for another recipient, too. Running it again is harmless, and a new pass';
 
 -- What had to wait ------------------------------------------------------------------------------------------------------
@@ -4483,7 +4490,8 @@ begin
 end
 $$;
 comment on function push.register_lane is
-  'the lane of an app and provider, made if it is missing: for gateways, and push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+  'the lane of an app and provider, made if it is missing: for gateways, and '
+  'push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
 
 -- Notifications are hints, calls are not: gateways poll as well. Whoever may connect may also notify and listen, and a commit that
 -- notifies takes a lock of the whole cluster, until it is on the disk. So nothing is notified while others wait for that lock, or
@@ -6128,7 +6136,8 @@ begin
 end
 $$;
 comment on function push.escalate is
-  'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose app''s escalate_after_seconds are over: an invite over the next '
+  'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose '
+  'app''s escalate_after_seconds are over: an invite over the next '
   'channel for each user of whom no phone has said that it rings (push.report_ringing) and who has not declined, once; returns '
   'how many';
 
@@ -6505,7 +6514,8 @@ comment on column push.deliveries.environment is 'production or sandbox';
 comment on column push.deliveries.platform is 'ios, android or unknown (null)';
 comment on column push.deliveries.locale is 'language of visible texts';
 comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
-comment on column push.deliveries.failures is 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
+comment on column push.deliveries.failures
+  is 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
 comment on column push.deliveries.fallback_of is 'n of the invite that failed, instead of which this is sent';
 
 -- The call's id is that of push.outbox, which has an index on it: a call's history is found at once.
@@ -6532,7 +6542,8 @@ comment on column push.delivery_history.outcome is
   'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
   'or dead (failed)';
 comment on column push.delivery_history.reason is
-  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
+  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent '
+  'over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
 comment on column push.delivery_history.attempts is 'tries made';
 comment on column push.delivery_history.created_at is 'when the call was enqueued';
 comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
@@ -6787,7 +6798,8 @@ end
 $$;
 comment on function push.call is
   'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
-  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, '
+  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, '
+  'and devices: an array of {userId, provider, kind, state (ready, claimed, '
   'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
   'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
   'this id; devices: at most so many of them, null: all; after_n: only those behind this one. next: the after_n of the next page, '

@@ -1,0 +1,52 @@
+#!/bin/sh
+# What can be told of the sources without building or running them. Changes nothing. Every finding is a line FILE:LINE: WHAT,
+# and with one the exit code is 1.
+#
+#   scripts/lint.sh               everything
+#   scripts/lint.sh LINTER …      some of: generated swift shell python yaml text
+set -eu
+cd "$(dirname "$0")/.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# Everything that is in git or could be added to it.
+git -c core.quotePath=off ls-files --cached --others --exclude-standard | sort -u | while IFS= read -r file; do
+  if [ -f "$file" ]; then echo "$file"; fi
+done >"$work/files"
+[ -s "$work/files" ] || { echo "lint.sh: git lists no files here" >&2; exit 1; }
+
+# The files with this ending, and those without one whose first line names this interpreter.
+files() {
+  grep -E "\.($1)\$" "$work/files" || true
+  grep -E '(^|/)[^./]+$' "$work/files" | grep -v /corpus/ | xargs -d '\n' awk -v interpreter="^#!.*[/ ]($2)( |\$)" '
+    FNR == 1 { if ($0 ~ interpreter) print FILENAME; nextfile }'
+}
+
+lint_generated() {
+  { scripts/embed-migrations.sh --check; scripts/embed-dashboard.sh --check; } 2>&1 |
+    sed 's/^\([^ ]*\) is stale/\1:1: stale/'
+}
+lint_swift() {
+  ${SWIFT:-swift} format lint --strict --parallel --recursive Package.swift Sources Tests benchmarks/Package.swift benchmarks/Sources 2>&1
+}
+lint_shell() { files sh 'ba?sh|dash|sh' | xargs -d '\n' shellcheck -f gcc; }
+lint_python() { files py 'python3?' | xargs -d '\n' /usr/bin/python3 -m flake8; }
+lint_yaml() { grep -E '\.ya?ml$' "$work/files" | xargs -d '\n' yamllint --strict -f parsable; }
+lint_text() { xargs -d '\n' /usr/bin/python3 scripts/lint_text.py <"$work/files"; }
+
+for linter in "${@:-generated swift shell python yaml text}"; do
+  for name in $linter; do
+    case $name in
+      generated | swift | shell | python | yaml | text) ;;
+      *) sed -n '5,6s/^# *//p' "$0" >&2; exit 64 ;;
+    esac
+    # A linter that fails and says nothing has found something, too.
+    "lint_$name" >"$work/found" || [ -s "$work/found" ] || echo "scripts/lint.sh:1: the linter $name failed" >"$work/found"
+    # Most say a column after the line, too.
+    sed -E 's/^([^:]+:[0-9]+):[0-9]+:/\1:/' "$work/found" | tee -a "$work/all"
+  done
+done
+count=$(wc -l <"$work/all")
+[ "$count" -eq 0 ] || { echo "lint: $count found" >&2; exit 1; }
