@@ -42,7 +42,9 @@ struct LockTableTests {
         #expect(refused?.hint?.contains("pg_locks") == true)
         while await gateway.simulators.fcm.accepted.isEmpty { try await Task.sleep(for: .milliseconds(20)) }
         await filler.close()
-        while await Self.failure(of: Self.call("after"), backend) != nil { try await Task.sleep(for: .milliseconds(20)) }
+        while await Self.failure(of: Self.call("after"), backend) != nil {
+          try await Task.sleep(for: .milliseconds(20))
+        }
         try await gateway.settled()
         let calls = try await database.value("select string_agg(call_id, ' ' order by call_id) from push.outbox")
         #expect(calls == "after before")
