@@ -124,6 +124,35 @@ import Darwin
     #expect(try seated(seats.admit(peer(111))).evicted == 80)
   }
 
+  @Test
+  func
+    `who has asked outlasts any number that keep their requests back, and no more of those who ask than there are seats`()
+    throws
+  {
+    var seats = HTTPConnectionSeats(max: 40)
+    let probe = try seated(seats.admit(peer(1))).seat
+    seats.asks(probe)
+    for number in 0..<1_000 { #expect(try seated(seats.admit(peer(100 + number))).evicted != probe) }
+    var evicted: Seat?
+    for number in 0..<40 where evicted != probe {
+      let (seat, gone) = try seated(seats.admit(peer(2_000 + number)))
+      seats.asks(seat)
+      evicted = gone
+      #expect(gone != probe || number >= 34)
+    }
+    #expect(evicted == probe)
+  }
+
+  @Test func `a refusal makes whoever asked a newcomer again`() throws {
+    var seats = HTTPConnectionSeats(max: 8)
+    let refused = try seated(seats.admit(peer(1))).seat
+    seats.asks(refused)
+    seats.isRefused(refused)
+    var evicted: [Seat?] = []
+    for number in 0..<16 { evicted.append(try seated(seats.admit(peer(100 + number))).evicted) }
+    #expect(evicted.contains(refused))
+  }
+
   @Test func `what was said of a seat that was given away is passed over`() throws {
     var seats = HTTPConnectionSeats(max: 1)
     let gone = try seated(seats.admit(peer(1))).seat
@@ -146,7 +175,8 @@ import Darwin
         order.append(seat, of: peer)
         model.append((seat, peer))
       } else {
-        order.remove(model.remove(at: Int(random.next() % UInt64(model.count))).seat)
+        let isThere = order.remove(model.remove(at: Int(random.next() % UInt64(model.count))).seat)
+        #expect(isThere)
       }
       #expect(order.count == model.count)
       guard let first = order.first else {

@@ -25,13 +25,14 @@ struct FairOrder {
     move(peer, from: count - 1, to: count)
   }
 
-  /// Does nothing if the seat is not in the order.
-  mutating func remove(_ seat: HTTPConnectionSeats.Seat) {
-    guard let peer = peerOfSeat.removeValue(forKey: seat) else { return }
+  /// - Returns: whether the seat was in the order.
+  mutating func remove(_ seat: HTTPConnectionSeats.Seat) -> Bool {
+    guard let peer = peerOfSeat.removeValue(forKey: seat) else { return false }
     peers[peer]?.remove(seat)
     let count = peers[peer]?.count ?? 0
     if count == 0 { peers[peer] = nil }
     move(peer, from: count + 1, to: count)
+    return true
   }
 
   private mutating func move(_ peer: IPRange, from old: Int, to new: Int) {

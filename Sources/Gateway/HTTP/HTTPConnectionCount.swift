@@ -76,6 +76,16 @@ final class HTTPConnectionCount: Sendable {
     return admission
   }
 
+  /// A request has come in whole: until its answer, the connection gives way after those that wait for their client.
+  func asks(_ seat: HTTPConnectionSeats.Seat) {
+    connections.withLock { $0.seats.asks(seat) }
+  }
+
+  /// The request was refused.
+  func isRefused(_ seat: HTTPConnectionSeats.Seat) {
+    connections.withLock { $0.seats.isRefused(seat) }
+  }
+
   /// A request was let in: until `waits`, the connection gives way to nobody.
   func works(_ seat: HTTPConnectionSeats.Seat) {
     connections.withLock { $0.seats.works(seat) }

@@ -130,6 +130,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     case .body(let bytes): action = state.bodyArrived(bytes.readableBytes)
     case .end:
       state.endArrived()
+      if case .served(let seat) = admission { connections.asks(seat) }
       action = .none
     }
     if state.isReading {
@@ -240,12 +241,13 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     if isWorking { connections.works(seat) } else { connections.waits(seat) }
   }
 
-  /// An answer has ended. What was refused leaves the connection as old as it is.
+  /// An answer has ended.
   private func settle() {
     let isGood = isLetIn || isAnswerGood
     isLetIn = false
     isWorking = false
-    if isGood, case .served(let seat) = admission { connections.waits(seat) }
+    guard case .served(let seat) = admission else { return }
+    if isGood { connections.waits(seat) } else { connections.isRefused(seat) }
   }
 
   private var duration: TimeAmount? {

@@ -4,12 +4,13 @@
 // probe is answered. So a connection gives way to a new one. Only a connection whose request was *let in*, with a good key, never does
 // while that request is under way: such requests end by themselves, within a time that the gateway sets.
 //
-// All other connections are of two kinds, whether a request of theirs is under way or not. *Newcomers* have not been answered well
-// yet: a refusal is no good answer, and does not make a connection any younger. *Proven* ones have, and go later, but at most half
-// of all seats are theirs: beyond that the first of them counts as a newcomer again. So nobody can keep newcomers out by
-// being answered once on many connections, and nobody who only connects can drive out those that are in use. Within each kind the
-// oldest connection of the peer with the most goes first (`FairOrder`): whoever floods the listener from one address drives out
-// its own connections. Where all come from one address, as behind a proxy, the oldest goes.
+// All other connections are of three kinds. *Newcomers* have not been answered well yet, and wait for their client: a refusal is no
+// good answer. *Asking* ones are newcomers whose request has come in whole and that wait for us: they go after those who wait for
+// their client, so that a probe among a thousand slow connections is answered. *Proven* ones have been answered well, and go
+// later still, but at most half of all seats are theirs: beyond that the first of them counts as a newcomer again. So nobody can
+// keep newcomers out by being answered once on many connections, and nobody who only connects can drive out those that are in
+// use. Within each kind the oldest connection of the peer with the most goes first (`FairOrder`): whoever floods the listener from
+// one address drives out its own connections. Where all come from one address, as behind a proxy, the oldest goes.
 //
 // Pure: `HTTPConnectionCount` closes what gives way.
 
@@ -31,6 +32,7 @@ struct HTTPConnectionSeats {
   private let newcomersMin: Int
   private var peers: [Seat: IPRange] = [:]
   private var newcomers = FairOrder()
+  private var asking = FairOrder()
   private var proven = FairOrder()
   private var nextSeat: Seat = 0
 
@@ -59,10 +61,21 @@ struct HTTPConnectionSeats {
     return .seated(seat, evicted: evicted)
   }
 
+  /// A newcomer's request has come in whole.
+  mutating func asks(_ seat: Seat) {
+    guard let peer = peers[seat], newcomers.remove(seat) else { return }
+    asking.append(seat, of: peer)
+  }
+
+  /// It was refused, and waits for its client again.
+  mutating func isRefused(_ seat: Seat) {
+    guard let peer = peers[seat], asking.remove(seat) else { return }
+    newcomers.append(seat, of: peer)
+  }
+
   /// A request was let in. A seat that was given away is passed over, here and below.
   mutating func works(_ seat: Seat) {
-    newcomers.remove(seat)
-    proven.remove(seat)
+    _ = newcomers.remove(seat) || asking.remove(seat) || proven.remove(seat)
   }
 
   /// It was answered well; from now on it waits for its client again, to send or to read.
@@ -71,7 +84,7 @@ struct HTTPConnectionSeats {
     works(seat)
     proven.append(seat, of: peer)
     guard proven.count > provenMax, let demoted = proven.first, let peer = peers[demoted] else { return }
-    proven.remove(demoted)
+    _ = proven.remove(demoted)
     newcomers.append(demoted, of: peer)
   }
 
@@ -82,6 +95,8 @@ struct HTTPConnectionSeats {
   }
 
   private var firstToGo: Seat? {
-    newcomers.count > newcomersMin ? newcomers.first : proven.first ?? newcomers.first
+    if newcomers.count > newcomersMin { return newcomers.first }
+    if newcomers.count + asking.count > newcomersMin, let seat = asking.first { return seat }
+    return proven.first ?? asking.first ?? newcomers.first
   }
 }
