@@ -948,11 +948,11 @@ begin
       'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
-    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.5 then '' else (
+    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
         select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
         from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
           from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
-      case when l.used < 0.5 then 'ok' when l.used < 1 then 'warn' else 'bad' end,
+      case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
       'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid).'
     from (select push.lock_table_used() as used) l;
   return query
@@ -3516,7 +3516,7 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
+          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.lock_table_used, push.operate_lane, '
           'push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
@@ -3950,7 +3950,7 @@ CREATE FUNCTION push.lock_table_used() RETURNS double precision
       from unnest('{max_connections,autovacuum_max_workers,max_worker_processes,max_wal_senders,max_prepared_transactions}'::text[]) s))
 $$;
 
-COMMENT ON FUNCTION push.lock_table_used() IS 'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. Above 1 its shared memory runs out soon: then statements fail with 53200, whoever asks';
+COMMENT ON FUNCTION push.lock_table_used() IS 'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. From 0.5 on it may be full: then statements fail with 53200, whoever asks';
 
 CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4208,11 +4208,9 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
   union all
   select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
-  union all
-  select 'lock_table_used', null, null, null, null, push.lock_table_used()
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches estimates), keys_expiring (keys of the HTTP API with less than 30 days left), lock_table_used (push.lock_table_used)';
+COMMENT ON FUNCTION push.observe() IS 'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER

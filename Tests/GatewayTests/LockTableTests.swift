@@ -34,12 +34,17 @@ struct LockTableTests {
         let (filler, backend) = (try await database.connect(), try await database.connect())
         try await gateway.enqueue("before")
         _ = try await gateway.simulators.apnsProduction.waitForAccepted(1)
+        _ = await gateway.metrics.exposition(.openMetrics, readiness: .ready)
         // The answer of FCM is still to come.
         try await Self.fill(filler)
         #expect(try await filler.query(Self.used).double(0, 0) > 1)
         let refused = await Self.failure(of: Self.call("refused"), backend)
         #expect(refused?.code == .server(sqlState: "53200"))
         #expect(refused?.hint?.contains("pg_locks") == true)
+        #expect(refused.map(APIProblem.init)?.detail == "the database's table of locks is full; try again")
+        try await Task.sleep(for: .seconds(1.5))  // what was seen before is told of no more
+        let full = try MetricsExposition(await gateway.metrics.exposition(.openMetrics, readiness: .ready), true)
+        #expect(full.sum("push_gateway_lock_table_used_ratio", [:]) > 1, "seen when nothing else is")
         while await gateway.simulators.fcm.accepted.isEmpty { try await Task.sleep(for: .milliseconds(20)) }
         await filler.close()
         while await Self.failure(of: Self.call("after"), backend) != nil {

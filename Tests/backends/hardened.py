@@ -19,15 +19,23 @@ WAYS = (
     "select pg_try_advisory_xact_lock_shared({})", "select pg_advisory_lock_shared({})", "select lo_create({})", "select lo_creat({})",
     "select lo_from_bytea({}, '')", "select pg_logical_emit_message(true, 'a', '{}')", "create temp table filling_{} ()")
 
+# The same, on what such a login made while it still might: a large object, and the right to create in the schema public, as a
+# database has it that was made before Postgres 15.
+OBJECT = 910_001
+LATER = (
+    "select lo_put(910001, 0, '{}')", "select lowrite(lo_open(910001, 131072), '{}')", "select lo_truncate(lo_open(910001, 131072), {})",
+    "select lo_truncate64(lo_open(910001, 131072), {})", "create table public.filling_{} ()",
+    "create function public.filling_{}() returns int language sql as 'select 1'")
+
 
 def locks(db):
     return owner("select count(*) from pg_locks where pid = %s", db.info.backend_pid)
 
 
-def taken(count):
+def taken(count, ways_there_are=WAYS):
     """Those of the ways in which a login that may only connect has taken so many locks; the others are refused."""
     ways = []
-    for place, way in enumerate(WAYS):
+    for place, way in enumerate(ways_there_are):
         with connect(login="nobody") as nobody:
             before = locks(nobody)
             try:
@@ -72,6 +80,11 @@ def others():
 
 
 check("a login that may only connect takes as many locks as it likes", taken(100), list(WAYS))
+with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
+    db.execute("grant create on schema public to public")
+with connect(login="nobody", autocommit=True) as nobody:
+    nobody.execute("select lo_create(%s), lo_create(%s)", (OBJECT, OBJECT + 1))
+check("and with what it has made", taken(100, LATER), list(LATER))
 check("push.health says that it could", others(), "warn")
 check("deploy/psql/harden.sql, twice", (harden(), harden()), ((0, "", 1),) * 2)
 with refused("then it may not even connect", None):
@@ -79,6 +92,10 @@ with refused("then it may not even connect", None):
 with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
     db.execute(f"grant connect on database {owner('select current_database()')} to {os.environ['LOGIN_PREFIX']}nobody")
 check("and if it may, it takes no lock that way", taken(1), [])
+check("nor with what it made before", taken(1, LATER), [])
+with connect(login="nobody") as nobody:
+    with refused("nor by removing that", "42501"):
+        nobody.execute("select lo_unlink(%s)", (OBJECT + 1,))
 check("push.health is content", others(), "ok")
 check("a call is enqueued as before", enqueues("hardened"), "u:invite:ready")
 check("and wakes the gateways", is_heard("heard"), True)

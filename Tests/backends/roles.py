@@ -155,6 +155,7 @@ STATEMENTS = {
     "select push.promote(), push.expire(), push.miss(), push.escalate(), push.prune()": {"gateway"},
     "select push.drop_partitions(1)": {"gateway"},
     "select count(*) from push.take_tally(), push.observe()": {"gateway"},
+    "select push.lock_table_used()": {"gateway"},
     "select * from push.settled(1, '{1}', '{0}')": {"gateway"},
     "select push.invalidate_tokens('{1}', '{role-token-0123456789}', '{null}', '{x}')": {"gateway"},
     "select push.hold_invalidation(1::smallint, '1 minute', 'x')": {"gateway"},

@@ -18,11 +18,14 @@ begin;
 select format('revoke execute on function %s from public', p.oid::regprocedure)
 from pg_proc p
 where p.pronamespace = 'pg_catalog'::regnamespace
-  and (p.proname ~ '^pg_(try_)?advisory_' or p.proname in ('lo_creat', 'lo_create', 'lo_from_bytea', 'lo_import',
-    'pg_logical_emit_message'))
+  and (p.proname ~ '^pg_(try_)?advisory_' or p.proname in ('lo_creat', 'lo_create', 'lo_from_bytea', 'lo_import', 'lo_put',
+    'lo_truncate', 'lo_truncate64', 'lo_unlink', 'lowrite', 'pg_logical_emit_message'))
 order by p.oid
 \gexec
 select format('revoke temporary on database %I from public', current_database())
+\gexec
+-- A database that was made before Postgres 15 lets everybody create in it.
+select 'revoke create on schema public from public' where to_regnamespace('public') is not null
 \gexec
 
 -- The owner of the schema has use for three: the bell, and migrations that wait for each other.

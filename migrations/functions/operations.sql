@@ -242,11 +242,11 @@ begin
       'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
-    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.5 then '' else (
+    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
         select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
         from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
           from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
-      case when l.used < 0.5 then 'ok' when l.used < 1 then 'warn' else 'bad' end,
+      case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
       'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid).'
     from (select push.lock_table_used() as used) l;
   return query

@@ -79,7 +79,8 @@ comment on function push.take_tally is
 
 -- What only the database sees -----------------------------------------------------------------------------------------
 
--- As Postgres computes it. It finds room for more, as long as other shared memory is left.
+-- As Postgres computes it. It sets room for half aside, and finds room for more as long as other shared memory is left, which does
+-- not come back. It reads no table: a session that has called it before can do so when the table is full, and no other statement.
 create or replace function push.lock_table_used() returns double precision language sql stable as $$
   select (select count(*) from pg_locks l where not l.fastpath) / (
     current_setting('max_locks_per_transaction')::double precision * (
@@ -87,8 +88,8 @@ create or replace function push.lock_table_used() returns double precision langu
       from unnest('{max_connections,autovacuum_max_workers,max_worker_processes,max_wal_senders,max_prepared_transactions}'::text[]) s))
 $$;
 comment on function push.lock_table_used is
-  'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. Above 1 '
-  'its shared memory runs out soon: then statements fail with 53200, whoever asks';
+  'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. From 0.5 on '
+  'it may be full: then statements fail with 53200, whoever asks';
 
 create or replace function push.observe()
 returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
@@ -134,12 +135,10 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
   union all
   select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
-  union all
-  select 'lock_table_used', null, null, null, null, push.lock_table_used()
 $$;
 comment on function push.observe is
   'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 '
   'divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in '
   'seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
   'receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches '
-  'estimates), keys_expiring (keys of the HTTP API with less than 30 days left), lock_table_used (push.lock_table_used)';
+  'estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';

@@ -232,14 +232,8 @@ extension PostgresError {
 extension APIProblem {
   /// What a statement's failure is to the one who sent the request.
   init(_ error: PostgresError) {
-    if case .server(let sqlState) = error.code, sqlState.hasPrefix("53") {
-      self = .unavailable(
-        "database-unavailable", "the database is short of memory, locks, disk space or connections; try again",
-        retryAfterSeconds: 1)
-      return
-    }
     guard !error.isTransient else {
-      self = .unavailable("database-unavailable", "the database does not answer; try again", retryAfterSeconds: 1)
+      self = .unavailable("database-unavailable", "\(Self.reason(error)); try again", retryAfterSeconds: 1)
       return
     }
     guard case .server(let sqlState) = error.code else {
@@ -252,6 +246,16 @@ extension APIProblem {
       self = .unavailable("database-unavailable", "the database is being migrated; try again", retryAfterSeconds: 5)
     case _ where sqlState.hasPrefix("22"): self = .fault(error.message)
     default: self = .broken
+    }
+  }
+
+  private static func reason(_ error: PostgresError) -> String {
+    switch error.shortage {
+    case .locks: "the database's table of locks is full"
+    case .memory: "the database has no memory left"
+    case .disk: "the database's disk is full"
+    case .connections: "the database takes no more connections"
+    case nil: "the database does not answer"
     }
   }
 

@@ -34,11 +34,18 @@ struct CallEnqueuer {
 
   /// Tries each line by itself and takes it back, to learn which are refused and why.
   private func faults(in lines: [CallLine]) async throws(PostgresError) -> [CallLine.Fault] {
-    try await connection.script(Self.probe)
-    let rows = try await connection.query(Self.probeAll, Self.parameters(lines))
-    return (0..<rows.rowCount).map {
-      CallLine.Fault(line: lines[Int(rows.int64($0, 0)) - 1].number, message: rows.text($0, 1))
+    var faults: [CallLine.Fault] = []
+    for line in lines {
+      try await connection.script("begin")
+      do throws(PostgresError) {
+        _ = try await connection.query(Self.enqueue, Self.parameters([line]))
+      } catch {
+        guard case .server = error.code, !error.isTransient else { throw error }
+        faults.append(CallLine.Fault(line: line.number, message: error.message))
+      }
+      try await connection.script("rollback")
     }
+    return faults
   }
 
   private static func parameters(_ lines: [CallLine]) -> PostgresParameters {
@@ -63,28 +70,6 @@ struct CallEnqueuer {
       from \(rows),
         push.enqueue_call(l.payload::jsonb, l.recipients::jsonb, coalesce(l.app, 'default'), l.ring_seconds::int) e
       """)
-
-  private static let probeAll = PostgresStatement(
-    name: "probe_calls",
-    text: """
-      select l.n, f.fault
-      from \(rows), pg_temp.enqueue_fault(l.payload, l.recipients, coalesce(l.app, 'default'), l.ring_seconds) f(fault)
-      where f.fault is not null order by l.n
-      """)
-
-  /// An error of our own rolls the attempt back when there was none.
-  private static let probe = """
-    create or replace function pg_temp.enqueue_fault(payload text, recipients text, app text, ring_seconds text) returns text
-    language plpgsql as $$
-    begin
-      perform push.enqueue_call(payload::jsonb, recipients::jsonb, app, ring_seconds::int);
-      raise exception using errcode = 'PGOK0';
-    exception
-      when sqlstate 'PGOK0' then return null;
-      when others then return sqlerrm;
-    end
-    $$
-    """
 }
 
 /// Lines that the outbox refuses.

@@ -22,7 +22,11 @@ actor DatabaseWatch {
   private static let observe = PostgresStatement(
     name: "observe", sql: "select what, app, provider, kind, state, value from push.observe()")
 
+  /// By itself: when that table is full nothing else can be seen.
+  private static let lookAtLocks = PostgresStatement(name: "lock_table_used", sql: "select push.lock_table_used()")
+
   private let database: APIDatabase
+  private var lastLocks: (used: Double, at: Instant)?
   private var last: (sight: DatabaseSight, at: Instant, cost: Nanoseconds)?
   private var isLooking = false
   private var waiting: [CheckedContinuation<Void, Never>] = []
@@ -52,10 +56,19 @@ actor DatabaseWatch {
     return last.sight
   }
 
+  /// How full Postgres's table of locks was when it was looked at last; nil if that is long ago.
+  func lockTableUsed() -> Double? {
+    guard let lastLocks, loop.now < lastLocks.at + Self.memory else { return nil }
+    return lastLocks.used
+  }
+
   private func look() async {
     let began = loop.now
     let timer = loop.schedule(at: began + Self.patience) { [weak self] in
       self?.assumeIsolated { $0.answer() }
+    }
+    if let result = try? await database.query(Self.lookAtLocks) {
+      lastLocks = (result.double(0, 0), loop.now)
     }
     if let result = try? await database.query(Self.observe) {
       last = (DatabaseSight(result), loop.now, loop.now - began)

@@ -67,7 +67,7 @@ final class Metrics: Sendable {
   ///
   /// - Parameter readiness: what `/readyz` would say now.
   func exposition(_ format: ExpositionFormat, readiness: Readiness) async -> [UInt8] {
-    let sight = await look()
+    let (sight, lockTableUsed) = await look()
     let (snapshot, listeners) = state.withLock { ($0.snapshot, $0.listeners) }
     var writer = ExpositionWriter(format)
     writer.write(attemptsAndDeliveries: snapshot.counters)
@@ -76,6 +76,7 @@ final class Metrics: Sendable {
     writer.write(outbox: snapshot)
     writer.write(api.snapshot)
     if let sight { writer.write(sight, lanes) }
+    if let lockTableUsed { writer.write(lockTableUsed: lockTableUsed) }
     writer.write(listeners: listeners)
     writer.write(isReady: readiness == .ready, version: GatewayVersion.current)
     if let process = ProcessStatistics() { writer.write(process) }
@@ -83,13 +84,14 @@ final class Metrics: Sendable {
   }
 
   /// Sees how everything is, where there is something to see; returns what the database shows.
-  private func look() async -> DatabaseSight? {
+  private func look() async -> (DatabaseSight?, lockTableUsed: Double?) {
     let sources = state.withLock { state in
       if state.sources != nil { state.scrapes += 1 }
       return state.sources
     }
-    guard let sources else { return nil }
+    guard let sources else { return (nil, nil) }
     let sight = await sources.database.sight()
+    let lockTableUsed = await sources.database.lockTableUsed()
     await remember(sources.observer.snapshot())
     let onLastScrape = state.withLock { state in
       state.scrapes -= 1
@@ -98,7 +100,7 @@ final class Metrics: Sendable {
       return state.onLastScrape
     }
     onLastScrape?.resume()
-    return sight
+    return (sight, lockTableUsed)
   }
 
   private func remember(_ snapshot: MetricsSnapshot) { state.withLock { $0.snapshot = snapshot } }

@@ -106,10 +106,13 @@ extension ExpositionWriter {
     for app in apps { sample(Int(sight.value("keys_expiring", app: app)), ["app": app]) }
     family("push_gateway_replicas_alive", .gauge, "Replicas that the database has heard of lately")
     sample(Int(sight.value("replicas_alive")))
+  }
+
+  mutating func write(lockTableUsed: Double) {
     family(
       "push_gateway_lock_table_used_ratio", .gauge,
-      "Locks in Postgres, of all databases, by the number it promises room for; above 1 it soon refuses statements")
-    sample(sight.value("lock_table_used"))
+      "Locks in Postgres, of all databases, by the number it promises room for; from 0.5 on it may be full")
+    sample(lockTableUsed)
   }
 
   mutating func write(listeners: [ListenerCredentials]) {

@@ -4982,11 +4982,11 @@ begin
       'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
-    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.5 then '' else (
+    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
         select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
         from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
           from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
-      case when l.used < 0.5 then 'ok' when l.used < 1 then 'warn' else 'bad' end,
+      case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
       'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid).'
     from (select push.lock_table_used() as used) l;
   return query
@@ -6889,7 +6889,8 @@ comment on function push.take_tally is
 
 -- What only the database sees -----------------------------------------------------------------------------------------
 
--- As Postgres computes it. It finds room for more, as long as other shared memory is left.
+-- As Postgres computes it. It sets room for half aside, and finds room for more as long as other shared memory is left, which does
+-- not come back. It reads no table: a session that has called it before can do so when the table is full, and no other statement.
 create or replace function push.lock_table_used() returns double precision language sql stable as $$
   select (select count(*) from pg_locks l where not l.fastpath) / (
     current_setting('max_locks_per_transaction')::double precision * (
@@ -6897,8 +6898,8 @@ create or replace function push.lock_table_used() returns double precision langu
       from unnest('{max_connections,autovacuum_max_workers,max_worker_processes,max_wal_senders,max_prepared_transactions}'::text[]) s))
 $$;
 comment on function push.lock_table_used is
-  'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. Above 1 '
-  'its shared memory runs out soon: then statements fail with 53200, whoever asks';
+  'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. From 0.5 on '
+  'it may be full: then statements fail with 53200, whoever asks';
 
 create or replace function push.observe()
 returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
@@ -6944,15 +6945,13 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
   union all
   select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
-  union all
-  select 'lock_table_used', null, null, null, null, push.lock_table_used()
 $$;
 comment on function push.observe is
   'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 '
   'divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in '
   'seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
   'receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches '
-  'estimates), keys_expiring (keys of the HTTP API with less than 30 days left), lock_table_used (push.lock_table_used)';
+  'estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';
 
 """###
 
@@ -7878,7 +7877,7 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
+          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.lock_table_used, push.operate_lane, '
           'push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then

@@ -53,10 +53,40 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// SQLSTATEs whose message quotes the offending input.
   private static let quotingStates: Set<String> = ["22P02", "22P03", "22P04", "22007", "22008", "22032"]
 
-  /// What to do where the server's own hint leads astray: more room does not help against a session that fills it.
-  private static let remedies = [
-    "53200": "If its table of locks is full, end the session that holds most of them: pg_locks says which"
-  ]
+  /// What the server has run out of.
+  public enum Shortage: Sendable {
+    case locks, memory, disk, connections
+
+    /// What to do: the server's own hint leads astray, for more room does not help against a session that fills it.
+    var remedy: String {
+      switch self {
+      case .locks: "Its table of locks is full: end the session that holds most of them, pg_locks says which"
+      case .memory: "Its host has no memory left"
+      case .disk: "Its disk is full: make room there"
+      case .connections: "It takes no more connections: have fewer, or raise max_connections"
+      }
+    }
+  }
+
+  /// What the server has run out of, where it refused us for that.
+  public private(set) var shortage: Shortage?
+
+  /// In the server's hint, in every language; nothing else tells the table of locks from memory.
+  private static let locksSetting = "max_locks_per_transaction"
+
+  private static func shortage(_ sqlState: String, _ hint: String?) -> Shortage? {
+    switch sqlState {
+    case "53100": .disk
+    case "53200": hint?.contains(locksSetting) == true ? .locks : .memory
+    case "53300": .connections
+    default: nil
+    }
+  }
+
+  private init(_ code: Code, _ message: String, shortage: Shortage?, hint: String?) {
+    self.init(code, message, hint: shortage?.remedy ?? hint)
+    self.shortage = shortage
+  }
 
   /// The error a result carries. DETAIL and CONTEXT are left out because they quote rows and statements.
   static func from(_ result: OpaquePointer) -> PostgresError {
@@ -69,14 +99,15 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     if quotingStates.contains(sqlState) {
       return PostgresError(.server(sqlState: sqlState), "the server could not read a value of the statement")
     }
-    return PostgresError(.server(sqlState: sqlState), primary, hint: remedies[sqlState] ?? hint)
+    return PostgresError(.server(sqlState: sqlState), primary, shortage: shortage(sqlState, hint), hint: hint)
   }
 
   /// Why a connection failed: libpq's text, which names host, port, user and database but never the password.
   static func connectionFailure(_ code: Code, _ connection: OpaquePointer) -> PostgresError {
     let text = unsafe PQerrorMessage(connection).map { unsafe String(cString: $0) } ?? ""
     let line = text.split(separator: "\n").first.map(String.init) ?? "the connection to Postgres was lost"
-    return PostgresError(code, line)
+    // A connection that is refused has no SQLSTATE.
+    return PostgresError(code, line, shortage: text.contains(locksSetting) ? .locks : nil, hint: nil)
   }
 
   private static func field(_ result: OpaquePointer, _ code: Int32) -> String? {
