@@ -874,7 +874,11 @@ declare
 begin
   with unchecked as materialized (
     select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
-    from push.ends_unchecked x limit p_max for update of x skip locked
+    from push.ends_unchecked x
+    -- Of a call that rings and is locked the end may be in progress (push.promote): it is looked at when its outcome is known.
+    where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
+      or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
+    limit p_max for update of x skip locked
   ), bite as (
     select u.tid, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
   ), taken as (
@@ -3516,8 +3520,8 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.lock_table_used, push.operate_lane, '
-          'push.enqueue_calls to %I', c_calls, v_role);
+          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.lock_table_used, '
+          'push.operate_lane, push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
@@ -4522,13 +4526,13 @@ CREATE FUNCTION push.promote(p_max integer DEFAULT 2000) RETURNS bigint
     SET jit TO 'off'
     AS $$
 declare
-  v_picked   bigint;
+  -- How long an invite waits for whoever has locked its call.
+  c_patience constant interval := '1 s';
   v_promoted bigint;
   v_unsure   bigint[];
-  v_waiting  tid[];
 begin
   with pick as materialized (
-    select d.ctid as tid, d.outbox_id, d.kind, d.user_id
+    select d.ctid as tid, d.outbox_id, d.kind, d.user_id, d.due_at
     from push.delivery d
     where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
       and d.state = 2
@@ -4537,25 +4541,32 @@ begin
     for no key update skip locked
   ), asked as materialized (
     -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
-    select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
+    select p.tid, p.outbox_id, p.due_at, p.kind <> 0 or coalesce((
       select true from push.outbox o
       where o.id = p.outbox_id and o.ended_at is null and not coalesce(o.declined ? p.user_id, false)
       for share skip locked
-    ), false) as rings
+    ), false) as is_sure, p.user_id
     from pick p
+  ), judged as materialized (
+    -- Any backend may hold that lock, for as long as it likes, and end nothing: the call rings until an end is committed. What such
+    -- an end has not seen is cancelled afterwards (push.check_ends). A bite that is full is not waited with: others are behind it.
+    select a.*, a.is_sure or (
+      (a.due_at <= statement_timestamp() - c_patience or (select count(*) from pick) >= p_max)
+      and coalesce((
+        select true from push.outbox o
+        where o.id = a.outbox_id and o.ended_at is null and not coalesce(o.declined ? a.user_id, false)
+      ), false)) as rings
+    from asked a
+  ), noted as (
+    insert into push.ends_unchecked (outbox_id)
+    select distinct j.outbox_id from judged j where j.rings and not j.is_sure
   ), ready as (
     update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
-    where d.ctid = any (array(select tid from asked where rings)) returning 1
+    where d.ctid = any (array(select tid from judged where rings)) returning 1
   )
-  select (select count(*) from asked), (select count(*) from ready),
-      array(select distinct outbox_id from asked where not rings), array(select tid from asked where not rings)
-    into v_picked, v_promoted, v_unsure, v_waiting;
+  select (select count(*) from ready), array(select distinct outbox_id from judged where not rings)
+    into v_promoted, v_unsure;
   perform push.void_unsent(v_unsure, false);
-  -- Those whose call is being ended must not fill every bite for as long as that takes.
-  if v_picked = p_max and v_waiting <> '{}' then
-    update push.delivery d set due_at = least(clock_timestamp() + interval '250 ms', d.deadline_at)
-      where d.ctid = any (v_waiting);
-  end if;
   if v_promoted > 0 then
     perform push.ring_doorbell();
   end if;
@@ -6970,11 +6981,11 @@ CREATE TABLE push.ends_unchecked (
     is_unannounced boolean DEFAULT false NOT NULL
 );
 
-COMMENT ON TABLE push.ends_unchecked IS 'one call that a transaction ended, or deleted, which saw the database as it had been before (REPEATABLE READ, SERIALIZABLE): its deliveries are looked at once more, by push.check_ends';
+COMMENT ON TABLE push.ends_unchecked IS 'one call that is to be looked at once more, by push.check_ends: a transaction ended, or deleted it, which saw the database as it had been before (REPEATABLE READ, SERIALIZABLE), or had locked it for so long that an invite was made ready without it';
 
 COMMENT ON COLUMN push.ends_unchecked.outbox_id IS 'the call: push.outbox.id';
 
-COMMENT ON COLUMN push.ends_unchecked.ended_at IS 'when it was ended or deleted';
+COMMENT ON COLUMN push.ends_unchecked.ended_at IS 'when it was ended, deleted or found locked';
 
 COMMENT ON COLUMN push.ends_unchecked.is_unannounced IS 'whether the missed calls are still to be announced: it ended';
 

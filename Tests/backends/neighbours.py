@@ -222,6 +222,54 @@ def of_a_transaction_that_has_read_history():
     check("then it is made", owner("select push.ensure_partitions(60)"), 1)
 
 
+def first_channel_fails(calls, meanwhile):
+    """Of calls with two channels each the first one is tried, and fails for good."""
+    apns = owner("select id from push.lane where app = %s and provider = 'apns'", APP)
+    for call_id, token in calls.items():
+        with connect(autocommit=True) as db:
+            db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": call_id, "from": "x"}),
+                Jsonb([{"userId": "u", "voipPushToken": token * 32, "fcmToken": f"next-of-{call_id}-0123456789"}]), APP))
+    gateway.claims += 1
+    claimed = gateway.db.execute("select outbox_id, n from push.claim(%s, %s, array[%s]::smallint[], '{100}', '{-infinity}')",
+        (gateway.id, gateway.claims, apns)).fetchall()
+    meanwhile()
+    for number, n in claimed:
+        gateway.one(
+            "select push.settle(%s, null, array[%s]::bigint[], array[%s]::int[], array[%s]::int[], '{1}', '{4}', '{410}', "
+            "'{Unregistered}', '{null}', '{c}', '{now}', '{now}')",
+            gateway.id, number, n, gateway.claims)
+
+
+def of_rows_that_stay_locked():
+    """A backend keeps the rows of calls locked while their first channel fails: one of them it has ended, and it commits late."""
+    with connect() as held, connect() as ending:
+        def meanwhile():
+            held.execute("select id from push.outbox where call_id = 'locked' for update")
+            ending.execute("select push.end_call('ending', 'busy', %s)", (APP,))
+
+        first_channel_fails({"locked": "a1", "ending": "b2"}, meanwhile)
+        owner("select push.promote()")
+        check("calls whose rows are locked: the next channel waits for a moment", (owed("locked"), owed("ending")),
+            ("u:invite:waiting", "u:invite:waiting"))
+        owner("select pg_sleep(1.1)")
+        owner("select push.promote()")
+        check("and no longer", gateway.claimed(), ["locked", "ending"])
+        owner("select push.check_ends()")
+        held.rollback()
+        ending.commit()
+        owner("select push.check_ends()")
+        check("the one that rings has no cancel; the one whose end was committed afterwards has", (owed("locked"), owed("ending")),
+            (None, "u:cancel:ready"))
+        check("and nothing is left to be looked at", owner("select count(*) from push.ends_unchecked"), 0)
+        check("that is sent", gateway.claimed(), ["ending"])
+    with connect() as held:
+        first_channel_fails({"many-1": "c3", "many-2": "d4"},
+            lambda: held.execute("select id from push.outbox where call_id like 'many-%' for update"))
+        check("as many as a bite has are not waited with: others are behind them", owner("select push.promote(2)"), 2)
+        gateway.claimed()
+    owner("select push.check_ends()")
+
+
 def numbers():
     """How far each sequence has come of those that can be used up: eight bytes cannot."""
     return owner("select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences where schemaname = 'push' and data_type "
@@ -279,6 +327,7 @@ of_a_login_that_may_only_connect()
 of_notifications_without_end()
 of_a_login_that_may_enqueue()
 of_a_transaction_that_has_read_history()
+of_rows_that_stay_locked()
 of_numbers()
 of_a_key_that_is_about_to_be_revoked()
 gateway.one("select push.retire_gateway(%s)::text", gateway.id)

@@ -7,6 +7,8 @@
 -- a claim in flight, and the next statement's fresh snapshot then sees what was claimed. A claimed invite that is given
 -- back meanwhile (parked, released, reaped) must not become ready unseen: it does only under a share lock on its call,
 -- which an end in progress denies; otherwise it waits, and push.promote asks again. So push.claim needs to ask nothing.
+-- Whoever may update calls may also lock them for hours. After a second the invite is ready all the same, and the call is noted
+-- in push.ends_unchecked: if its end was in progress, push.check_ends cancels what that has not seen.
 -- Who locks what in which order is in claims.sql.
 --
 -- A backend may end a call in a transaction that sees the database as it was before (REPEATABLE READ, SERIALIZABLE). It does
@@ -617,7 +619,11 @@ declare
 begin
   with unchecked as materialized (
     select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
-    from push.ends_unchecked x limit p_max for update of x skip locked
+    from push.ends_unchecked x
+    -- Of a call that rings and is locked the end may be in progress (push.promote): it is looked at when its outcome is known.
+    where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
+      or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
+    limit p_max for update of x skip locked
   ), bite as (
     select u.tid, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
   ), taken as (

@@ -7,13 +7,13 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_picked   bigint;
+  -- How long an invite waits for whoever has locked its call.
+  c_patience constant interval := '1 s';
   v_promoted bigint;
   v_unsure   bigint[];
-  v_waiting  tid[];
 begin
   with pick as materialized (
-    select d.ctid as tid, d.outbox_id, d.kind, d.user_id
+    select d.ctid as tid, d.outbox_id, d.kind, d.user_id, d.due_at
     from push.delivery d
     where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
       and d.state = 2
@@ -22,25 +22,32 @@ begin
     for no key update skip locked
   ), asked as materialized (
     -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
-    select p.tid, p.outbox_id, p.kind <> 0 or coalesce((
+    select p.tid, p.outbox_id, p.due_at, p.kind <> 0 or coalesce((
       select true from push.outbox o
       where o.id = p.outbox_id and o.ended_at is null and not coalesce(o.declined ? p.user_id, false)
       for share skip locked
-    ), false) as rings
+    ), false) as is_sure, p.user_id
     from pick p
+  ), judged as materialized (
+    -- Any backend may hold that lock, for as long as it likes, and end nothing: the call rings until an end is committed. What such
+    -- an end has not seen is cancelled afterwards (push.check_ends). A bite that is full is not waited with: others are behind it.
+    select a.*, a.is_sure or (
+      (a.due_at <= statement_timestamp() - c_patience or (select count(*) from pick) >= p_max)
+      and coalesce((
+        select true from push.outbox o
+        where o.id = a.outbox_id and o.ended_at is null and not coalesce(o.declined ? a.user_id, false)
+      ), false)) as rings
+    from asked a
+  ), noted as (
+    insert into push.ends_unchecked (outbox_id)
+    select distinct j.outbox_id from judged j where j.rings and not j.is_sure
   ), ready as (
     update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
-    where d.ctid = any (array(select tid from asked where rings)) returning 1
+    where d.ctid = any (array(select tid from judged where rings)) returning 1
   )
-  select (select count(*) from asked), (select count(*) from ready),
-      array(select distinct outbox_id from asked where not rings), array(select tid from asked where not rings)
-    into v_picked, v_promoted, v_unsure, v_waiting;
+  select (select count(*) from ready), array(select distinct outbox_id from judged where not rings)
+    into v_promoted, v_unsure;
   perform push.void_unsent(v_unsure, false);
-  -- Those whose call is being ended must not fill every bite for as long as that takes.
-  if v_picked = p_max and v_waiting <> '{}' then
-    update push.delivery d set due_at = least(clock_timestamp() + interval '250 ms', d.deadline_at)
-      where d.ctid = any (v_waiting);
-  end if;
   if v_promoted > 0 then
     perform push.ring_doorbell();
   end if;
