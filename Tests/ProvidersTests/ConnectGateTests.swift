@@ -57,7 +57,8 @@ import Testing
       }
       try await Task.sleep(for: .milliseconds(10))
     }
-    let tries = Set(reports.results.map(\.answeredAt.nanoseconds)).count
+    // A test that comes back late may see what was tried afterwards.
+    let tries = Set(reports.results.map(\.answeredAt).filter { $0 < end }.map(\.nanoseconds)).count
     #expect(tries >= 2)
     #expect(tries <= 6, "0.125 + 0.25 + 0.5 + 1 + 2 s are more than 3 s")
     #expect(reports.results.allSatisfy { $0.outcome == .unavailable(reason: "NotConnected", after: nil) })
