@@ -6,7 +6,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct DashboardTests {
+@Suite(.timeLimit(.minutes(10))) struct DashboardTests {
   @Test func `the page and its files come with their types, their tags and a strict policy`() async throws {
     try await DashboardHarness.with { dashboard in
       for asset in DashboardAsset.all {

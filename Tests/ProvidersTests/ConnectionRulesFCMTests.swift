@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Connection rules, FCM", .timeLimit(.minutes(2))) struct ConnectionRulesFCMTests {
+@Suite("Connection rules, FCM", .timeLimit(.minutes(10))) struct ConnectionRulesFCMTests {
   @Test("the hourly GOAWAY (max_age) costs no push and no second try")
   func hourlyGoAway() async throws {
     let server = try HTTP2TestServer { exchange in

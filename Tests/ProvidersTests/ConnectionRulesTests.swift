@@ -9,7 +9,7 @@ import Testing
 @testable import Providers
 @testable import Runtime
 
-@Suite("Connection rules, APNs", .timeLimit(.minutes(2))) struct ConnectionRulesTests {
+@Suite("Connection rules, APNs", .timeLimit(.minutes(10))) struct ConnectionRulesTests {
   @Test("GOAWAY with a chosen last stream every 500 requests: of 50,000 pushes none is lost and none repeated")
   func goAwayEvery500Requests() async throws {
     let server = try HTTP2TestServer { exchange in

@@ -55,7 +55,7 @@ private struct Echo: Decodable {
   func values(of name: String) -> [String] { headers.filter { $0[0] == name }.map { $0[1] } }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct CurlClientTests {
+@Suite(.timeLimit(.minutes(10))) struct CurlClientTests {
   /// Runs `body` with a client that trusts the server's CA, and closes the client.
   private static func with<Value>(
     _ server: CurlTestServer, trusting: Bool = true, change: (inout CurlConfiguration) -> Void = { _ in },

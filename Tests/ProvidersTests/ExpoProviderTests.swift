@@ -80,7 +80,7 @@ final class ProviderReports: Sendable {
   }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct ExpoProviderTests {
+@Suite(.timeLimit(.minutes(10))) struct ExpoProviderTests {
   private struct Fixture {
     let provider: ExpoProvider
     let reports = ProviderReports()

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(2))) struct ExpoSendQueueTests {
+@Suite(.timeLimit(.minutes(10))) struct ExpoSendQueueTests {
   static func request(
     _ tag: Int, token: String? = nil, deadline: Int64 = 60, body: String = #"{"title":"t"}"#, collapseID: String? = nil
   ) -> PushRequest {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Hedged pushes", .timeLimit(.minutes(2))) struct HedgedPushTests {
+@Suite("Hedged pushes", .timeLimit(.minutes(10))) struct HedgedPushTests {
   private static let hedging = HedgingSettings()
   /// Leaves a test the time to do something before the hedge is due.
   private static let slowHedging: HedgingSettings = {

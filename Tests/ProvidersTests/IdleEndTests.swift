@@ -7,7 +7,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Connections closed while idle", .timeLimit(.minutes(1))) struct IdleEndTests {
+@Suite("Connections closed while idle", .timeLimit(.minutes(10))) struct IdleEndTests {
   /// How long the server keeps a connection that has nothing to do: longer than `HTTP2ConnectionPoolSettings.idleAfter`.
   private static let patience = Nanoseconds.milliseconds(1_600)
   /// The longest wait for the next connection, and what an idle machine may need besides.

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Queue
 
-@Suite("Reaching Postgres", .timeLimit(.minutes(5)))
+@Suite("Reaching Postgres", .timeLimit(.minutes(10)))
 struct PostgresReachabilityTests {
   private static let one = PostgresStatement(name: "one", sql: "select 1")
 

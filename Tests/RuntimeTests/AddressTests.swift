@@ -173,7 +173,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
   }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct NameResolverTests {
+@Suite(.timeLimit(.minutes(10))) struct NameResolverTests {
   /// Names whose answers a test gives.
   private final class Names: Sendable {
     struct State {
@@ -308,7 +308,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
   }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct AddressDialerTests {
+@Suite(.timeLimit(.minutes(10))) struct AddressDialerTests {
   @Test func eightDeadAddressesAreGotOverAndRemembered() async throws {
     let server = try HTTP2TestServer { $0.respond(200) }
     guard let dead = DeadAddresses(8, port: server.port) else {

@@ -3,7 +3,7 @@ import Runtime
 import TestSeed
 import Testing
 
-@Suite("Event loop", .timeLimit(.minutes(2)))
+@Suite("Event loop", .timeLimit(.minutes(10)))
 struct EventLoopTests {
   actor Counter {
     nonisolated let loop: EventLoop
@@ -105,7 +105,7 @@ struct EventLoopTests {
   }
 }
 
-@Suite("Deadline heap", .timeLimit(.minutes(2)))
+@Suite("Deadline heap", .timeLimit(.minutes(10)))
 struct DeadlineHeapTests {
   @Test("elements come out by time, whatever the order they went in")
   func order() {

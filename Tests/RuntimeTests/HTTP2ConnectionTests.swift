@@ -106,8 +106,8 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
   HTTP2Endpoint(host: host, port: port, tls: try tls ?? TestCertificates.shared.client())
 }
 
-@Suite(.timeLimit(.minutes(1))) struct HTTP2ConnectionTests {
-  @Suite(.timeLimit(.minutes(1))) struct AgainstNghttpd {
+@Suite(.timeLimit(.minutes(10))) struct HTTP2ConnectionTests {
+  @Suite(.timeLimit(.minutes(10))) struct AgainstNghttpd {
     @Test(arguments: ["localhost", "127.0.0.1"])
     func requestsAreAnswered(host: String) async throws {
       let server = try NghttpdServer()
@@ -470,7 +470,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
   }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct HTTP2EndpointTests {
+@Suite(.timeLimit(.minutes(10))) struct HTTP2EndpointTests {
   @Test func urlsAreReadAndFaultsNamed() throws {
     let tls = try TLSContext.client()
     #expect(try HTTP2Endpoint(url: "https://api.push.apple.com", tls: tls).authority == "api.push.apple.com")

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Runtime
 
-@Suite(.timeLimit(.minutes(2))) struct ProxyDialerTests {
+@Suite(.timeLimit(.minutes(10))) struct ProxyDialerTests {
   /// Looks only the proxy's name up, and keeps what it was asked for.
   private final class Names: Sendable {
     let asked = Mutex<[String]>([])
