@@ -323,7 +323,7 @@ private struct Echo: Decodable {
   }
 
   @Test func nobodyListeningMeansNothingWasSent() async throws {
-    let port = try CurlTestServer().port  // the server ends here
+    let port = try ServerProcess.freePort()
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server) { caller, _ in
       Self.failure(await caller.send(CurlRequest(url: "https://127.0.0.1:\(port)/echo")))
