@@ -133,24 +133,30 @@ let package = Package(
     .testTarget(
       name: "MemoryOutboxTests", dependencies: ["MemoryOutbox", "Queue", "Runtime", "TestSupport"],
       swiftSettings: strictTests),
+    .target(name: "TestSeed", dependencies: ["Runtime"], path: "Tests/TestSeed", swiftSettings: strictTests),
     .target(
       name: "HTTP2TestSupport", dependencies: ["Runtime"], path: "Tests/HTTP2TestSupport", swiftSettings: strictTests),
     .target(
       name: "DialectsTestSupport", dependencies: ["Dialects", "Providers", "Queue", "Runtime"],
       path: "Tests/DialectsTestSupport", swiftSettings: strictTests),
     .testTarget(
-      name: "RuntimeTests", dependencies: ["Runtime", "COpenSSL", "HTTP2TestSupport"], swiftSettings: strictTests),
+      name: "RuntimeTests", dependencies: ["Runtime", "COpenSSL", "HTTP2TestSupport", "TestSeed"],
+      swiftSettings: strictTests),
     .testTarget(
-      name: "QueueTests", dependencies: ["Queue", "Runtime", "TestSupport", logging], swiftSettings: strictTests),
+      name: "QueueTests", dependencies: ["Queue", "Runtime", "HTTP2TestSupport", "TestSupport", logging],
+      swiftSettings: strictTests),
     .testTarget(
-      name: "ProvidersTests", dependencies: ["Providers", "Runtime", "Simulators", "HTTP2TestSupport", logging],
+      name: "ProvidersTests",
+      dependencies: ["Providers", "Runtime", "Simulators", "HTTP2TestSupport", "TestSeed", logging],
       swiftSettings: strictTests),
     .testTarget(
       name: "DialectsTests", dependencies: ["Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime"],
       swiftSettings: strictTests),
     .testTarget(
       name: "DispatchingTests",
-      dependencies: ["Dispatching", "Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime", logging],
+      dependencies: [
+        "Dispatching", "Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime", "TestSeed", logging,
+      ],
       swiftSettings: strictTests),
     .testTarget(
       name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
@@ -163,7 +169,7 @@ let package = Package(
       dependencies: [
         "Gateway", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "Queue", "Providers",
         "Simulators",
-        "Runtime", "TestSupport",
+        "Runtime", "TestSeed", "TestSupport",
         logging,
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOEmbedded", package: "swift-nio"),

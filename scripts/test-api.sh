@@ -69,8 +69,11 @@ simulator_pid=$!
 started="$simulator_pid $started"
 await "the simulator" "$simulator_pid" "$local/simulators.log" grep -q '"ready":true' "$local/simulators.out"
 
-ops_port=$(shuf -i 20000-25999 -n 1)
-api_port=$((ops_port + 1))
+python3 Tests/servers/held_ports.py 4 >"$local/ports" 2>"$local/ports.log" &
+ports_pid=$!
+started="$ports_pid $started"
+await "the ports" "$ports_pid" "$local/ports.log" sh -c '[ "$(wc -l <"$1")" -eq 4 ]' sh "$local/ports"
+{ read -r ops_port; read -r api_port; read -r tls_port; read -r tls_ops_port; } <"$local/ports"
 api=http://127.0.0.1:$api_port
 (umask 077 && openssl rand -hex 32 >"$local/ops.key" && openssl rand -hex 32 >"$local/metrics.key")
 # Its ops listener is one that other machines reach: there a login is needed.
@@ -86,8 +89,7 @@ key=$(make_key '')
 
 # A second replica, whose listeners speak TLS.
 scripts/certificates.sh "$local/certificates"
-tls_port=$((ops_port + 2))
-PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$((tls_port + 1)) PUSH_GATEWAY_API_ENABLED=true \
+PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$tls_ops_port PUSH_GATEWAY_API_ENABLED=true \
   PUSH_GATEWAY_API_LISTEN=127.0.0.1:$tls_port PUSH_GATEWAY_API_CONNECTIONS_MAX=64 PUSH_GATEWAY_LOG_LEVEL=warning \
   PUSH_GATEWAY_API_TLS_CERTIFICATE_FILE=$local/certificates/server.pem \
   PUSH_GATEWAY_API_TLS_KEY_FILE=$local/certificates/server.key \
@@ -97,7 +99,7 @@ PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$((tls_port + 1)) PUSH_GATEWAY_API_ENABLED=tr
 tls_pid=$!
 started="$tls_pid $started"
 await "the gateway with TLS" "$tls_pid" "$local/tls.log" \
-  curl -fs --cacert "$local/certificates/ca.pem" "https://127.0.0.1:$((tls_port + 1))/readyz"
+  curl -fs --cacert "$local/certificates/ca.pem" "https://127.0.0.1:$tls_ops_port/readyz"
 
 say "schemathesis, ${SECONDS_MAX:-120} s"
 # It draws no U+0000: the description says that no text holds one, and has no way to say it of names within metadata.
@@ -115,7 +117,7 @@ bound=$(make_key ", addresses => '{127.0.0.2/32}'")
 python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key" \
   --fresh-key "$fresh" --expired-key "$expired" --bound-key "$bound" \
   --ops-key "$(cat "$local/ops.key")" --metrics-key "$(cat "$local/metrics.key")" \
-  --tls-api "127.0.0.1:$tls_port" --tls-ops "127.0.0.1:$((tls_port + 1))" --ca "$local/certificates/ca.pem"
+  --tls-api "127.0.0.1:$tls_port" --tls-ops "127.0.0.1:$tls_ops_port" --ca "$local/certificates/ca.pem"
 
 kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/gateway.log"
 kill -0 "$tls_pid" 2>/dev/null || fail "the gateway with TLS has ended, see $local/tls.log"

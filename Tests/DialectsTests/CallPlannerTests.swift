@@ -9,7 +9,7 @@ import Testing
 
 @testable import Dialects
 
-@Suite(.timeLimit(.minutes(2))) struct CallPlannerTests {
+@Suite(.timeLimit(.minutes(10))) struct CallPlannerTests {
   private func planner(_ dialect: String = "intercom", _ provider: ProviderKind = .apns) throws -> CallPlanner {
     CallPlanner(dialect: try ShippedDialects.named(dialect)!, provider: provider)
   }

@@ -3,6 +3,7 @@
 import Providers
 import Queue
 import Runtime
+import TestSeed
 import Testing
 
 @testable import Dispatching
@@ -126,7 +127,7 @@ private func settled(_ id: Int64, _ kind: DeliveryKind = .invite) -> Settlement 
   func found() {
     var memory = SettledMemory(limits: SettledMemory.Limits(count: 20_000))
     memory.advance(start, isStoreAvailable: true)
-    var random = SplitMix64(seed: 7)
+    var random = TestSeed.generator(6)
     var expected: [DeliveryKey: (settlement: Settlement, order: Int)] = [:]
     for order in 0..<70_000 {
       let key = DeliveryKey(outboxID: Int64(random.next() % 60_000), number: Int32(random.next() % 3))

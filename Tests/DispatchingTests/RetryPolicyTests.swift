@@ -1,6 +1,7 @@
 import Providers
 import Queue
 import Runtime
+import TestSeed
 import Testing
 
 @testable import Dispatching
@@ -92,13 +93,13 @@ struct RetryPolicyTests {
 
   @Test("no retry is ever planned past the deadline", arguments: [1, 2, 5, 20])
   func alwaysInside(attempts: Int) {
-    var generator = SystemRandomNumberGenerator()
+    var generator = TestSeed.generator(5)
     for _ in 0..<1000 {
       let left = Nanoseconds.milliseconds(.random(in: 0...5000, using: &generator))
       let outcome = PushOutcome.unavailable(reason: "x", after: nil)
       switch decide(outcome, attempts: attempts, left: left, random: .random(in: 0..<1, using: &generator)) {
-      case .retry(let wait, _, _), .park(let wait, _): #expect(wait + policy.roundTrip < left)
-      case .settle(let outcome, _): #expect(outcome == .expired)
+      case .retry(let wait, _, _), .park(let wait, _): #expect(wait + policy.roundTrip < left, "\(TestSeed.comment)")
+      case .settle(let outcome, _): #expect(outcome == .expired, "\(TestSeed.comment)")
       }
     }
   }

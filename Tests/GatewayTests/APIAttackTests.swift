@@ -14,7 +14,7 @@ import Darwin
 #endif
 
 /// One after another: they take what a process has of sockets and time.
-@Suite(.serialized, .timeLimit(.minutes(3)))
+@Suite(.serialized, .timeLimit(.minutes(10)))
 struct APIAttackTests {
   @Test func `ten megabytes are refused, announced or not, and the sender reads why`() async throws {
     try await APIHarness.with { api in

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct APIAuthorizationTests {
   private static let requests: [(method: String, path: String, body: String?, scope: String)] = [
     ("POST", "/v1/calls", APIHarness.call("new"), "enqueue"),

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct APIGroupsTests {
   private func answers(_ api: APIHarness, _ bodies: [String]) async throws -> [APIAnswer] {
     try await withThrowingTaskGroup(of: (Int, APIAnswer).self) { tasks in

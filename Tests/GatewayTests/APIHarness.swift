@@ -109,7 +109,7 @@ struct APIHarness {
 
   /// Asks until the answer is as wished, for so many seconds at most: what is cached for a moment gives no signal.
   func eventually(
-    seconds: Int = 10, _ ask: () async throws -> APIAnswer, until isRight: (APIAnswer) -> Bool
+    seconds: Int = 60, _ ask: () async throws -> APIAnswer, until isRight: (APIAnswer) -> Bool
   ) async throws -> APIAnswer {
     let end = ContinuousClock.now + .seconds(seconds)
     while true {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct APIKeyringTests {
+@Suite(.timeLimit(.minutes(10))) struct APIKeyringTests {
   /// The database, and how often it was asked.
   private final class KeyTable: Sendable {
     let keys = Mutex<[Int32: KnownAPIKey]>([:])

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct APIOperationsTests {
   @Test func `a call is enqueued once, however often it is sent`() async throws {
     try await APIHarness.with { api in

@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct APISharesTests {
   /// Waits as long as the test holds the lock.
   private static let wait = PostgresStatement(

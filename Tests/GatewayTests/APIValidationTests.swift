@@ -6,7 +6,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct APIValidationTests {
   /// Operation, body, the field at fault.
   private static let bodies: [(String, String, String)] = [

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Rules of a call", .serialized, .timeLimit(.minutes(2)))
+@Suite("Rules of a call", .serialized, .timeLimit(.minutes(10)))
 struct CallRulesTests {
   /// `provider kind outcome user` of everything finished, sorted.
   private func history(_ gateway: GatewayHarness) async throws -> [String] {

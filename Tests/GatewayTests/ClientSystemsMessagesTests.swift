@@ -7,7 +7,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Client systems: messages", .serialized, .timeLimit(.minutes(2)))
+@Suite("Client systems: messages", .serialized, .timeLimit(.minutes(10)))
 struct ClientSystemsMessagesTests {
   private static let phones = """
     [{"userId": "oma", "apnsToken": "\(PhoneToken.alert)", "voipPushToken": "\(PhoneToken.voip)", "locale": "nl-NL"},

@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct CommandsTests {
+@Suite(.timeLimit(.minutes(10))) struct CommandsTests {
   private static let good =
     #"{"app":"porteiro","payload":{"callId":"c1","from":"d"},"recipients":["u1"],"ringSeconds":30}"#
 

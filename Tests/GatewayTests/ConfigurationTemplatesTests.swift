@@ -10,7 +10,7 @@ import Testing
 @testable import Dialects
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct ConfigurationTemplatesTests {
+@Suite(.timeLimit(.minutes(10))) struct ConfigurationTemplatesTests {
   private let folder = try! ConfigurationFolder()
 
   private func yaml(_ app: String, dialect: String = "intercom") -> String {

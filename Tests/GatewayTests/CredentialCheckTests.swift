@@ -8,7 +8,7 @@ import Testing
 @testable import Gateway
 @testable import Simulators
 
-@Suite(.timeLimit(.minutes(2))) struct CredentialCheckTests {
+@Suite(.timeLimit(.minutes(10))) struct CredentialCheckTests {
   /// A configuration that uses what `simulate` makes; its folder is removed by the caller.
   private func configuration() throws -> (configuration: GatewayConfiguration, material: SimulatorMaterial) {
     let material = try SimulatorMaterial()

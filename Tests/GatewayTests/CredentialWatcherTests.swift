@@ -36,7 +36,7 @@ private struct KeepingHandler: LogHandler {
   }
 }
 
-@Suite("Credential watcher", .timeLimit(.minutes(1))) struct CredentialWatcherTests {
+@Suite("Credential watcher", .timeLimit(.minutes(10))) struct CredentialWatcherTests {
   /// A watcher of what `simulate` writes; no provider is started, and no database is there.
   ///
   /// - Parameter more: added to the configuration.

@@ -11,7 +11,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct DashboardSecurityTests {
+@Suite(.timeLimit(.minutes(10))) struct DashboardSecurityTests {
   // MARK: - Hosts
 
   @Test func `only its own names are answered, against DNS rebinding`() {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct DashboardTests {
+@Suite(.timeLimit(.minutes(10))) struct DashboardTests {
   @Test func `the page and its files come with their types, their tags and a strict policy`() async throws {
     try await DashboardHarness.with { dashboard in
       for asset in DashboardAsset.all {
@@ -126,7 +126,7 @@ import Testing
       let broken = try await dashboard.get("/ui/state")
       #expect(broken.status == 503 && broken.problem == "database-unavailable")
       try await dashboard.database.execute("alter function push.overview_away rename to overview")
-      let end = ContinuousClock.now + .seconds(10)
+      let end = ContinuousClock.now + .seconds(60)
       while try await dashboard.get("/ui/state").status != 200, ContinuousClock.now < end {
         try await Task.sleep(for: .milliseconds(50))
       }

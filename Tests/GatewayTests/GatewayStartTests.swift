@@ -10,7 +10,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct GatewayStartTests {
+@Suite(.timeLimit(.minutes(10))) struct GatewayStartTests {
   private func with(
     _ databaseURL: String, _ body: (GatewayService, _ stop: () async throws -> Void) async throws -> Void
   ) async throws {

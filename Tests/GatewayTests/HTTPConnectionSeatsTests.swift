@@ -5,6 +5,7 @@ import NIOCore
 import NIOEmbedded
 import Runtime
 import Synchronization
+import TestSeed
 import Testing
 
 #if canImport(Glibc)
@@ -166,7 +167,7 @@ import Darwin
   }
 
   @Test func `a model in which every connection is looked at agrees`() throws {
-    var random = SplitMix64(seed: 7)
+    var random = TestSeed.generator(7)
     var order = FairOrder()
     var model: [(seat: Seat, peer: IPRange)] = []
     for seat in Seat(0)..<4_000 {

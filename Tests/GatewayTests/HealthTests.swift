@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(1))) struct HealthTests {
+@Suite(.timeLimit(.minutes(10))) struct HealthTests {
   /// Keeps a loop in one turn until told.
   private final class Hang: Sendable {
     private let end = DispatchSemaphore(value: 0)

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct IdentityTests {
+@Suite(.timeLimit(.minutes(10))) struct IdentityTests {
   /// What Tests/jwt/issue wrote.
   struct Issued: Decodable {
     var tokens: [String: String]

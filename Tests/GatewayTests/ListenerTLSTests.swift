@@ -46,7 +46,7 @@ private struct FixedClock: GatewayClock {
   func wallMilliseconds() -> Int64 { atSeconds * 1000 }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct ListenerTLSTests {
+@Suite(.timeLimit(.minutes(10))) struct ListenerTLSTests {
   private let pki: ListenerPKI
 
   init() throws { pki = try ListenerPKI() }
@@ -377,7 +377,7 @@ enum ClientHello {
   static let beginning: [UInt8] = [0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xFC, 0x03, 0x03] + Array(1...32)
 }
 
-@Suite(.timeLimit(.minutes(3))) struct APITLSTests {
+@Suite(.timeLimit(.minutes(10))) struct APITLSTests {
   private let pki: ListenerPKI
   private let credentials: ListenerCredentials
 

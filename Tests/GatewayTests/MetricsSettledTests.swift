@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("What was settled", .timeLimit(.minutes(1))) struct MetricsSettledTests {
+@Suite("What was settled", .timeLimit(.minutes(10))) struct MetricsSettledTests {
   @Test("a batch that was written before is known to be ours; what others settled is not")
   func settledBefore() async throws {
     try await TestDatabase.with { database in

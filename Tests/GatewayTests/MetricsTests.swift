@@ -10,7 +10,7 @@ import Testing
 @testable import Dispatching
 @testable import Gateway
 
-@Suite("Metrics", .timeLimit(.minutes(1))) struct MetricsTests {
+@Suite("Metrics", .timeLimit(.minutes(10))) struct MetricsTests {
   private static let lanes: [(app: String, provider: ProviderKind)] = [
     ("porteiro", .apns), ("porteiro", .fcm), ("other", .expo),
   ]

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct MigratorTests {
+@Suite(.timeLimit(.minutes(10))) struct MigratorTests {
   private static let one = Migration(version: 1, name: "one", sql: "create table push.one (id int);")
   private static let two = Migration(version: 2, name: "two", sql: "create table push.two (id int);")
   private static let three = Migration(version: 3, name: "three", sql: "create table push.three (id int);")

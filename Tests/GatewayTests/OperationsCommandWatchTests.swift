@@ -7,7 +7,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct OperationsCommandWatchTests {
+@Suite(.timeLimit(.minutes(10))) struct OperationsCommandWatchTests {
   /// The program while it runs, and what it has written so far.
   private final class Watch {
     let process: Process

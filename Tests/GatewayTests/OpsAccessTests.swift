@@ -7,7 +7,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct OpsAccessTests {
+@Suite(.timeLimit(.minutes(10))) struct OpsAccessTests {
   private static let data = ["/ui/state", "/ui/calls?id=x", "/metrics"]
   private static let open = ["/", "/ui/main.js", "/ui/dashboard.css", "/ui/session", "/livez", "/readyz"]
   private static let key = "Authorization: Bearer \(DashboardHarness.key)"

@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct OpsServerTests {
+@Suite(.timeLimit(.minutes(10))) struct OpsServerTests {
   private actor State {
     var readiness = Readiness.notReady(["the database cannot be reached", "no lane has a connection"])
     func set(_ readiness: Readiness) { self.readiness = readiness }

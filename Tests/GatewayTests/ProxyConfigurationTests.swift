@@ -5,7 +5,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct ProxyConfigurationTests {
+@Suite(.timeLimit(.minutes(10))) struct ProxyConfigurationTests {
   private let folder = try! ConfigurationFolder()
 
   private static func yaml(_ proxy: String, _ app: String = "") -> String {

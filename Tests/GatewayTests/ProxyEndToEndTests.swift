@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Proxies end to end", .timeLimit(.minutes(2))) struct ProxyEndToEndTests {
+@Suite("Proxies end to end", .timeLimit(.minutes(10))) struct ProxyEndToEndTests {
   private static func connections(_ simulators: SimulatorSuite) async -> Int {
     var count = 0
     for server in [simulators.apnsProduction, simulators.apnsSandbox, simulators.fcm, simulators.expo] {

@@ -10,7 +10,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Rules for calls, by number", .serialized, .timeLimit(.minutes(2)))
+@Suite("Rules for calls, by number", .serialized, .timeLimit(.minutes(10)))
 struct RuleTests {
   private static let android = #"[{"userId": "u", "fcmToken": "\#(PhoneToken.fcm("android"))", "platform": "android"}]"#
   private static let iphone = #"[{"userId": "u", "voipPushToken": "\#(PhoneToken.voip)"}]"#

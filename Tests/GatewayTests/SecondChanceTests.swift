@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Second chances", .serialized, .timeLimit(.minutes(2)))
+@Suite("Second chances", .serialized, .timeLimit(.minutes(10)))
 struct SecondChanceTests {
   private static let expoToken = "ExponentPushToken[aBcDeFgHiJkLmNoPqRsTuV]"
   private static let goodVoIP = String(repeating: "ab", count: 32)

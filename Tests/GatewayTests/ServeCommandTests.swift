@@ -9,7 +9,7 @@ import Testing
 @testable import Gateway
 @testable import Simulators
 
-@Suite(.timeLimit(.minutes(2))) struct ServeCommandTests {
+@Suite(.timeLimit(.minutes(10))) struct ServeCommandTests {
   /// Files that load, each with one that does not.
   private final class Files {
     let material: SimulatorMaterial

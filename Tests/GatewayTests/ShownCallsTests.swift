@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Calls that Android shows", .timeLimit(.minutes(1)))
+@Suite("Calls that Android shows", .timeLimit(.minutes(10)))
 struct ShownCallsTests {
   /// The dialect that docs/integrations/prosody.md makes for them.
   private func dialect() throws -> Dialect {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(2))) struct TraceTests {
+@Suite(.timeLimit(.minutes(10))) struct TraceTests {
   @Test func `the API keeps the header's trace, and ignores a header that is malformed`() async throws {
     try await APIHarness.with { api in
       let trace = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -41,11 +41,23 @@ public final class ServerProcess: @unchecked Sendable {
     try? input.fileHandleForWriting.close()
   }
 
-  /// A port nobody listens on, for servers that cannot choose one themselves.
+  /// A port nobody listens on, for servers that cannot choose one themselves. Nobody else is given it as long as this process
+  /// lives: it is held by a socket that is bound and does not listen.
   public static func freePort() throws -> UInt16 {
-    let loop = EventLoop(name: "free-port")
-    defer { loop.stop() }
-    return try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop).port
+    let holder = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    var on: Int32 = 1
+    setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &on, socklen_t(MemoryLayout<Int32>.size))
+    var place = sockaddr_in()
+    place.sin_family = sa_family_t(AF_INET)
+    place.sin_addr.s_addr = inet_addr("127.0.0.1")
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let isHeld = withUnsafeMutablePointer(to: &place) { place in
+      place.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        bind(holder, $0, length) == 0 && getsockname(holder, $0, &length) == 0
+      }
+    }
+    guard isHeld else { throw NotStarted() }
+    return UInt16(bigEndian: place.sin_port)
   }
 
   private static func listens(_ port: UInt16) -> Bool {

@@ -111,7 +111,7 @@ private struct Bench {
   }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct APNsProviderTests {
+@Suite(.timeLimit(.minutes(10))) struct APNsProviderTests {
   @Test func oneStreamUntilTheFirstAuthorisedAnswerThenAll() async throws {
     var held: [HTTP2TestServer.Exchange] = []
     let server = try HTTP2TestServer { exchange in

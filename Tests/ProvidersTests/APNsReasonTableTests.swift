@@ -57,7 +57,7 @@ private let expected: [(Int, String, AnswerDisposition, Connection)] = [
   (503, "Shutdown", .settle(.unavailable(reason: "Shutdown", after: nil)), .worn),
 ]
 
-@Suite(.timeLimit(.minutes(2))) struct APNsReasonTableTests {
+@Suite(.timeLimit(.minutes(10))) struct APNsReasonTableTests {
   @Test(arguments: expected.indices)
   func everyDocumentedReason(index: Int) {
     let (status, reason, disposition, connection) = expected[index]

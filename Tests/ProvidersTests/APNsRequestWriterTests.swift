@@ -27,7 +27,7 @@ private func written(_ request: PushRequest) -> [String] {
   return lines
 }
 
-@Suite(.timeLimit(.minutes(2))) struct APNsRequestWriterTests {
+@Suite(.timeLimit(.minutes(10))) struct APNsRequestWriterTests {
   @Test func anInviteIsAVoIPPushThatIsTriedOnce() {
     #expect(
       written(request(.invite, collapseID: "call-1")) == [

@@ -14,7 +14,7 @@ final class SettableClock: GatewayClock {
   func advance(minutes: Int64) { wall.withLock { $0 += minutes * 60_000 } }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct APNsTokenSourceTests {
+@Suite(.timeLimit(.minutes(10))) struct APNsTokenSourceTests {
   let clock = SettableClock()
   let key: SigningKey
   let source: APNsTokenSource

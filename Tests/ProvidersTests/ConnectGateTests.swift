@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Connect gate", .timeLimit(.minutes(1))) struct ConnectGateTests {
+@Suite("Connect gate", .timeLimit(.minutes(10))) struct ConnectGateTests {
   private let start = Instant(nanoseconds: 1_000_000_000_000)
 
   @Test("the waits double from 250 ms to 2 s, one request at a time, until one has left")
@@ -57,7 +57,8 @@ import Testing
       }
       try await Task.sleep(for: .milliseconds(10))
     }
-    let tries = Set(reports.results.map(\.answeredAt.nanoseconds)).count
+    // A test that comes back late may see what was tried afterwards.
+    let tries = Set(reports.results.map(\.answeredAt).filter { $0 < end }.map(\.nanoseconds)).count
     #expect(tries >= 2)
     #expect(tries <= 6, "0.125 + 0.25 + 0.5 + 1 + 2 s are more than 3 s")
     #expect(reports.results.allSatisfy { $0.outcome == .unavailable(reason: "NotConnected", after: nil) })

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Connection rules, FCM", .timeLimit(.minutes(2))) struct ConnectionRulesFCMTests {
+@Suite("Connection rules, FCM", .timeLimit(.minutes(10))) struct ConnectionRulesFCMTests {
   @Test("the hourly GOAWAY (max_age) costs no push and no second try")
   func hourlyGoAway() async throws {
     let server = try HTTP2TestServer { exchange in
@@ -70,10 +70,13 @@ import Testing
     }
     await bench.start()
     for tag in 0..<3 {
+      // What left while a push was in flight has come by then.
+      await bench.pass(.milliseconds(20))
+      let before = await server.perform { $0.connections[0].received.pings }
       await bench.pass(.milliseconds(300))
+      #expect(await server.perform { $0.connections[0].received.pings } == before)
       #expect(await bench.push(tag).outcome.isAccepted)
-      await bench.pass(.milliseconds(300))
-      #expect(await server.perform { $0.connections[0].received.pings } == tag + 1)
+      #expect(await server.perform { $0.connections[0].received.pings } > before)
     }
     #expect(await server.perform { $0.connectionCount } == 1)
     await bench.stop()

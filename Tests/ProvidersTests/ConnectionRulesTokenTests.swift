@@ -7,7 +7,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Connection rules, tokens", .timeLimit(.minutes(1))) struct ConnectionRulesTokenTests {
+@Suite("Connection rules, tokens", .timeLimit(.minutes(10))) struct ConnectionRulesTokenTests {
   /// Answers when it is told to, and keeps what it was asked.
   private final class PatientSource: ProviderTokenSource {
     typealias Answer = Result<ProviderToken, ProviderTokenError>

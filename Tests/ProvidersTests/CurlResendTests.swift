@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("libcurl sends nothing twice", .timeLimit(.minutes(1))) struct CurlResendTests {
+@Suite("libcurl sends nothing twice", .timeLimit(.minutes(10))) struct CurlResendTests {
   @Test("HTTP/1.1: the connection is closed after the request: it has arrived once, and its end is unknown")
   func http1() async throws {
     let server = try CurlTestServer.shared.get()

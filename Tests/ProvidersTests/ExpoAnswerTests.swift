@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(2))) struct ExpoAnswerTests {
+@Suite(.timeLimit(.minutes(10))) struct ExpoAnswerTests {
   private func answer(_ body: String, status: UInt16 = 200, count: Int = 1, retryAfter: String? = nil) -> ExpoAnswer {
     let response = CurlResponse(
       status: status, body: Array(body.utf8), retryAfter: retryAfter.map { Array($0.utf8) },

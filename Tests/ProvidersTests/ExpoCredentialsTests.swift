@@ -13,7 +13,7 @@ private struct StoppedWall: GatewayClock {
   func wallMilliseconds() -> Int64 { milliseconds }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct ExpoCredentialsTests {
+@Suite(.timeLimit(.minutes(10))) struct ExpoCredentialsTests {
   private struct Bench {
     let server: HTTP2TestServer
     let provider: ExpoProvider

@@ -80,7 +80,7 @@ final class ProviderReports: Sendable {
   }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct ExpoProviderTests {
+@Suite(.timeLimit(.minutes(10))) struct ExpoProviderTests {
   private struct Fixture {
     let provider: ExpoProvider
     let reports = ProviderReports()
@@ -177,12 +177,13 @@ final class ProviderReports: Sendable {
       let result = try #require(await fixture.reports.results(tag)[UInt64(tag)])
       #expect(result.outcome == .unknown(reason: "TimedOut"))
       let waited = result.answeredAt - (result.sentAt ?? result.answeredAt)
-      #expect(waited < .seconds(2), "it was given up after \(waited.milliseconds) ms")
+      #expect(waited < .seconds(10), "it was given up after \(waited.milliseconds) ms, and not at the end of its time")
     }
-    await fixture.provider.send([request(3, "hang-3", in: .seconds(2)), request(4, "hang-4", in: .seconds(1))])
-    let results = await fixture.reports.results(3)
-    let (sentAt, answeredAt) = try #require(results[4].map { ($0.sentAt ?? $0.answeredAt, $0.answeredAt) })
-    #expect(answeredAt - sentAt > .milliseconds(700), "it was given up at its deadline, and not before")
+    let deadline = SystemClock().now() + .seconds(3)
+    await fixture.provider.send([request(3, "hang-3", in: .seconds(9)), request(4, "hang-4", in: .seconds(3))])
+    let result = try #require(await fixture.reports.results(3)[4])
+    #expect(result.sentAt != nil)
+    #expect(result.answeredAt >= deadline, "it was given up at its deadline, and not before")
     await fixture.stop()
   }
 
@@ -192,7 +193,7 @@ final class ProviderReports: Sendable {
     let clock = SystemClock()
     let start = clock.now()
     await fixture.provider.send([
-      request(1, "hang-1", in: .seconds(6)), request(2, "hang-2", in: .milliseconds(200)),
+      request(1, "hang-1", in: .seconds(9)), request(2, "hang-2", in: .seconds(3)),
       request(3, "token-3", in: .zero),
     ])
     let first = await fixture.reports.results(2)
@@ -203,7 +204,8 @@ final class ProviderReports: Sendable {
     #expect(first[1] == nil)
     let all = await fixture.reports.results(3)
     #expect(all[1]?.outcome == .unknown(reason: "TimedOut"))
-    #expect(clock.now() - start >= .milliseconds(5_990))
+    #expect(try #require(first[2]).answeredAt - start >= .seconds(3))
+    #expect(try #require(all[1]).answeredAt - start >= .seconds(9))
     await fixture.stop()
   }
 

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(2))) struct ExpoReceiptsAnswerTests {
+@Suite(.timeLimit(.minutes(10))) struct ExpoReceiptsAnswerTests {
   private func answer(
     _ body: String, status: UInt16 = 200, tickets: [String] = ["A", "B"], retryAfter: String? = nil
   ) -> ExpoReceiptsAnswer {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(2))) struct FCMAnswerTests {
+@Suite(.timeLimit(.minutes(10))) struct FCMAnswerTests {
   private func read(
     _ status: UInt16, _ body: String, retryAfter: String? = nil, date: String? = nil
   ) -> AnswerDisposition {

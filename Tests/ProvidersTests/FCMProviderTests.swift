@@ -58,7 +58,7 @@ private final class StallingTokens: ProviderTokenSource {
   }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct FCMProviderTests {
+@Suite(.timeLimit(.minutes(10))) struct FCMProviderTests {
   private struct Fixture {
     let server: HTTP2TestServer
     let provider: FCMProvider

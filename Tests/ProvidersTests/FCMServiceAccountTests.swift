@@ -34,7 +34,7 @@ enum FCMTestAccount {
   }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct FCMServiceAccountTests {
+@Suite(.timeLimit(.minutes(10))) struct FCMServiceAccountTests {
   @Test func theFileIsRead() throws {
     let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
     try SecretFixture.write(FCMTestAccount.json(), to: file)

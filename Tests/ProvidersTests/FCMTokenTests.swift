@@ -16,7 +16,7 @@ private final class StandingClock: GatewayClock {
   func advance(_ seconds: Int64) { milliseconds.withLock { $0 += seconds * 1000 } }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct FCMTokenTests {
+@Suite(.timeLimit(.minutes(10))) struct FCMTokenTests {
   // MARK: - The exchange
 
   @Test func theFormIsAsGoogleWantsIt() {

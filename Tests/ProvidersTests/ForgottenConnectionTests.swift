@@ -7,7 +7,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Forgotten connections", .timeLimit(.minutes(2))) struct ForgottenConnectionTests {
+@Suite("Forgotten connections", .timeLimit(.minutes(10))) struct ForgottenConnectionTests {
   /// What a phone may wait for.
   private static let bound = Nanoseconds.milliseconds(2_500)
 

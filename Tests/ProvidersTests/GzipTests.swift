@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(2))) struct GzipTests {
+@Suite(.timeLimit(.minutes(10))) struct GzipTests {
   @Test(arguments: [0, 1, 1024, 100_000])
   func theGzipCommandUnpacksIt(length: Int) throws {
     let plain = (0..<length).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 3) }

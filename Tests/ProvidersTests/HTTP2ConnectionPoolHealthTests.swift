@@ -13,7 +13,7 @@ extension MachineDriver {
   }
 }
 
-@Suite("Pool: health", .timeLimit(.minutes(1))) struct HTTP2ConnectionPoolHealthTests {
+@Suite("Pool: health", .timeLimit(.minutes(10))) struct HTTP2ConnectionPoolHealthTests {
   /// One connection, proven, with room for ten requests.
   private func proven(_ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }) -> MachineDriver {
     var pool = MachineDriver {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Pool: hedges", .timeLimit(.minutes(1))) struct HTTP2ConnectionPoolHedgeTests {
+@Suite("Pool: hedges", .timeLimit(.minutes(10))) struct HTTP2ConnectionPoolHedgeTests {
   private let deadline = Instant.distantFuture
 
   /// One connection, proven, heard of an hour ago; request 0 is in flight on it.

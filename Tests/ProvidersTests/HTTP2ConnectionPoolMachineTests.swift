@@ -40,7 +40,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
   actions.filter { if case .wake = $0 { false } else { true } }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct HTTP2ConnectionPoolMachineTests {
+@Suite(.timeLimit(.minutes(10))) struct HTTP2ConnectionPoolMachineTests {
   @Test func startingOpensOneConnection() {
     var pool = MachineDriver()
     #expect(pool.feed(.started) == [.open(0)])

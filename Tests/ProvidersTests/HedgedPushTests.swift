@@ -6,8 +6,14 @@ import Testing
 
 @testable import Providers
 
-@Suite("Hedged pushes", .timeLimit(.minutes(2))) struct HedgedPushTests {
+@Suite("Hedged pushes", .timeLimit(.minutes(10))) struct HedgedPushTests {
   private static let hedging = HedgingSettings()
+  /// Leaves a test the time to do something before the hedge is due.
+  private static let slowHedging: HedgingSettings = {
+    var settings = HedgingSettings()
+    settings.delayAtFirst = .seconds(3)
+    return settings
+  }()
 
   /// An FCM provider with one connection that has answered once, and from now on answers as `second` says, while new
   /// connections answer as `first` does.
@@ -57,7 +63,7 @@ import Testing
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await proxy.forget()
-    let call = await bench.ring(10)
+    let call = await bench.ring(10, past: [proxy.loop, server.loop])
     #expect(try #require(call.ringTime) < .seconds(1), "\(call)")
     #expect(call.failures.isEmpty)
     #expect(call.connection == 1)
@@ -203,61 +209,79 @@ import Testing
 
   // MARK: - What is not hedged
 
+  /// Nothing of what was sent before is hedged: an invite that is sent now is, and by then it would have been.
+  private static func expectNoHedgeButOfAnother(
+    _ bench: ProviderBench<FCMProvider>, _ server: HTTP2TestServer
+  ) async throws {
+    let (requests, results) = (await server.perform { $0.requestCount }, bench.reports.results.count)
+    await bench.provider.send([bench.request(99)])
+    #expect(await bench.reports.results(results + 1)[99]?.isHedged == true)
+    #expect(await server.perform { $0.requestCount } == requests + 2)
+    #expect(bench.reports.hedges == 1)
+  }
+
+  /// Waits until the server holds the push, so that all that follows comes later.
+  private static func isHeld(_ bench: ProviderBench<FCMProvider>, _ server: HTTP2TestServer) async {
+    while await server.perform({ $0.held.isEmpty }) { await bench.pass(.milliseconds(5)) }
+  }
+
   @Test("what people see is sent once, and a cancel, too", arguments: [PushKind.missedCall, .notification, .cancel])
   func otherKinds(kind: PushKind) async throws {
     try await Self.fcm { bench, server in
       await bench.provider.send([bench.request(1, kind: kind)])
-      await bench.pass(.milliseconds(800))
-      #expect(await server.perform { $0.requestCount } == 2)
+      await Self.isHeld(bench, server)
+      try await Self.expectNoHedgeButOfAnother(bench, server)
       await server.perform { server in
         for exchange in server.held { exchange.accept() }
       }
-      #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
+      #expect(await bench.reports.results(3)[1]?.outcome.isAccepted == true)
     }
   }
 
   @Test("nothing is hedged whose call has ended meanwhile")
   func withdrawn() async throws {
-    try await Self.fcm { bench, server in
+    try await Self.fcm(hedging: Self.slowHedging) { bench, server in
       await bench.provider.send([bench.request(1)])
-      while await server.perform({ $0.held.isEmpty }) { await bench.pass(.milliseconds(5)) }
+      await Self.isHeld(bench, server)
       await bench.provider.withdraw([1])
-      await bench.pass(.milliseconds(800))
-      #expect(await server.perform { $0.requestCount } == 2)
-      #expect(bench.reports.hedges == 0)
+      try await Self.expectNoHedgeButOfAnother(bench, server)
       await server.perform { server in
         for exchange in server.held { exchange.accept() }
       }
-      #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
+      #expect(await bench.reports.results(3)[1]?.outcome.isAccepted == true)
     }
   }
 
   @Test("nothing is hedged beyond its deadline")
   func deadline() async throws {
-    try await Self.fcm { bench, server in
-      await bench.provider.send([bench.request(1, within: .milliseconds(450))])
-      await bench.pass(.milliseconds(800))
-      #expect(await server.perform { $0.requestCount } == 2)
+    try await Self.fcm(hedging: Self.slowHedging) { bench, server in
+      await bench.provider.send([bench.request(1, within: .milliseconds(2_900))])
+      await Self.isHeld(bench, server)
+      try await Self.expectNoHedgeButOfAnother(bench, server)
       await server.perform { server in
         for exchange in server.held { exchange.accept() }
       }
-      #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
+      #expect(await bench.reports.results(3)[1]?.outcome.isAccepted == true)
     }
   }
 
   @Test("nothing is hedged while the lease is not confirmed, and what still waits as soon as it is")
   func permit() async throws {
     nonisolated(unsafe) var permit: SendPermit!
-    try await Self.fcm(permit: {
-      unsafe permit = SendPermit(on: $0, until: .distantFuture)
-      return unsafe permit
-    }) { bench, server in
+    try await Self.fcm(
+      hedging: Self.slowHedging,
+      permit: {
+        unsafe permit = SendPermit(on: $0, until: .distantFuture)
+        return unsafe permit
+      }
+    ) { bench, server in
       let loop = bench.provider.loop
       let shared = unsafe permit!
       await bench.provider.send([bench.request(1)])
-      while await server.perform({ $0.held.isEmpty }) { await bench.pass(.milliseconds(5)) }
+      await Self.isHeld(bench, server)
       loop.execute { shared.until = loop.now }
-      await bench.pass(.milliseconds(800))
+      await bench.pass(.milliseconds(3_300))
+      #expect(bench.reports.hedges == 0)
       #expect(await server.perform { $0.requestCount } == 2)
       loop.execute { shared.until = .distantFuture }
       let result = try #require(await bench.reports.results(2)[1])

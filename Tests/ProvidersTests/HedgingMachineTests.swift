@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Hedging: the rule", .timeLimit(.minutes(1))) struct HedgingMachineTests {
+@Suite("Hedging: the rule", .timeLimit(.minutes(10))) struct HedgingMachineTests {
   /// A lane, its clock, and the invites that wait.
   private struct Lane {
     var machine: HedgingMachine
@@ -242,7 +242,7 @@ import Testing
   }
 }
 
-@Suite("Recent latency", .timeLimit(.minutes(1))) struct RecentLatencyTests {
+@Suite("Recent latency", .timeLimit(.minutes(10))) struct RecentLatencyTests {
   @Test(
     "what is read is at most an eighth longer than what was noted",
     arguments: [Int64(0), 1, 3, 7, 8, 9, 15, 16, 17, 100, 299, 300, 301, 1_000, 4_095, 4_096, 10_000, 16_000])
@@ -265,7 +265,7 @@ import Testing
   }
 }
 
-@Suite("Unanswered time", .timeLimit(.minutes(1))) struct UnansweredTimeTests {
+@Suite("Unanswered time", .timeLimit(.minutes(10))) struct UnansweredTimeTests {
   private func at(_ milliseconds: Int64) -> Instant {
     Instant(nanoseconds: 5_000_000_000_000) + .milliseconds(milliseconds)
   }

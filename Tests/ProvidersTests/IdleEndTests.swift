@@ -7,10 +7,10 @@ import Testing
 
 @testable import Providers
 
-@Suite("Connections closed while idle", .timeLimit(.minutes(1))) struct IdleEndTests {
+@Suite("Connections closed while idle", .timeLimit(.minutes(10))) struct IdleEndTests {
   /// How long the server keeps a connection that has nothing to do: longer than `HTTP2ConnectionPoolSettings.idleAfter`.
   private static let patience = Nanoseconds.milliseconds(1_600)
-  /// The longest wait for the next connection, and what a busy machine may need besides.
+  /// The longest wait for the next connection, and what an idle machine may need besides.
   private static let bound = Nanoseconds.seconds(2) + .milliseconds(1_500)
 
   @Test("a connection that the server closes while it is idle is there again within 2 s, each time")
@@ -42,10 +42,12 @@ import Testing
     for tag in 0..<4 {
       #expect(await bench.push(tag).outcome.isAccepted)
       let count = waits.all.count
+      let lateness = [bench.provider.loop, peer.loop].map(LoopLateness.init)
       while waits.all.count == count { await bench.pass(.milliseconds(20)) }
+      var time = waits.all[count]
+      for one in lateness { time = time - (await one.stop()) }
+      #expect(time < Self.bound, "\(time.milliseconds) ms")
     }
-    let all = waits.all
-    #expect(all.allSatisfy { $0 < Self.bound }, "ms: \(all.map(\.milliseconds))")
     await bench.stop()
     await peer.perform { $0.close() }
   }

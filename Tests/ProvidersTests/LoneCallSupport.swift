@@ -1,5 +1,6 @@
 // One call after a pause, sent and repeated as the dispatcher would do it.
 
+import HTTP2TestSupport
 import Runtime
 
 @testable import Providers
@@ -14,42 +15,6 @@ struct LoneCall {
   var failures: [PushOutcome] = []
   /// The connection of the try that was accepted.
   var connection: Int?
-}
-
-/// Adds up how much later than asked a loop's timers fire.
-// @unchecked: touched on the loop only.
-private final class LoopLateness: @unchecked Sendable {
-  private static let period = Nanoseconds.milliseconds(10)
-  /// So late is a timer also on an idle machine.
-  private static let ordinary = Nanoseconds.milliseconds(5)
-  private let loop: EventLoop
-  private var isStopped = false
-  private(set) var total = Nanoseconds.zero
-
-  init(_ loop: EventLoop) {
-    self.loop = loop
-    loop.execute { self.tick() }
-  }
-
-  /// What has come together until now.
-  func stop() async -> Nanoseconds {
-    await withCheckedContinuation { continuation in
-      loop.execute { [self] in
-        isStopped = true
-        continuation.resume(returning: total)
-      }
-    }
-  }
-
-  private func tick() {
-    guard !isStopped else { return }
-    let due = loop.now + Self.period
-    loop.schedule(at: due) { [self] in
-      let lateness = loop.now - due
-      if lateness > Self.ordinary { total = total + lateness }
-      tick()
-    }
-  }
 }
 
 extension ProviderBench {

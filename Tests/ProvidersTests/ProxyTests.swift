@@ -58,7 +58,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
   HTTPProxy(host: "127.0.0.1", port: relay.port, credentials: try login.map(credentials))
 }
 
-@Suite("Proxies", .timeLimit(.minutes(2))) struct ProxyTests {
+@Suite("Proxies", .timeLimit(.minutes(10))) struct ProxyTests {
   /// Where no name is known but that of the proxy, which is an address: nothing can be connected to directly.
   private static let nameless = NameResolver { _ in .success([]) }
 

@@ -105,7 +105,7 @@ private final class SignedTokens: ProviderTokenSource {
   }
 }
 
-@Suite(.simulators(.apns, rows, token: token), .serialized, .timeLimit(.minutes(2)))
+@Suite(.simulators(.apns, rows, token: token), .serialized, .timeLimit(.minutes(10)))
 struct ReasonCodesAPNsTests {
   @Test func theTableHoldsExactlyTheDocumentedReasons() {
     let tested = Set(rows.map { $0.name.split(separator: " ").prefix(2).joined(separator: " ") })

@@ -53,7 +53,7 @@ private func token(_ index: Int) -> String { "ExponentPushToken[row-\(index)-]" 
 
 private let body = #"{"title":"Incoming call","sound":"default","data":{"callId":"c1"}}"#
 
-@Suite(.simulators(.expo, rows, token: token), .serialized, .timeLimit(.minutes(2)))
+@Suite(.simulators(.expo, rows, token: token), .serialized, .timeLimit(.minutes(10)))
 struct ReasonCodesExpoTests {
   private func provider(_ change: (inout ExpoConfiguration) -> Void = { _ in }) throws -> ExpoProvider {
     let simulators = try #require(SimulatorsTrait.simulators)

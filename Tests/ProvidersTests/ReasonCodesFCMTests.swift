@@ -89,7 +89,7 @@ private actor GrantedTokens: ProviderTokenSource {
 
 private func token(_ index: Int) -> String { "row-\(index)-android" }
 
-@Suite(.simulators(.fcm, rows, token: token), .serialized, .timeLimit(.minutes(2)))
+@Suite(.simulators(.fcm, rows, token: token), .serialized, .timeLimit(.minutes(10)))
 struct ReasonCodesFCMTests {
   @Test func theTableHoldsExactlyTheDocumentedCodes() {
     let tested = rows.map { $0.name.split(separator: " ").prefix(2).joined(separator: " ") }

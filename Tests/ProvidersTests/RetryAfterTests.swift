@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(2))) struct RetryAfterTests {
+@Suite(.timeLimit(.minutes(10))) struct RetryAfterTests {
   /// Sun, 06 Nov 1994 08:49:37 GMT.
   static let moment: Int64 = 784_111_777
 

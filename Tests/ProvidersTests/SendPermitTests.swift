@@ -13,7 +13,7 @@ private struct OneToken: ProviderTokenSource {
   }
 }
 
-@Suite("Send permit", .timeLimit(.minutes(1))) struct SendPermitTests {
+@Suite("Send permit", .timeLimit(.minutes(10))) struct SendPermitTests {
   private static func request(_ tag: Int) -> PushRequest {
     PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 1, low: UInt64(tag)), kind: .invite, environment: .production,

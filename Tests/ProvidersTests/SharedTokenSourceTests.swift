@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-@Suite("Shared provider tokens", .timeLimit(.minutes(2)))
+@Suite("Shared provider tokens", .timeLimit(.minutes(10)))
 struct SharedTokenSourceTests {
   /// What the database does, in memory.
   final class Store: SharedTokenStore {

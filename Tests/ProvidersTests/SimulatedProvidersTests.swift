@@ -7,7 +7,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(2))) struct SimulatedProvidersTests {
+@Suite(.timeLimit(.minutes(10))) struct SimulatedProvidersTests {
   private func request(_ tag: Int, token: String, body: String) -> PushRequest {
     PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 1, low: UInt64(tag)), kind: .invite, environment: .production,

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Queue
 
-@Suite("Postgres connection", .timeLimit(.minutes(5)))
+@Suite("Postgres connection", .timeLimit(.minutes(10)))
 struct PostgresConnectionTests {
   @Test("parameters and rows travel in binary and come back as they were")
   func roundTrip() async throws {

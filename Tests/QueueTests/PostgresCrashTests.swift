@@ -10,7 +10,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite("A Postgres that crashes", .timeLimit(.minutes(5)))
+@Suite("A Postgres that crashes", .timeLimit(.minutes(10)))
 struct PostgresCrashTests {
   @Test("a cluster that a test starts holds none of this process's descriptors")
   func descriptors() async throws {

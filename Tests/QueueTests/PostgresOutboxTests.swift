@@ -4,7 +4,7 @@ import Runtime
 import TestSupport
 import Testing
 
-@Suite("Outbox in Postgres", .timeLimit(.minutes(5)))
+@Suite("Outbox in Postgres", .timeLimit(.minutes(10)))
 struct PostgresOutboxTests {
   static let token = String(repeating: "ab", count: 32)
 

@@ -4,7 +4,7 @@ import Testing
 @testable import Runtime
 
 /// What every system's poller does alike; poll(2) is there on Linux, too.
-@Suite("Descriptor poller", .timeLimit(.minutes(2)))
+@Suite("Descriptor poller", .timeLimit(.minutes(10)))
 struct DescriptorPollerTests {
   private static var pollers: [any DescriptorPoller.Type] {
     #if os(Linux)

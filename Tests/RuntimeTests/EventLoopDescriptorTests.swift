@@ -2,7 +2,7 @@ import Foundation
 import Runtime
 import Testing
 
-@Suite("Event loop: descriptors", .timeLimit(.minutes(2)))
+@Suite("Event loop: descriptors", .timeLimit(.minutes(10)))
 struct EventLoopDescriptorTests {
   /// The ends of a pipe, open as long as this; what is written to one is read from the other.
   private final class Pipe: Sendable {

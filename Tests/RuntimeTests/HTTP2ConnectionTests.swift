@@ -106,8 +106,8 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
   HTTP2Endpoint(host: host, port: port, tls: try tls ?? TestCertificates.shared.client())
 }
 
-@Suite(.timeLimit(.minutes(1))) struct HTTP2ConnectionTests {
-  @Suite(.timeLimit(.minutes(1))) struct AgainstNghttpd {
+@Suite(.timeLimit(.minutes(10))) struct HTTP2ConnectionTests {
+  @Suite(.timeLimit(.minutes(10))) struct AgainstNghttpd {
     @Test(arguments: ["localhost", "127.0.0.1"])
     func requestsAreAnswered(host: String) async throws {
       let server = try NghttpdServer()
@@ -217,7 +217,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 0
     let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
-    let probe = ConnectionProbe(try server.endpoint()) { $0.settingsTimeout = .milliseconds(50) }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.settingsTimeout = .seconds(2) }
     await probe.wait { $0.isClosed }
     #expect(probe.limits.isEmpty)
     #expect(try #require(probe.error).description.contains("no streams are allowed"))
@@ -229,7 +229,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       exchange.connection.session.limitStreams(to: 0)
       exchange.respond(200)
     }
-    let probe = ConnectionProbe(try server.endpoint()) { $0.settingsTimeout = .milliseconds(50) }
+    let probe = ConnectionProbe(try server.endpoint()) { $0.settingsTimeout = .seconds(2) }
     await probe.wait { !$0.limits.isEmpty }
     probe.request(["/"])
     await probe.wait { $0.isClosed }
@@ -244,7 +244,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
     let probe = ConnectionProbe(try server.endpoint())
     await probe.wait { !$0.limits.isEmpty }
-    probe.request(["/held"], body: [1, 2, 3], timeout: .milliseconds(30))
+    probe.request(["/held"], body: [1, 2, 3], timeout: .seconds(1))
     await probe.wait { $0.ended.count == 1 }
     #expect(probe.kind(0) == "refused")
     #expect(probe.ended[0]?.sentAt != nil)
@@ -338,7 +338,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     }
     let probe = ConnectionProbe(try server.endpoint())
     await probe.wait { !$0.limits.isEmpty }
-    probe.request(["/hold"], timeout: .milliseconds(30))
+    probe.request(["/hold"], timeout: .seconds(1))
     await probe.wait { $0.ended.count == 1 }
     #expect(probe.kind(0) == "timedOut")
     #expect(probe.ended[0]?.sentAt != nil)
@@ -366,8 +366,8 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     let server = try HTTP2TestServer { $0.connection.mute() }
     let probe = ConnectionProbe(try server.endpoint()) {
       $0.liveness.silenceBeforePing = .milliseconds(20)
-      $0.liveness.doubtAfterPing = .milliseconds(10)
-      $0.liveness.pingTimeout = .milliseconds(20)
+      $0.liveness.doubtAfterPing = .milliseconds(200)
+      $0.liveness.pingTimeout = .seconds(2)
     }
     await probe.wait { !$0.limits.isEmpty }
     probe.request(["/"])
@@ -385,7 +385,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     }
     let probe = ConnectionProbe(try server.endpoint()) {
       $0.liveness.silenceBeforePing = .milliseconds(10)
-      $0.liveness.pingTimeout = .milliseconds(500)
+      $0.liveness.pingTimeout = .seconds(30)
     }
     await probe.wait { !$0.limits.isEmpty }
     probe.request(["/"])
@@ -470,7 +470,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
   }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct HTTP2EndpointTests {
+@Suite(.timeLimit(.minutes(10))) struct HTTP2EndpointTests {
   @Test func urlsAreReadAndFaultsNamed() throws {
     let tls = try TLSContext.client()
     #expect(try HTTP2Endpoint(url: "https://api.push.apple.com", tls: tls).authority == "api.push.apple.com")

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Runtime
 
-@Suite(.timeLimit(.minutes(1))) struct HTTP2LivenessTests {
+@Suite(.timeLimit(.minutes(10))) struct HTTP2LivenessTests {
   private let start = Instant(nanoseconds: 1_000_000_000_000)
 
   private func at(_ milliseconds: Int64) -> Instant { start + .milliseconds(milliseconds) }

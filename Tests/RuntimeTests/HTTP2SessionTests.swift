@@ -91,7 +91,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
   return headers
 }
 
-@Suite(.timeLimit(.minutes(2))) struct HTTP2SessionTests {
+@Suite(.timeLimit(.minutes(10))) struct HTTP2SessionTests {
   @Test func aRequestArrivesWholeAndItsAnswerComesBackUnderItsTag() throws {
     let pair = SessionPair()
     try pair.settle()

@@ -4,7 +4,7 @@ import Foundation
 import Runtime
 import Testing
 
-@Suite(.timeLimit(.minutes(2))) struct JSONWriterTests {
+@Suite(.timeLimit(.minutes(10))) struct JSONWriterTests {
   private func text(_ write: (inout JSONWriter) -> Void) -> String {
     var writer = JSONWriter()
     write(&writer)

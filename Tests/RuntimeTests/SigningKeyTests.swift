@@ -6,7 +6,7 @@ import Testing
 
 @testable import Runtime
 
-@Suite(.timeLimit(.minutes(2))) struct SigningKeyTests {
+@Suite(.timeLimit(.minutes(10))) struct SigningKeyTests {
   /// A key text that test reports call by its name.
   struct Fixture: CustomTestStringConvertible, Sendable {
     let name: String

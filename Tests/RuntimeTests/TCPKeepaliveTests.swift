@@ -4,7 +4,7 @@ import Foundation
 import Runtime
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct TCPKeepaliveTests {
+@Suite(.timeLimit(.minutes(10))) struct TCPKeepaliveTests {
   @Test func aConnectingSocketIsProbedAfterFifteenSecondsAndClosedAfterAboutTwenty() throws {
     let loop = EventLoop(name: "keepalive-test")
     defer { loop.stop() }

@@ -46,7 +46,7 @@ private func failure(_ result: Result<String?, TLSError>) -> TLSError? {
   if case .failure(let error) = result { error } else { nil }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct TLSStreamTests {
+@Suite(.timeLimit(.minutes(10))) struct TLSStreamTests {
   let server: HTTP2TestServer
   let shared = TestCertificates.shared
 

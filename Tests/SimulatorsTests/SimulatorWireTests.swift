@@ -70,7 +70,7 @@ struct WireBench {
   func apnsURL(_ token: String = Fixture.token) -> String { "\(suite.endpoints.apnsProduction)/3/device/\(token)" }
 }
 
-@Suite("Simulators on the wire", .timeLimit(.minutes(2)))
+@Suite("Simulators on the wire", .timeLimit(.minutes(10)))
 struct SimulatorWireTests {
   @Test("curl sends a VoIP push, and the log has it as one JSON line")
   func apns() async throws {

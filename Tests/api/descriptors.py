@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import random
 import resource
 import shutil
 import signal
@@ -22,6 +21,10 @@ import subprocess
 import sys
 import threading
 import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "servers"))
+from held_ports import hold  # noqa: E402
 
 PATIENCE = 60
 failures = []
@@ -52,7 +55,8 @@ class Gateway:
         self.cores = pathlib.Path(options.directory, name)
         shutil.rmtree(self.cores, ignore_errors=True)
         self.cores.mkdir(parents=True)
-        self.ops, self.api = random.randrange(26000, 29000, 2), random.randrange(29000, 32000, 2)
+        self.held = [hold(), hold()]
+        self.ops, self.api = (one.getsockname()[1] for one in self.held)
         environment = dict(
             os.environ, PUSH_GATEWAY_HTTP_LISTEN=f"127.0.0.1:{self.ops}", PUSH_GATEWAY_LOG_LEVEL="warning",
             PUSH_GATEWAY_API_ENABLED="true", PUSH_GATEWAY_API_LISTEN=f"127.0.0.1:{self.api}",
@@ -78,6 +82,8 @@ class Gateway:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        for one in self.held:
+            one.close()
 
     def is_running(self):
         return self.process.poll() is None

@@ -15,7 +15,7 @@ OWNER = os.environ["OWNER_URL"]
 PREPARE = {"direct": 5, "pooled": None}
 WAYS = tuple(PREPARE)
 # Longer than any check takes; what is waited for has happened by then, or never will.
-PATIENCE = 10
+PATIENCE = 60
 
 
 def conninfo(way, login, database=None):

@@ -78,7 +78,11 @@ simulator_pid=$!
 started="$simulator_pid $started"
 await "the simulator" "$simulator_pid" "$local/simulators.log" grep -qs '"ready":true' "$local/simulators.out"
 
-port=$(shuf -i 20000-25999 -n 1)
+python3 Tests/servers/held_ports.py 1 >"$local/ports" 2>"$local/ports.log" &
+ports_pid=$!
+started="$ports_pid $started"
+await "the port" "$ports_pid" "$local/ports.log" grep -q . "$local/ports"
+port=$(cat "$local/ports")
 (umask 077 && openssl rand -hex 32 >"$local/ops.key")
 serve() {
   PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$port PUSH_GATEWAY_LOG_LEVEL=warning \

@@ -130,7 +130,11 @@ command=$(setting ExecStart | sed "s|^/usr/bin/push-gateway|$gateway|; s|%d|$cre
 value_of() { sed -n "s/.*[{, ]$1: *\"\{0,1\}\([^\",} ]*\).*/\1/p" | head -n 1; }
 value() { value_of "$1" <"$simulators/gateway.yaml"; }
 url_of() { sed -n "/^ *$1:/,\$p" "$simulators/gateway.yaml" | value_of url; }
-http=$(shuf -i 20000-31999 -n 1)
+python3 "$root/Tests/servers/held_ports.py" 1 >"$work/ports" 2>"$work/ports.log" &
+ports=$!
+started="$ports $started"
+await "$ports" "$work/ports.log" grep -q . "$work/ports"
+http=$(cat "$work/ports")
 app=PUSH_GATEWAY_APPS_PORTEIRO
 overrides="PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$http PUSH_GATEWAY_TLS_CA_FILE=$simulators/ca.pem
   ${app}_APNS_TEAM_ID=$(value team_id) ${app}_APNS_KEY_ID=$(value key_id) ${app}_APNS_TOPIC=$(value topic)
@@ -194,7 +198,7 @@ equal "a call rings all three phones with the unit's configuration" \
 kill -TERM "$serving"
 status=0
 wait "$serving" || status=$?
-started="$notify $simulator"
+started="$notify $ports $simulator"
 equal "SIGTERM ends it with 0" "$status" 0
 equal "it tells systemd that it is stopping, once" "$(grep -c '^STOPPING=1$' "$work/notified")" 1
 equal "ready comes before stopping" \

@@ -64,10 +64,17 @@ def expo(name):
     return f"ExponentPushToken[{SALT[:22 - len(name)].ljust(22 - len(name), '0')}{name}]"
 
 
+# Sockets that are bound and do not listen: nobody else is given their ports as long as this process lives, and whoever asks for
+# one of them by its number gets it.
+HELD = []
+
+
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    HELD.append(holder)
+    return holder.getsockname()[1]
 
 
 def await_(what, condition, alive=lambda: None):
@@ -167,7 +174,8 @@ class Machine:
         """The pushes that providers accepted, in order: objects with provider, kind, token, and what was sent."""
         if not self.pushes_file.exists():
             return []
-        found = [json.loads(line) for line in self.pushes_file.read_text().splitlines()]
+        # A line that is still being written counts for the next look.
+        found = [json.loads(line) for line in self.pushes_file.read_text().split("\n")[:-1]]
         return [push for push in found if token is None or push["token"] == token]
 
     def push(self, token, number=0):
@@ -194,8 +202,9 @@ class Machine:
     def does(self, push):
         """What phones do with it by their apps' own code: by kind of phone and, where that matters, its state."""
         def lines():
-            part = re.search(rf"^\w+ \w+ {re.escape(str(push['id']))}\n((?:  .*\n)+)", self.explanations.read_text(), re.M)
-            return part and part[1].splitlines()
+            text = self.explanations.read_text()
+            part = re.search(rf"^\w+ \w+ {re.escape(str(push['id']))}\n((?:  .*\n)+)", text, re.M)
+            return part and text.endswith("\n") and part[1].splitlines()
         read = [re.fullmatch(r"  (.+?): (.*?)  \[.*", line) for line in await_(f"the reading of {push['id']}", lines)]
         return {line[1]: line[2] for line in read}
 

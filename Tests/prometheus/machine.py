@@ -22,10 +22,17 @@ class Failure(Exception):
     """Why the tests cannot go on."""
 
 
+# Sockets that are bound and do not listen: nobody else is given their ports as long as this process lives, and whoever asks for
+# one of them by its number gets it.
+HELD = []
+
+
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    HELD.append(holder)
+    return holder.getsockname()[1]
 
 
 def get(url, accept="*/*"):

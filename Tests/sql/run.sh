@@ -188,7 +188,7 @@ two_waits() {
   polls=0
   until [ "$(sql -c "select wait_event_type from pg_stat_activity where application_name = 'two'")" = Lock ]; do
     polls=$((polls + 1))
-    [ $polls -lt 200 ] || { not_ok "session two waits for a lock" "it does not"; return 0; }
+    [ $polls -lt 1500 ] || { not_ok "session two waits for a lock" "it does not"; return 0; }
   done
 }
 race_call() {

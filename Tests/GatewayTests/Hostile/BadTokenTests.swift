@@ -10,7 +10,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Hostile tokens", .serialized, .timeLimit(.minutes(5)))
+@Suite("Hostile tokens", .serialized, .timeLimit(.minutes(10)))
 struct BadTokenTests {
   /// Calls with such tokens, one a provider.
   private static let badCalls = 3
