@@ -34,7 +34,7 @@ struct APISharesTests {
       defer { loop.stop() }
       let pool = APIDatabase(
         url: database.url, loop: loop, timeoutSeconds: 100,
-        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
+        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() }, lockPatience: .seconds(100))
       let holder = try await database.connect()
       try await holder.script("select pg_advisory_lock(4711)")
       try await withThrowingTaskGroup(of: Void.self) { tasks in
@@ -79,6 +79,39 @@ struct APISharesTests {
     }
   }
 
+  @Test func `three apps whose calls wait for a lock keep a fourth one's waiting for a moment`() async throws {
+    try await TestDatabase.with { database in
+      let loop = EventLoop(name: "shares")
+      defer { loop.stop() }
+      let pool = APIDatabase(
+        url: database.url, loop: loop, timeoutSeconds: 20,
+        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
+      let holder = try await database.connect()
+      try await holder.script("select pg_advisory_lock(4711)")
+      let refused = try await withThrowingTaskGroup(of: APIProblem?.self) { tasks in
+        for call in 0..<24 {
+          tasks.addTask {
+            do throws(APIProblem) {
+              _ = try await pool.query(Self.wait, for: .call(APIClient(keyID: Int32(call), app: "app-\(call % 3)")))
+              return nil
+            } catch {
+              return error
+            }
+          }
+        }
+        let first = try await tasks.next() ?? nil
+        #expect(first != nil)
+        let begun = loop.now
+        try await expectAnswer(pool, .call(Self.other))
+        #expect(loop.now - begun < .seconds(3))
+        return try await tasks.reduce(0) { $0 + ($1 == nil ? 0 : 1) }
+      }
+      #expect(refused == 23)
+      await holder.close()
+      await pool.close()
+    }
+  }
+
   @Test func `a connection that has fallen silent is given up, and the next statement has another`() async throws {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
@@ -103,7 +136,7 @@ struct APISharesTests {
       defer { loop.stop() }
       let pool = APIDatabase(
         url: database.url, loop: loop, timeoutSeconds: 100,
-        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
+        logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() }, lockPatience: .seconds(100))
       let holder = try await database.connect()
       try await holder.script("select pg_advisory_lock(4711)")
       let refused = try await withThrowingTaskGroup(of: Bool.self) { tasks in

@@ -29,6 +29,9 @@ actor APIDatabase {
   }
 
   static let waitingMax = 256
+  /// The longest wait for a lock. Backends may hold one for hours, and whoever waits has a connection meanwhile: with three apps whose
+  /// calls wait there is none for a fourth.
+  static let lockPatience = Nanoseconds.milliseconds(500)
 
   private typealias Turn = Result<PostgresConnection?, APIProblem>
   private struct Waiting {
@@ -42,6 +45,7 @@ actor APIDatabase {
   private let logger: Logger
   private let applicationName: String
   private let connectionsMax: Int
+  private let lockPatience: Nanoseconds
   private var idle: [PostgresConnection] = []
   /// Connections in use.
   private var busy: [Purpose] = []
@@ -54,7 +58,7 @@ actor APIDatabase {
   ///   - applicationName: whom the database sees.
   init(
     url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger, applicationName: String = "push-gateway api",
-    connectionsMax: Int = 6
+    connectionsMax: Int = 6, lockPatience: Nanoseconds = APIDatabase.lockPatience
   ) {
     self.url = url
     self.loop = loop
@@ -62,6 +66,7 @@ actor APIDatabase {
     self.logger = logger
     self.applicationName = applicationName
     self.connectionsMax = connectionsMax
+    self.lockPatience = lockPatience
   }
 
   /// Runs a statement in a transaction of its own.
@@ -210,7 +215,7 @@ actor APIDatabase {
     let connection = try await PostgresConnection.connect(to: url, applicationName: applicationName, on: loop)
     try await connection.script(
       "set synchronous_commit = on; set statement_timeout = '\(timeoutSeconds)s'; "
-        + "set lock_timeout = '\(timeoutSeconds)s'")
+        + "set lock_timeout = '\(lockPatience.count / 1_000_000)ms'")
     return connection
   }
 }
@@ -232,6 +237,11 @@ extension PostgresError {
 extension APIProblem {
   /// What a statement's failure is to the one who sent the request.
   init(_ error: PostgresError) {
+    guard error.code != .server(sqlState: "55P03") else {
+      self = .unavailable(
+        "database-unavailable", "another transaction holds what this needs; try again", retryAfterSeconds: 1)
+      return
+    }
     guard !error.isTransient else {
       self = .unavailable("database-unavailable", "\(Self.reason(error)); try again", retryAfterSeconds: 1)
       return
