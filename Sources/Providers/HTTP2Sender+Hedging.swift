@@ -39,7 +39,7 @@ extension HTTP2Sender {
   private func hedgeDue() {
     hedgeCheckAt = .distantFuture
     let now = loop.now
-    if permit?.allows(now) == false { hedging?.pause(until: now + .milliseconds(50)) }
+    if permit?.allows(now) == false { hedging?.pause(for: .milliseconds(50), now) }
     while let candidate = hedging?.next(now, isWaiting: { mayHedge($0, now) }) { hedge(candidate.request, now) }
     watchHedges()
   }
@@ -90,8 +90,8 @@ extension HTTP2Sender {
   /// A provider that asks for a pause gets no hedges meanwhile.
   func pauseHedges(_ outcome: PushOutcome, _ now: Instant) {
     switch outcome {
-    case .throttled(_, let after, isLaneWide: true): hedging?.pause(until: now + (after ?? .seconds(1)))
-    case .unavailable(_, let after?): hedging?.pause(until: now + after)
+    case .throttled(_, let after, isLaneWide: true): hedging?.pause(for: after ?? .seconds(1), now)
+    case .unavailable(_, let after?): hedging?.pause(for: after, now)
     default: break
     }
   }

@@ -172,6 +172,19 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
+  @Test("a provider that asks for a pause of a day is asked again after a minute")
+  func longPause() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    rig.answer(rig.sends(), .throttled(reason: "TOO_MANY_REQUESTS", after: .seconds(86_400), isLaneWide: true))
+    if let number = rig.claims().last { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
+    rig.live(.seconds(59))
+    rig.hear(.outbox(.bell))
+    #expect(rig.claims() == [])
+    rig.live(.seconds(2))
+    #expect(rig.claims().count == 1)
+  }
+
   @Test("while too many results cannot be written nothing more is claimed")
   func backlog() throws {
     var rig = try MachineRig.open { $0.backlogMax = 100 }

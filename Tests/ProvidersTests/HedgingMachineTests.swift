@@ -127,10 +127,19 @@ import Testing
   @Test func nothingIsHedgedInAPauseAndAfterItWhatStillWaits() {
     var lane = Lane()
     let request = lane.send()
-    lane.machine.pause(until: lane.now + .seconds(2))
+    lane.machine.pause(for: .seconds(2), lane.now)
     lane.pass(.seconds(1))
     #expect(lane.hedges() == [])
     #expect(lane.machine.due == lane.now + .seconds(1))
+    lane.pass(.seconds(1))
+    #expect(lane.hedges() == [request])
+  }
+
+  @Test func aPauseOfADayLastsAMinute() {
+    var lane = Lane()
+    lane.machine.pause(for: .seconds(86_400), lane.now)
+    lane.pass(.seconds(61))
+    let request = lane.send()
     lane.pass(.seconds(1))
     #expect(lane.hedges() == [request])
   }

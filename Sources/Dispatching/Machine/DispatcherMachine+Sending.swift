@@ -245,7 +245,8 @@ extension DispatcherMachine {
       _ = breakers[index].didHear(isDead: false, now)
     case .throttled(_, let after, let isLaneWide):
       answer = .working
-      if isLaneWide { scheduler.throttle(id, until: now + (after ?? settings.policy.base)) }
+      let pause = min(after ?? settings.policy.base, settings.policy.longestPause)
+      if isLaneWide { scheduler.throttle(id, until: now + pause) }
     case .unknown(PushOutcome.connectionLostReason):
       answer = connection.map { .lost(connection: $0) } ?? .failing
     case .unknown, .unavailable: answer = .failing

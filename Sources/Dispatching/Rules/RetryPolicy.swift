@@ -32,6 +32,9 @@ public struct RetryPolicy: Sendable {
   /// The wait before something that was certainly not processed is sent again.
   public var refusedWait: Nanoseconds = .milliseconds(20)
 
+  /// A provider's word silences a whole lane for this long at most; then it is asked again.
+  public var longestPause: Nanoseconds = .seconds(60)
+
   public init() {}
 
   /// The upper end of the wait after `attempts` failed attempts: 200, 400, 800, 1600, 3200, 5000, 5000 … ms.

@@ -79,8 +79,10 @@ struct HedgingMachine {
     self.latency.note(latency, now)
   }
 
-  /// Nothing is hedged before this time: the provider asked for a pause, or nothing may leave.
-  mutating func pause(until instant: Instant) { pausedUntil = max(pausedUntil, instant) }
+  /// Nothing is hedged for so long: the provider asked for a pause, or nothing may leave.
+  mutating func pause(for time: Nanoseconds, _ now: Instant) {
+    pausedUntil = max(pausedUntil, now + min(time, settings.longestPause))
+  }
 
   /// The next invite to hedge now; to be called again until it gives none. Then `due` says when there may be another.
   ///

@@ -16,6 +16,8 @@ public struct HedgingSettings: Sendable, Equatable {
   public var loneInterval = Nanoseconds.seconds(6)
   /// Maximum number of hedges that may be saved up.
   public var savedMax = 500
+  /// A provider's word stops hedges for this long at most.
+  public var longestPause = Nanoseconds.seconds(60)
 
   public init() {}
 }
