@@ -404,6 +404,14 @@ import Testing
     ),
     (with("tls: { ca_file: . }"), "gateway.yaml:5: tls.ca_file: . is a directory, not a file"),
     (
+      with("dashboard: { ops_key_file: 0123456789abcdef0123456789abcdef }"),
+      "gateway.yaml:5: dashboard.ops_key_file: cannot read the file of this name, which is not shown, for it may be the secret itself: No such file or directory"
+    ),
+    (
+      app("apns: { team_id: T, key_id: K, key_file: \"-----BEGIN PRIVATE KEY-----\\nMIGH/x.y\", topic: t }"),
+      "gateway.yaml:4: apps.a.apns.key_file: cannot read the file of this name, which is not shown, for it may be the secret itself: No such file or directory"
+    ),
+    (
       app("apns: { team_id: \"\", key_id: \"a b\", key_file: key.p8, topic: t.voip }"),
       "gateway.yaml:4: apps.a.apns.topic: must be the bundle id; .voip is added where it belongs\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"
     ),

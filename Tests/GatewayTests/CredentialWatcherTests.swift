@@ -111,6 +111,20 @@ private struct KeepingHandler: LogHandler {
     }
   }
 
+  @Test("a service account of another project takes a restart, which is said; the lane goes on with the old one")
+  func otherProject() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      let account = try String(contentsOfFile: material.serviceAccountFile, encoding: .utf8)
+      for email in ["push-gateway@", "another@"] {
+        let other = account.replacing("\"simulated-project\"", with: "\"other-project\"").replacing(
+          "push-gateway@", with: email)
+        try SecretFixture.write(other, to: material.serviceAccountFile)
+        await watcher.reload()
+      }
+      #expect(keeper.messages == Array(repeating: "New credentials cannot be used: what is in use stays fcm", count: 2))
+    }
+  }
+
   @Test("new credentials of a proxy are shown by the connections of all its lanes, once they can be read")
   func proxyCredentials() async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: "proxy-\(UUID())").path()

@@ -339,6 +339,63 @@ import Testing
     }
   }
 
+  @Test func `what a release drops is there until the functions that called it are replaced`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await Migrator().migrate(connection)
+      // As before migration 16.
+      try await connection.script(
+        """
+        delete from push.schema_migration where version > 15;
+        create function push.make_lane(text, text) returns smallint language sql as 'select 1::smallint';
+        create function push.notify(text, text, double precision) returns boolean language sql as 'select false';
+        """)
+      let there = PostgresStatement(
+        name: "there",
+        sql: """
+          select to_regprocedure('push.make_lane(text, text)') is not null
+              and to_regprocedure('push.notify(text, text, double precision)') is not null,
+            to_regprocedure('push.make_lane(text, text)') is null
+              and to_regprocedure('push.notify(text, text, double precision)') is null
+          """)
+      let backend = try await database.connect()
+      try await backend.script("begin; lock table push.outbox in row exclusive mode;")
+      await #expect(throws: MigrationError.self) {
+        try await Migrator(lockTriesMax: 1, lockPause: .milliseconds(1)).migrate(connection)
+      }
+      #expect(try await Migrator().pending(on: connection).migrations.isEmpty)
+      #expect(try await connection.query(there).bool(0, 0))
+      try await backend.script("commit;")
+      try await Migrator().migrate(connection)
+      #expect(try await connection.query(there).bool(0, 1))
+      for each in [connection, backend] { await each.close() }
+    }
+  }
+
+  @Test func `apps whose calls were taken without lanes get them`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await Migrator().migrate(connection)
+      try await connection.script(
+        """
+        delete from push.schema_migration where version > 15;
+        insert into push.app_grant (role, app) values ('tenant', 'granted');
+        insert into push.lane (id, app, provider) overriding system value values (-32767, 'unserved', 'fcm');
+        insert into push.apps (app, ring_seconds, providers) values ('served', 60, '{apns,expo}');
+        """)
+      try await Migrator().migrate(connection)
+      let lanes = try await connection.query(
+        PostgresStatement(
+          name: "lanes",
+          sql: """
+            select string_agg(t.text, ' ' order by t.text)
+            from (select l.app || ':' || string_agg(l.provider, ',' order by l.provider) as text from push.lane l group by l.app) t
+            """))
+      #expect(lanes.text(0, 0) == "granted:apns,expo,fcm served:apns,expo unserved:apns,expo,fcm")
+      await connection.close()
+    }
+  }
+
   @Test func `a migration whose lock does not come free gives up, says why, and leaves nothing`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()

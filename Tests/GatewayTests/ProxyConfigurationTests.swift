@@ -77,8 +77,8 @@ import Testing
       "gateway.yaml:2: proxy.credentials_file: has no proxy to go to: leave it out, or give url one"
     ),
     (
-      "proxy: { url: \"http://p:1\", credentials_file: no }",
-      "gateway.yaml:2: proxy.credentials_file: cannot read the file no: No such file or directory"
+      "proxy: { url: \"http://p:1\", credentials_file: no.txt }",
+      "gateway.yaml:2: proxy.credentials_file: cannot read the file no.txt: No such file or directory"
     ),
     ("proxy: http://p:1", "gateway.yaml:2: proxy: must be a section with keys below it: url, credentials_file"),
     ("proxy: { user: u }", "gateway.yaml:2: proxy.user: unknown key; there are url, credentials_file"),

@@ -2,6 +2,7 @@
 
 import Foundation
 import HTTP2TestSupport
+import Queue
 import Runtime
 import TestSupport
 import Testing
@@ -31,12 +32,14 @@ import Testing
 
     deinit { try? FileManager.default.removeItem(atPath: material.directory) }
 
-    func run(_ command: String, _ database: String, listen: String = "127.0.0.1:0") async throws -> CommandRun {
+    func run(_ command: String, _ database: String, listen: String = "127.0.0.1:0", api: String = "127.0.0.1:0")
+      async throws -> CommandRun
+    {
       try await OperationsFixture.run(
         database, [command, "--config", material.configurationFile],
         environment: [
           "PUSH_GATEWAY_HTTP_LISTEN": listen, "PUSH_GATEWAY_API_ENABLED": "true",
-          "PUSH_GATEWAY_API_LISTEN": "127.0.0.1:0", "PUSH_GATEWAY_API_TLS_CERTIFICATE_FILE": pki.certificateFile,
+          "PUSH_GATEWAY_API_LISTEN": api, "PUSH_GATEWAY_API_TLS_CERTIFICATE_FILE": pki.certificateFile,
           "PUSH_GATEWAY_API_TLS_KEY_FILE": pki.keyFile, "PUSH_GATEWAY_API_TLS_CLIENT_CA_FILE": pki.ours.caFile,
           "PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE": opsKey,
         ])
@@ -84,6 +87,30 @@ import Testing
       let served = try await files.run("serve", database.url, listen: "127.0.0.1:\(taken.port)")
       #expect(served.status == 1)
       #expect(served.errors.contains("run `push-gateway migrate` first"), "\(served)")
+    }
+  }
+
+  @Test(arguments: ["http.listen", "api.listen"])
+  func `a listener whose port is taken is named, and the database is not asked on without a pause`(key: String)
+    async throws
+  {
+    let files = try Files()
+    let loop = EventLoop(name: "taken")
+    let taken = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
+    defer { loop.stop() }
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await Migrator().migrate(connection)
+      await connection.close()
+      let address = "127.0.0.1:\(taken.port)"
+      let served = try await files.run(
+        "serve", database.url, listen: key == "http.listen" ? address : "127.0.0.1:0",
+        api: key == "api.listen" ? address : "127.0.0.1:0")
+      #expect(served.status == 1)
+      #expect(
+        served.errors.contains("Error: \(key): cannot listen on \(address): another process listens there"), "\(served)"
+      )
+      #expect(served.errors.split(separator: "\n").count { $0.contains("asking again") } <= 1, "\(served)")
     }
   }
 }

@@ -1,6 +1,22 @@
 -- Lanes, one for each app and provider: how they are made, the bell that wakes their gateways, how they are doing, and
 -- how ops pause them and let them go on.
 
+-- What earlier releases called goes together with its last caller: dropped by a migration, it would be missing for as long as the
+-- functions wait for a lock.
+do $$
+begin
+  if to_regprocedure('push.make_lane(text, text)') is not null then
+    drop function push.make_lane(text, text);
+  end if;
+  if to_regprocedure('push.skips_anybody(bigint, jsonb, text[])') is not null then
+    drop function push.skips_anybody(bigint, jsonb, text[]);
+  end if;
+  if to_regprocedure('push.notify(text, text, double precision)') is not null then
+    drop function push.notify(text, text, double precision);
+  end if;
+end
+$$;
+
 -- Lanes and the bell --------------------------------------------------------------------------------------------------
 
 create or replace function push.register_lane(p_app text, p_provider text) returns smallint

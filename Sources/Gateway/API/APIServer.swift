@@ -60,7 +60,8 @@ struct APIServer: Service {
     let keeping = Task { await keys.keep() }
     let result: Result<Void, any Error>
     do {
-      result = .success(try await application(database, keys, threads).run())
+      let application = application(database, keys, threads)
+      result = .success(try await settings.listener.named(Self.key) { try await application.run() })
     } catch {
       result = .failure(error)
     }

@@ -134,7 +134,10 @@ struct ConfigurationReader {
     if case .file = setting.origin, !name.hasPrefix("/"), !folder.isEmpty { name = folder + "/" + name }
     let descriptor = unsafe open(name, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else {
-      note(path, "cannot read the file \(name): \(unsafe String(cString: strerror(errno)))")
+      let reason = unsafe String(cString: strerror(errno))
+      let shown =
+        Self.isFileName(setting.text) ? name : "of this name, which is not shown, for it may be the secret itself"
+      note(path, "cannot read the file \(shown): \(reason)")
       return nil
     }
     defer { close(descriptor) }
@@ -144,6 +147,20 @@ struct ConfigurationReader {
       return nil
     }
     return name
+  }
+
+  /// Whether it can only be meant as a name: a key, or a token, is often put where its file belongs.
+  private static func isFileName(_ text: String) -> Bool {
+    text.utf8.count <= 255 && text.utf8.contains { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: ".") }
+      && text.utf8.allSatisfy { byte in
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "/"), UInt8(ascii: "."), UInt8(ascii: "_"),
+          UInt8(ascii: "-"):
+          true
+        default: false
+        }
+      } && !text.hasPrefix("-----")
   }
 
   /// The mapping in a file that could be opened.

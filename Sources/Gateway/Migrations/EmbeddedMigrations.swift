@@ -995,15 +995,17 @@ reset client_min_messages;
 """###
 
 private let migration0016 = ###"""
--- Enqueueing makes no lanes, and notifications have one limit.
+-- Enqueueing makes no lanes: functions/lanes.sql drops the function that did.
 
--- A database that is made anew has none of these.
-set local client_min_messages = warning;
-drop function if exists push.make_lane(text, text);
-drop function if exists push.skips_anybody(bigint, jsonb, text[]);
--- Its signature changes (functions/lanes.sql).
-drop function if exists push.notify(text, text, double precision);
-reset client_min_messages;
+-- Of what enqueueing would have made: lanes of apps whose calls are taken already, so that they are taken as before.
+insert into push.lane (app, provider)
+  select k.app, p.name
+  from (select g.app from push.app_grant g union select l.app from push.lane l union select a.app from push.apps a) k
+    left join push.apps a on a.app = k.app
+    cross join lateral unnest(coalesce(a.providers, '{apns,fcm,expo}')) p(name)
+  where not exists (select from push.lane l where l.app = k.app and l.provider = p.name)
+  order by k.app, p.name
+  on conflict (app, provider) do nothing;
 
 comment on table push.ends_unchecked is
   'one call that is to be looked at once more, by push.check_ends: a transaction ended, or deleted it, which saw the database as it had '
@@ -4491,6 +4493,22 @@ comment on function push.run_job is
 private let functionsLanes = ###"""
 -- Lanes, one for each app and provider: how they are made, the bell that wakes their gateways, how they are doing, and
 -- how ops pause them and let them go on.
+
+-- What earlier releases called goes together with its last caller: dropped by a migration, it would be missing for as long as the
+-- functions wait for a lock.
+do $$
+begin
+  if to_regprocedure('push.make_lane(text, text)') is not null then
+    drop function push.make_lane(text, text);
+  end if;
+  if to_regprocedure('push.skips_anybody(bigint, jsonb, text[])') is not null then
+    drop function push.skips_anybody(bigint, jsonb, text[]);
+  end if;
+  if to_regprocedure('push.notify(text, text, double precision)') is not null then
+    drop function push.notify(text, text, double precision);
+  end if;
+end
+$$;
 
 -- Lanes and the bell --------------------------------------------------------------------------------------------------
 

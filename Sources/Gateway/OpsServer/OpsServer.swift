@@ -12,6 +12,7 @@ struct OpsServer: Service {
 
   private static let key = "http.listen"
 
+  private let listener: GatewayConfiguration.Listener
   private let application: Application<RouterResponder<OpsRequestContext>>
 
   /// - Parameters:
@@ -25,6 +26,7 @@ struct OpsServer: Service {
     credentials: ListenerCredentials? = nil, routes: [any OpsRoutes],
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
+    self.listener = listener
     let router = OpsRouter(context: OpsRequestContext.self)
     for part in routes { part.add(to: router) }
     let connections = HTTPConnectionCount(max: connectionsMax, listener: Self.key, logger: logger)
@@ -47,6 +49,6 @@ struct OpsServer: Service {
 
   /// Runs until the service group shuts down gracefully or the task is cancelled.
   func run() async throws {
-    try await application.run()
+    try await listener.named(Self.key) { try await application.run() }
   }
 }

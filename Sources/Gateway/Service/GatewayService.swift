@@ -116,10 +116,10 @@ final class GatewayService: Service {
         try await Self.waitForSchema(configuration.databaseURL, loop, logger)
       }
     } catch is CancellationError {}  // told to stop while waiting
-    guard !Task.isShuttingDownGracefully else { return }
+    guard !Self.isToStop else { return }
     await outbox.open { relay.hear($0) }
     await cancelWhenGracefulShutdown { await relay.waitUntilAvailable() }
-    guard !Task.isShuttingDownGracefully else { return await outbox.close() }
+    guard !Self.isToStop else { return await outbox.close() }
 
     var lanes: [DispatcherLane] = []
     var credentialed: [CredentialWatcher.Lane] = []
@@ -172,12 +172,15 @@ final class GatewayService: Service {
     try await shutDown(dispatcher, outbox)
   }
 
+  /// Another service that fails cancels this one.
+  private static var isToStop: Bool { Task.isShuttingDownGracefully || Task.isCancelled }
+
   /// Asks the database again, every second, as long as what keeps it from answering will pass: a lock, a connection that broke, a
   /// server that restarts. Returns nil when told to stop meanwhile.
   private func untilAnswered<Answer: Sendable>(
     _ ask: () async throws(OutboxError) -> Answer
   ) async throws -> Answer? {
-    while !Task.isShuttingDownGracefully {
+    while !Self.isToStop {
       do throws(OutboxError) {
         return try await ask()
       } catch {

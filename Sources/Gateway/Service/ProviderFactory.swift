@@ -20,6 +20,8 @@ struct LaneProvider {
   var readReceipts: ReceiptCollector.Read?
   /// Names what it proves itself with; another name is another key.
   var identity: String
+  /// FCM's project, which is in the address of every push.
+  var project: String?
 }
 
 /// New credentials of a running lane.
@@ -28,6 +30,17 @@ struct CredentialRotation: Sendable {
   let identity: String
   /// Has the provider use them.
   let apply: @Sendable () async -> Void
+}
+
+/// A service account that a running lane cannot change to.
+struct OtherProject: Error, CustomStringConvertible {
+  let file: String
+  let project: String
+  let running: String
+
+  var description: String {
+    "service account file \(file): is of project \(project), and the lane sends to \(running): another project takes a restart"
+  }
 }
 
 /// Makes providers; one signing key gives one token source, whoever uses it.
@@ -87,6 +100,9 @@ struct ProviderFactory {
       return CredentialRotation(identity: credentials.identity) { await provider.rotate(to: tokens) }
     case .fcm:
       let account = try account(of: app)
+      if let running = lane.project, account.projectID != running {
+        throw OtherProject(file: app.fcm?.serviceAccountFile ?? "", project: account.projectID, running: running)
+      }
       guard account.identity != lane.identity, let provider = lane.provider as? FCMProvider else { return nil }
       let tokens = try tokens(account, of: app)
       return CredentialRotation(identity: account.identity) { await provider.rotate(to: tokens) }
@@ -187,7 +203,7 @@ struct ProviderFactory {
       configuration, tokens: try tokens(account, of: app), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
-      perSecond: settings.ratePerSecond, proxy: proxy, identity: account.identity)
+      perSecond: settings.ratePerSecond, proxy: proxy, identity: account.identity, project: account.projectID)
   }
 
   private func account(of app: GatewayConfiguration.App) throws -> FCMServiceAccount {
