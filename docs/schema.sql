@@ -1609,7 +1609,6 @@ COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reas
 CREATE FUNCTION push.decline_rings(p_erasures bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET "push.erasing" TO 'on'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
@@ -1617,6 +1616,7 @@ CREATE FUNCTION push.decline_rings(p_erasures bigint[]) RETURNS void
 declare
   v_calls bigint[];
   v_ring  record;
+  v_was   text := coalesce(current_setting('push.erasing', true), '');
 begin
   v_calls := array(
     select o.id from push.outbox o
@@ -1635,7 +1635,9 @@ begin
     -- As push.decline_call does: what is locked now would be declined after all.
     perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
     perform push.hand_over(v_ring.id, v_ring.user_id);
+    perform set_config('push.erasing', 'on', true);
     perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
+    perform set_config('push.erasing', v_was, true);
   end loop;
 end
 $$;
@@ -2067,7 +2069,6 @@ COMMENT ON FUNCTION push.epoch_ms(p_time timestamp with time zone) IS 'a time, p
 CREATE FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET "push.erasing" TO 'on'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
@@ -2081,6 +2082,7 @@ declare
   v_free  tid[];
   v_n     int[];
   v_count bigint;
+  v_was   text := coalesce(current_setting('push.erasing', true), '');
 begin
   select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
   if not found and exists (select from push.outbox o where o.id = p_outbox_id) then
@@ -2171,6 +2173,8 @@ begin
       v_call.payload := push.mask_payload(v_call.payload, p_user_id);
     end if;
   end if;
+  -- Not in the function's header: only superusers may write a setting of no extension there.
+  perform set_config('push.erasing', 'on', true);
   update push.outbox o
     set recipients = v_call.recipients, declined = v_call.declined, answered_by = v_call.answered_by,
       answered_device = v_call.answered_device, payload = v_call.payload
@@ -2178,6 +2182,7 @@ begin
       and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload)
         is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
   get diagnostics v_count = row_count;
+  perform set_config('push.erasing', v_was, true);
   p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
 end
 $$;
@@ -3520,8 +3525,8 @@ begin
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.lock_table_used, '
-          'push.operate_lane, push.enqueue_calls to %I', c_calls, v_role);
+          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
+          'push.lock_table_used, push.enqueue_calls to %I', c_calls, v_role);
         -- Made by push-gateway migrate; a schema that psql applied is without.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);

@@ -156,10 +156,10 @@ struct GatewayHarness {
   }
 
   /// SQL that inserts `count` calls of three devices each in one statement, every device with a token of its own.
-  static func bulk(_ count: Int) -> String {
+  static func bulk(_ count: Int, ringSeconds: Int = 60) -> String {
     """
-    insert into push.outbox (app, payload, recipients)
-    select 'porteiro', jsonb_build_object('callId', 'bulk-' || i, 'from', 'doorman', 'fromName', 'Portaria'),
+    insert into push.outbox (app, ring_seconds, payload, recipients)
+    select 'porteiro', \(ringSeconds), jsonb_build_object('callId', 'bulk-' || i, 'from', 'doorman', 'fromName', 'Portaria'),
       jsonb_build_array(
         jsonb_build_object('userId', 'ios-' || i, 'voipPushToken', lpad(to_hex(i), 64, '0')),
         jsonb_build_object('userId', 'android-' || i, 'fcmToken', 'android-token-of-device-' || i),

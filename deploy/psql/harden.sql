@@ -5,7 +5,7 @@
 --   psql -X -f deploy/psql/harden.sql "$DATABASE_URL"
 --
 -- and then in every other database of the server, template1 too: rights to functions are each database's own. Running it twice
--- is harmless. What it does not do: docs/security.md, "Who may connect".
+-- is harmless; do so after a restore. What it does not do: docs/security.md, "Who may connect".
 
 \set ON_ERROR_STOP on
 \set QUIET on

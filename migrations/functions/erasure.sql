@@ -129,7 +129,7 @@ comment on function push.hand_over is
 
 create or replace function push.erase_from_call(p_outbox_id bigint, p_user_id text, inout p_counts jsonb,
   inout p_hashes bigint[], out is_done boolean)
-language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
+language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -139,6 +139,7 @@ declare
   v_free  tid[];
   v_n     int[];
   v_count bigint;
+  v_was   text := coalesce(current_setting('push.erasing', true), '');
 begin
   select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
   if not found and exists (select from push.outbox o where o.id = p_outbox_id) then
@@ -229,6 +230,8 @@ begin
       v_call.payload := push.mask_payload(v_call.payload, p_user_id);
     end if;
   end if;
+  -- Not in the function's header: only superusers may write a setting of no extension there.
+  perform set_config('push.erasing', 'on', true);
   update push.outbox o
     set recipients = v_call.recipients, declined = v_call.declined, answered_by = v_call.answered_by,
       answered_device = v_call.answered_device, payload = v_call.payload
@@ -236,6 +239,7 @@ begin
       and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload)
         is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
   get diagnostics v_count = row_count;
+  perform set_config('push.erasing', v_was, true);
   p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
 end
 $$;
@@ -265,12 +269,13 @@ comment on function push.rings_of is
 -- Locked all at once, before any of their deliveries. Phones are told to stop while the tokens are known. The device is none
 -- that exists: each phone of the user's is told.
 create or replace function push.decline_rings(p_erasures bigint[]) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp set push.erasing = 'on'
+language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
   v_calls bigint[];
   v_ring  record;
+  v_was   text := coalesce(current_setting('push.erasing', true), '');
 begin
   v_calls := array(
     select o.id from push.outbox o
@@ -289,7 +294,9 @@ begin
     -- As push.decline_call does: what is locked now would be declined after all.
     perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
     perform push.hand_over(v_ring.id, v_ring.user_id);
+    perform set_config('push.erasing', 'on', true);
     perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
+    perform set_config('push.erasing', v_was, true);
   end loop;
 end
 $$;

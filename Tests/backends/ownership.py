@@ -1,0 +1,47 @@
+"""A schema whose owner is no superuser, as managed servers give it: it applies, and does what needs rights of its own."""
+
+import os
+import subprocess
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.json import Jsonb
+
+from harness import OWNER, check
+
+SETTINGS = conninfo_to_dict(OWNER)
+NAME = SETTINGS["dbname"] + "_owned"
+LOGIN = NAME + "_owner"
+PASSWORD = os.environ["LOGIN_PASSWORD"]
+RECIPIENTS = [{"userId": "victim", "fcmToken": "victim-token-0123456789"}, {"userId": "other", "fcmToken": "other-token-0123456789"}]
+FIRST = f'drop database if exists "{NAME}" with (force)', f'drop role if exists "{LOGIN}"'
+
+
+def main(server):
+    server.execute(f"create role \"{LOGIN}\" login createrole password '{PASSWORD}'")
+    server.execute(f'create database "{NAME}" owner "{LOGIN}"')
+    url = make_conninfo(**{**SETTINGS, "dbname": NAME, "user": LOGIN, "password": PASSWORD})
+    done = subprocess.run([os.environ["ROOT"] + "/scripts/apply-schema.sh", url], capture_output=True, text=True)
+    check("the schema applies as an owner who is no superuser", (done.returncode, done.stderr), (0, ""))
+    if done.returncode != 0:
+        return
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("select push.register_app('default', 60), push.register_lane('default', 'fcm')")
+        for call in ("rings", "ended"):
+            db.execute("select push.enqueue_call(%s, %s, 'default')", (Jsonb({"callId": call, "from": "x"}), Jsonb(RECIPIENTS)))
+        db.execute("select push.end_call('ended', 'busy')")
+        db.execute("select push.erase_user('victim', 'default')")
+        state = "select declined ? 'victim', recipients::text ~ 'victim' from push.outbox where call_id = %s"
+        check("a user who is erased declines the call that rings", db.execute(state, ("rings",)).fetchone()[0], True)
+        check("and is masked in the one that has ended", db.execute(state, ("ended",)).fetchone()[1], False)
+        check("the setting of the erasure is gone afterwards", db.execute("show push.erasing").fetchone()[0], "")
+
+
+with psycopg.connect(OWNER, autocommit=True) as server:
+    for statement in FIRST:
+        server.execute(statement)
+    try:
+        main(server)
+    finally:
+        for statement in FIRST:
+            server.execute(statement)
