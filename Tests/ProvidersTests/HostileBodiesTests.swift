@@ -151,7 +151,6 @@ private struct FixedToken: ProviderTokenSource {
         case 302: .unavailable(reason: "unexpected status 302", after: nil)
         case 403: .unauthorized(reason: reason)
         case 429: .throttled(reason: reason, after: nil, isLaneWide: false)
-        case 400..<500: .rejected(reason: reason)
         default: .unavailable(reason: reason, after: nil)
         }
       #expect(outcome == expected)
@@ -226,7 +225,7 @@ private struct FixedToken: ProviderTokenSource {
       #expect(
         try await outcomes(.fcm, server, [200])
           == [200: isRead ? .accepted(messageID: "n") : .unknown(reason: "MalformedAnswer")])
-      let unread = PushOutcome.rejected(reason: "status 410 without a readable reason")
+      let unread = PushOutcome.unavailable(reason: "status 410 without a readable reason", after: nil)
       #expect(
         try await outcomes(.apns, server, [410])
           == [410: isRead ? .tokenInvalid(reason: "Unregistered", since: nil) : unread])

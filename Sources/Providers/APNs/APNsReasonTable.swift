@@ -121,18 +121,19 @@ enum APNsReasonTable {
   }
 
   /// A reason that is not in the table, or a body that is none of Apple's (empty, cut, a proxy's HTML): the status
-  /// decides, and without Apple's own word no token dies.
+  /// decides. Without Apple's own word no token dies and no push ends: Apple gives a reason with every refusal, so an answer
+  /// without one comes from something on the way, and the next attempt may get through.
   private static func unlisted(
     _ status: UInt16, _ reason: String?, _ retryAfter: Nanoseconds?
   ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
     let text = reason ?? "status \(status) without a readable reason"
     switch status {
-    case 410 where reason != nil: return (.settle(.tokenInvalid(reason: text, since: nil)), .proven)
     case 401, 403: return (.settle(.unauthorized(reason: text)), .unproven)
-    case 408, 425: return (.settle(.unavailable(reason: text, after: retryAfter)), .unproven)
     case 429: return (.settle(.throttled(reason: text, after: retryAfter, isLaneWide: false)), .unproven)
+    case 400..<500 where reason == nil, 408, 425, 500..<600:
+      return (.settle(.unavailable(reason: text, after: retryAfter)), .unproven)
+    case 410: return (.settle(.tokenInvalid(reason: text, since: nil)), .proven)
     case 400..<500: return (.settle(.rejected(reason: text)), .unproven)
-    case 500..<600: return (.settle(.unavailable(reason: text, after: retryAfter)), .unproven)
     default: return (.settle(.unavailable(reason: "unexpected status \(status)", after: retryAfter)), .unproven)
     }
   }
