@@ -1,5 +1,6 @@
 // How one app's phones want to be spoken to: a template a provider and kind, given as data.
 
+public import Providers
 internal import Runtime
 
 /// The compiled templates of one app.

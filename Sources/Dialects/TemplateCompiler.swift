@@ -1,5 +1,6 @@
 // From the JSON of a template to its steps, with everything checked that can be known before the first call.
 
+internal import Providers
 internal import Runtime
 
 /// Compiles the template of one provider and kind.

@@ -1,5 +1,6 @@
 // What is wrong with a template, found when it is compiled: at start-up, never at the first call.
 
+internal import Providers
 internal import Runtime
 
 /// One fault of a template.

@@ -1,5 +1,6 @@
 // What a provider would refuse of a template as a whole, or what would break a rule for calls.
 
+internal import Providers
 internal import Runtime
 
 /// The rules a template is held against beside those for its keys and placeholders.

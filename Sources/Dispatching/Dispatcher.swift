@@ -3,7 +3,6 @@
 // Everything here runs on one event loop. What to do is decided by `DispatcherMachine`; this actor hands it what happens, has it
 // take its turn at the end of each of the loop's turns in which something happened, and carries out what it says.
 
-internal import Dialects
 public import Logging
 public import Providers
 public import Queue

@@ -2,6 +2,7 @@
 
 import DialectsTestSupport
 import Foundation
+import Providers
 import Queue
 import Testing
 

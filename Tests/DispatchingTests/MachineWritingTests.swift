@@ -1,6 +1,5 @@
 // What is written down, how refused batches are split, what becomes of pushes of unknown fate, and the drain.
 
-import Dialects
 import Logging
 import Providers
 import Queue

@@ -1,9 +1,9 @@
 // What a running gateway takes from a configuration that is read again.
 
-import Dialects
 import Foundation
 import HTTP2TestSupport
 import Logging
+import Providers
 import Queue
 import Runtime
 

@@ -1,7 +1,7 @@
 // The counters of all replicas together are the rows of the database, however a delivery ended.
 
-import Dialects
 import Foundation
+import Providers
 import Queue
 import Runtime
 import Simulators

@@ -1,6 +1,5 @@
 // What is counted, and how it is written: the parts of the metrics, without a gateway.
 
-import Dialects
 import Foundation
 import Providers
 import Queue

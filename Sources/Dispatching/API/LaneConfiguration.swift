@@ -1,6 +1,7 @@
 // A lane as the dispatcher decides about it: one app's account at one provider.
 
 public import Dialects
+public import Providers
 public import Runtime
 
 /// One lane.

@@ -1,6 +1,6 @@
 // What a dispatcher did since it started, for logs and metrics. Plain values that only its loop touches: counting takes no lock.
 
-public import Dialects
+public import Providers
 public import Queue
 internal import Runtime
 

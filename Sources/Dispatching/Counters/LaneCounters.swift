@@ -1,7 +1,6 @@
 // What happened in one lane, and to one app's calls, since the gateway started. Plain values, confined to the dispatcher.
 
-public import Dialects
-internal import Providers
+public import Providers
 public import Queue
 internal import Runtime
 

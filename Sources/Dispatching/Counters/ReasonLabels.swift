@@ -1,7 +1,6 @@
 // Reasons as labels: a bounded table, so that whatever a provider or a backend says, the number of series stays.
 
-public import Dialects
-internal import Providers
+public import Providers
 internal import Queue
 
 /// The reasons that one provider's series tell apart, by dense index. The first is none, the last everything unknown.

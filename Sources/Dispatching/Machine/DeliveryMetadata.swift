@@ -1,7 +1,7 @@
 // The line about a delivery that has ended: one a device, at info, whatever became of it (docs/logging.md).
 
-internal import Dialects
 internal import Logging
+internal import Providers
 internal import Queue
 internal import Runtime
 

@@ -1,7 +1,7 @@
 // The ways a delivery leaves the gateway: settled, parked, released or dropped; and the end of all.
 
-internal import Dialects
 internal import Logging
+internal import Providers
 internal import Queue
 internal import Runtime
 

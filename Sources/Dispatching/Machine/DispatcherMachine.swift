@@ -11,7 +11,6 @@
 // `turn` and `sendClaimed` are the only places where work is started: at the end of each turn in which something happened, and at
 // `nextAlarm`.
 
-internal import Dialects
 public import Logging
 internal import Providers
 public import Queue

@@ -1,8 +1,8 @@
 // What each operation does: from a checked request to SQL, and from its result to an answer.
 
-internal import Dialects
 internal import HTTPTypes
 internal import Hummingbird
+internal import Providers
 internal import Queue
 internal import Runtime
 

@@ -3,6 +3,7 @@
 internal import Dialects
 internal import Foundation
 internal import Logging
+internal import Providers
 internal import Queue
 internal import Runtime
 

@@ -2,6 +2,7 @@
 
 internal import Dialects
 internal import Logging
+internal import Providers
 internal import Runtime
 
 /// A configuration whose every value has been checked. Files are named by absolute path or relative to the working directory.

@@ -1,6 +1,5 @@
 // The families of what this replica has counted.
 
-import Dialects
 import Dispatching
 import Providers
 import Queue

@@ -1,8 +1,8 @@
 // The exposition: a copy from the gateway's loop, a look at the database, and all of it as text.
 
-import Dialects
 import Dispatching
 import Logging
+import Providers
 import Queue
 import Runtime
 import Synchronization

@@ -1,6 +1,5 @@
 // What a scrape tells of: copies, taken on the gateway's loop in one go, or what there is before the gateway runs.
 
-import Dialects
 import Dispatching
 import Providers
 import Queue

@@ -1,6 +1,5 @@
 // The families of how things are: lanes and their connections here, what is owed in the database, the process.
 
-import Dialects
 import Dispatching
 import Providers
 import Queue

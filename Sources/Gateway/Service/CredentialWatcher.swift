@@ -4,7 +4,6 @@
 // credentials and `log.level` are taken from it; whatever else changed takes a restart. So does another proxy, and another file of
 // its credentials; what that file holds does not.
 
-import Dialects
 import Logging
 import Providers
 import Queue

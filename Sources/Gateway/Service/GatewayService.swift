@@ -1,9 +1,9 @@
 // The gateway itself: what `serve` runs, from the first connection to the last settlement.
 
-import Dialects
 import Dispatching
 import Foundation
 import Logging
+import Providers
 import Queue
 import Runtime
 import ServiceLifecycle

@@ -2,6 +2,7 @@
 
 import Dialects
 import Dispatching
+import Providers
 import Runtime
 
 extension LaneConfiguration {

@@ -1,6 +1,5 @@
 // The outbox's database as the place where replicas share provider tokens.
 
-import Dialects
 import Providers
 import Queue
 import Runtime

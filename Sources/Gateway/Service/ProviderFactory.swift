@@ -1,6 +1,5 @@
 // From the configuration of an app to its providers, and from changed credentials to providers that use them.
 
-import Dialects
 import Dispatching
 import Logging
 import Providers

@@ -1,6 +1,5 @@
 // Makes the faults happen that a seed has drawn.
 
-import Dialects
 import MemoryOutbox
 import Providers
 import Queue

@@ -2,6 +2,7 @@
 
 import Dialects
 import MemoryOutbox
+import Providers
 import Queue
 
 /// Two apps with some users each.

@@ -1,8 +1,8 @@
 // The server: it executes the statements of its sessions on the outbox in memory, crashes, and comes back.
 
-import Dialects
 import Dispatching
 import MemoryOutbox
+import Providers
 import Queue
 
 /// Postgres, as far as a gateway can tell.

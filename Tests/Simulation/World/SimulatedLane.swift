@@ -1,7 +1,7 @@
 // The lanes of the two apps in a simulation.
 
-import Dialects
 import MemoryOutbox
+import Providers
 
 /// One lane, as the database and every replica know it.
 struct SimulatedLane {

@@ -1,6 +1,7 @@
 // From a claimed delivery to the body of its push.
 
 import Dialects
+import Providers
 import Queue
 import Runtime
 

@@ -1,7 +1,7 @@
 // `push-gateway lanes`, and what can be done to a lane: `pause`, `resume`, `resume-invalidation`.
 
 public import ArgumentParser
-public import Dialects
+internal import Providers
 import Queue
 import Runtime
 
