@@ -28,6 +28,7 @@ let package = Package(
     .executable(name: "push-gateway", targets: ["Gateway"]),
     // For benchmarks/, a package of its own.
     .library(name: "Runtime", targets: ["Runtime"]),
+    .library(name: "PushModel", targets: ["PushModel"]),
     .library(name: "Queue", targets: ["Queue"]),
     .library(name: "Providers", targets: ["Providers"]),
     .library(name: "Dialects", targets: ["Dialects"]),
@@ -77,21 +78,22 @@ let package = Package(
       name: "Runtime",
       dependencies: ["CNghttp2", "COpenSSL", "CShims", logging],
       swiftSettings: strict),
+    .target(name: "PushModel", swiftSettings: strict),
     .target(
       name: "Queue",
-      dependencies: ["Runtime", "CLibPQ", logging],
+      dependencies: ["PushModel", "Runtime", "CLibPQ", logging],
       swiftSettings: strict),
     .target(
       name: "Providers",
-      dependencies: ["Runtime", "CCurl", "CZlib", "CShims", logging],
+      dependencies: ["PushModel", "Runtime", "CCurl", "CZlib", "CShims", logging],
       swiftSettings: strict),
     .target(
       name: "Dialects",
-      dependencies: ["Runtime", "Queue", "Providers"],
+      dependencies: ["PushModel", "Runtime", "Queue", "Providers"],
       swiftSettings: strict),
     .target(
       name: "Dispatching",
-      dependencies: ["Runtime", "Queue", "Providers", "Dialects", logging],
+      dependencies: ["PushModel", "Runtime", "Queue", "Providers", "Dialects", logging],
       swiftSettings: strict),
     .target(
       name: "Simulators",
@@ -104,7 +106,8 @@ let package = Package(
     .executableTarget(
       name: "Gateway",
       dependencies: [
-        "Runtime", "Queue", "Providers", "Dialects", "Dispatching", "Simulators", "Phones", "CAllocator", logging,
+        "PushModel", "Runtime", "Queue", "Providers", "Dialects", "Dispatching", "Simulators", "Phones", "CAllocator",
+        logging,
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Histogram", package: "hdrhistogram-swift"),
@@ -122,54 +125,58 @@ let package = Package(
       swiftSettings: strict),
 
     .target(
-      name: "TestSupport", dependencies: ["Queue", "Runtime"], path: "Tests/TestSupport",
+      name: "TestSupport", dependencies: ["PushModel", "Queue", "Runtime"], path: "Tests/TestSupport",
       swiftSettings: strictTests),
     .target(
-      name: "MemoryOutbox", dependencies: ["Queue", "Runtime"], path: "Tests/MemoryOutbox", swiftSettings: strict),
+      name: "MemoryOutbox", dependencies: ["PushModel", "Queue", "Runtime"], path: "Tests/MemoryOutbox",
+      swiftSettings: strict),
     .executableTarget(
       name: "Simulation",
-      dependencies: ["Dialects", "Dispatching", "MemoryOutbox", "Providers", "Queue", "Runtime", logging],
+      dependencies: ["Dialects", "Dispatching", "MemoryOutbox", "Providers", "PushModel", "Queue", "Runtime", logging],
       path: "Tests/Simulation", exclude: ["mutants"], swiftSettings: strict),
     .testTarget(
-      name: "MemoryOutboxTests", dependencies: ["MemoryOutbox", "Queue", "Runtime", "TestSupport"],
+      name: "MemoryOutboxTests", dependencies: ["MemoryOutbox", "PushModel", "Queue", "Runtime", "TestSupport"],
       swiftSettings: strictTests),
     .target(name: "TestSeed", dependencies: ["Runtime"], path: "Tests/TestSeed", swiftSettings: strictTests),
     .target(
       name: "HTTP2TestSupport", dependencies: ["Runtime"], path: "Tests/HTTP2TestSupport", swiftSettings: strictTests),
     .target(
-      name: "DialectsTestSupport", dependencies: ["Dialects", "Providers", "Queue", "Runtime"],
+      name: "DialectsTestSupport", dependencies: ["Dialects", "Providers", "PushModel", "Queue", "Runtime"],
       path: "Tests/DialectsTestSupport", swiftSettings: strictTests),
     .testTarget(
       name: "RuntimeTests", dependencies: ["Runtime", "COpenSSL", "HTTP2TestSupport", "TestSeed"],
       swiftSettings: strictTests),
     .testTarget(
-      name: "QueueTests", dependencies: ["Queue", "Runtime", "HTTP2TestSupport", "TestSupport", logging],
+      name: "QueueTests", dependencies: ["PushModel", "Queue", "Runtime", "HTTP2TestSupport", "TestSupport", logging],
       swiftSettings: strictTests),
     .testTarget(
       name: "ProvidersTests",
-      dependencies: ["Providers", "Runtime", "Simulators", "HTTP2TestSupport", "TestSeed", logging],
+      dependencies: ["Providers", "PushModel", "Runtime", "Simulators", "HTTP2TestSupport", "TestSeed", logging],
       swiftSettings: strictTests),
     .testTarget(
-      name: "DialectsTests", dependencies: ["Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime"],
+      name: "DialectsTests",
+      dependencies: ["Dialects", "DialectsTestSupport", "Providers", "PushModel", "Queue", "Runtime"],
       swiftSettings: strictTests),
     .testTarget(
       name: "DispatchingTests",
       dependencies: [
-        "Dispatching", "Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime", "TestSeed", logging,
+        "Dispatching", "Dialects", "DialectsTestSupport", "Providers", "PushModel", "Queue", "Runtime", "TestSeed",
+        logging,
       ],
       swiftSettings: strictTests),
     .testTarget(
       name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
     .testTarget(
       name: "PhonesTests",
-      dependencies: ["Phones", "Dialects", "DialectsTestSupport", "Providers", "Queue", "Runtime", "Simulators"],
+      dependencies: [
+        "Phones", "Dialects", "DialectsTestSupport", "Providers", "PushModel", "Queue", "Runtime", "Simulators",
+      ],
       swiftSettings: strictTests),
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "Queue", "Providers",
-        "Simulators",
-        "Runtime", "TestSeed", "TestSupport",
+        "Gateway", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "PushModel", "Queue",
+        "Providers", "Simulators", "Runtime", "TestSeed", "TestSupport",
         logging,
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOEmbedded", package: "swift-nio"),

@@ -41,7 +41,7 @@ let package = Package(
     .executableTarget(
       name: "HTTP2Load",
       dependencies: [
-        ours("Runtime"), ours("Queue"), ours("Dialects"), ours("Providers"), ours("CAllocator"),
+        ours("Runtime"), ours("PushModel"), ours("Queue"), ours("Dialects"), ours("Providers"), ours("CAllocator"),
         .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),
@@ -58,7 +58,10 @@ let package = Package(
     .target(name: "AllocationCount", cSettings: strictC),
     .executableTarget(
       name: "Micro",
-      dependencies: ["AllocationCount", "LibPQ", ours("Runtime"), ours("Queue"), ours("Dialects"), ours("Providers")],
+      dependencies: [
+        "AllocationCount", "LibPQ", ours("Runtime"), ours("PushModel"), ours("Queue"), ours("Dialects"),
+        ours("Providers"),
+      ],
       swiftSettings: strict),
   ]
 )

@@ -1,6 +1,7 @@
 // From a claimed delivery to the request its provider sends: whether, for how long, and with which bytes.
 
 public import Providers
+internal import PushModel
 public import Queue
 public import Runtime
 

@@ -1,7 +1,6 @@
 // What a template is for, by the names templates are filed under.
 
-internal import Providers
-internal import Queue
+internal import PushModel
 
 enum PushTemplateKind: String, CaseIterable, Sendable {
   case invite
@@ -13,7 +12,7 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
 
   /// The kind of a delivery, or nil for a notification of a kind that is not known here.
   /// - Parameter callKind: as the backend wrote it; says what a notification is about.
-  init?(_ kind: DeliveryKind, callKind: ArraySlice<UInt8>) {
+  init?(_ kind: PushKind, callKind: ArraySlice<UInt8>) {
     switch kind {
     case .invite: self = .invite
     case .cancel: self = .cancel

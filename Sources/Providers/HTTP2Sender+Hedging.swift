@@ -1,5 +1,6 @@
 // Hedges: the second flight of an invite, and what becomes of the two.
 
+internal import PushModel
 internal import Runtime
 
 extension HTTP2Sender {

@@ -1,5 +1,7 @@
 // How a push travels, beside what it says: what an app's templates may choose.
 
+public import PushModel
+
 /// Push type, urgency and how long a provider keeps a push.
 public struct PushManner: Equatable, Sendable {
   /// `apns-push-type`.

@@ -1,20 +1,7 @@
 // The seam between the gateway and the providers: batches go down, outcomes come back in batches.
 
+public import PushModel
 public import Runtime
-
-/// What the push is for. Decides push type, topic and priority (docs/protocols.md).
-public enum PushKind: UInt8, Sendable {
-  case invite = 0
-  case cancel = 1
-  case missedCall = 2
-  case notification = 3
-}
-
-/// The APNs environment a token belongs to. Other providers have none.
-public enum PushEnvironment: UInt8, Sendable {
-  case production = 0
-  case sandbox = 1
-}
 
 /// One push to one device, ready to be sent but for the provider's own envelope. An object, as it is handed on several times
 /// and holds several buffers.

@@ -1,32 +1,7 @@
 // One claimed delivery, as the outbox hands it to the gateway.
 
+public import PushModel
 public import Runtime
-
-/// What a delivery is for; the raw values are the codes of `push.delivery.kind`.
-public enum DeliveryKind: UInt8, CaseIterable, Sendable {
-  case invite = 0
-  case cancel = 1
-  case missedCall = 2
-  case notification = 3
-
-  /// As `push.deliveries.kind` has it.
-  public var word: String {
-    switch self {
-    case .invite: "invite"
-    case .cancel: "cancel"
-    case .missedCall: "missed_call"
-    case .notification: "notification"
-    }
-  }
-
-  /// Whether people see each push of it: two missed calls stay two, while a phone makes one call of two invites.
-  public var isVisible: Bool {
-    switch self {
-    case .missedCall, .notification: true
-    case .invite, .cancel: false
-    }
-  }
-}
 
 /// How a delivery ended; the raw values are the codes of `push.history.outcome`.
 public enum DeliveryOutcome: UInt8, CaseIterable, Sendable {
@@ -146,7 +121,7 @@ public final class Delivery: Sendable {
   public let attempt: Int32
   /// How many gateways died while they had it; one with two or more is given out alone.
   public let crashes: UInt8
-  public let kind: DeliveryKind
+  public let kind: PushKind
   /// 0 production, 1 sandbox (APNs).
   public let environment: UInt8
   /// 0 unknown, 1 iOS, 2 Android.
@@ -214,7 +189,7 @@ public final class Delivery: Sendable {
 
   public init(
     lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
-    kind: DeliveryKind, environment: UInt8, platform: UInt8, createdAtMicroseconds: Int64,
+    kind: PushKind, environment: UInt8, platform: UInt8, createdAtMicroseconds: Int64,
     deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData, texts: Texts, bytes: [UInt8]
   ) {
     self.lease = lease
@@ -235,7 +210,7 @@ public final class Delivery: Sendable {
 
   /// A delivery of which each text comes by itself.
   public convenience init(
-    lease: DeliveryLease, lane: Int16, attempt: Int32, kind: DeliveryKind, environment: UInt8, platform: UInt8,
+    lease: DeliveryLease, lane: Int16, attempt: Int32, kind: PushKind, environment: UInt8, platform: UInt8,
     userID: [UInt8], token: [UInt8], locale: [UInt8]?, callKind: [UInt8], callID: [UInt8], payload: [UInt8],
     createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
     endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil, data: [UInt8]? = nil
@@ -251,7 +226,7 @@ public final class Delivery: Sendable {
   /// A delivery of a call whose own texts come one by one.
   public convenience init(
     lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
-    kind: DeliveryKind, environment: UInt8, platform: UInt8, userID: [UInt8], token: [UInt8], locale: [UInt8]?,
+    kind: PushKind, environment: UInt8, platform: UInt8, userID: [UInt8], token: [UInt8], locale: [UInt8]?,
     data: [UInt8]? = nil, createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData
   ) {
     var bytes: [UInt8] = []

@@ -3,6 +3,7 @@
 import Dialects
 import Foundation
 import Providers
+import PushModel
 import Queue
 import Runtime
 
@@ -21,7 +22,7 @@ public struct DeliveryFixture {
   public var userID = "user-1"
   public var platform: UInt8 = 0
   public var environment: UInt8 = 0
-  public var kind = DeliveryKind.invite
+  public var kind = PushKind.invite
   public var callKind = "incoming_call"
   public var number: Int32 = 3
   public var secondsLeft: Int64 = 60

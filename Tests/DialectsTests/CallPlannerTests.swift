@@ -3,6 +3,7 @@
 import DialectsTestSupport
 import Foundation
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing
@@ -42,7 +43,7 @@ import Testing
 
   @Test func `a dialect without a template for the provider is a failure of its own`() throws {
     #expect(throws: PlanningFailure.noTemplate) { try DeliveryFixture().plan("telnyx", .expo) }
-    for kind in [DeliveryKind.cancel, .missedCall] {
+    for kind in [PushKind.cancel, .missedCall] {
       var fixture = DeliveryFixture()
       fixture.kind = kind
       #expect(throws: PlanningFailure.noTemplate) { try fixture.plan("telnyx", .expo) }
@@ -72,7 +73,7 @@ import Testing
     fixture.platform = platform
     let callID = Array(fixture.callID.utf8)[...]
     for (kind, callKind) in [
-      (DeliveryKind.invite, ""), (.cancel, ""), (.missedCall, ""), (.notification, "message"),
+      (PushKind.invite, ""), (.cancel, ""), (.missedCall, ""), (.notification, "message"),
       (.notification, "group_message"), (.notification, "group_invite"), (.notification, "missed_call"),
     ] {
       fixture.kind = kind
@@ -162,7 +163,7 @@ import Testing
     fixture.payload["metadata"] = ["clientVersion": "1"]
     fixture.payload["pad"] = String(repeating: "x", count: dialect == "intercom" ? 4500 : 100_000)
     #expect(try fixture.plan(dialect, .apns).body.count <= 5120)
-    for (kind, provider) in [(DeliveryKind.missedCall, ProviderKind.apns), (.missedCall, .fcm), (.cancel, .fcm)] {
+    for (kind, provider) in [(PushKind.missedCall, ProviderKind.apns), (.missedCall, .fcm), (.cancel, .fcm)] {
       fixture.kind = kind
       #expect(try fixture.plan(dialect, provider).body.count < 1024)
     }

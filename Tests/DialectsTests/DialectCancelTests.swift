@@ -3,6 +3,7 @@
 import DialectsTestSupport
 import Foundation
 import Providers
+import PushModel
 import Queue
 import Testing
 

@@ -3,6 +3,7 @@
 import DialectsTestSupport
 import Foundation
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing
@@ -187,7 +188,7 @@ import Testing
     ]
     var fixture = fixture
     fixture.payload.merge(given) { $1 }
-    for kind in [DeliveryKind.invite, .cancel] where !(kind == .cancel && provider == .apns) {
+    for kind in [PushKind.invite, .cancel] where !(kind == .cancel && provider == .apns) {
       fixture.kind = kind
       let body = try fixture.body("twilio", provider)
       let data = body["data"] as? [String: Any] ?? body

@@ -3,6 +3,7 @@
 import DialectsTestSupport
 import Foundation
 import Providers
+import PushModel
 import Queue
 import Testing
 
@@ -10,7 +11,7 @@ import Testing
 
 @Suite struct PushDirectiveTests {
   private func plan(
-    _ json: String, _ provider: ProviderKind, kind: DeliveryKind = .invite, callKind: String = "incoming_call",
+    _ json: String, _ provider: ProviderKind, kind: PushKind = .invite, callKind: String = "incoming_call",
     platform: UInt8 = 0, _ change: (inout DeliveryFixture) -> Void = { _ in }
   ) throws -> PushRequest {
     var fixture = DeliveryFixture()
@@ -98,7 +99,7 @@ import Testing
 
   // MARK: What is there where nobody chose
 
-  private static let shown: [(kind: DeliveryKind, callKind: String, title: String, text: String)] = [
+  private static let shown: [(kind: PushKind, callKind: String, title: String, text: String)] = [
     (.invite, "incoming_call", "Portaria \"Sul\" é", "Incoming call"),
     (.invite, "video_call", "Portaria \"Sul\" é", "Incoming video call"),
     (.missedCall, "incoming_call", "Portaria \"Sul\" é", "Missed call"),
@@ -109,7 +110,7 @@ import Testing
 
   @Test(arguments: ShippedDialects.names + ["own"], shown)
   func `an iPhone by FCM is shown whatever the app's templates say of the data`(
-    dialect: String, shown: (kind: DeliveryKind, callKind: String, title: String, text: String)
+    dialect: String, shown: (kind: PushKind, callKind: String, title: String, text: String)
   ) throws {
     let own = #"""
       {"fcm": {"invite": {"a": "b"}, "missed_call": {"a": "b"}, "message": {"a": "b"}, "group_message": {"a": "b"},
@@ -167,7 +168,7 @@ import Testing
   {
     var fixture = DeliveryFixture()
     var collapseIDs: Set<String> = []
-    for kind in [DeliveryKind.invite, .cancel, .missedCall] {
+    for kind in [PushKind.invite, .cancel, .missedCall] {
       (fixture.kind, fixture.platform, fixture.locale) = (kind, Self.iPhone, "pl")
       let block = try parse(Data(try fixture.plan(dialect, .fcm).fcm.apns))
       let headers = block["headers"] as! [String: String]
@@ -185,7 +186,7 @@ import Testing
   @Test func `over Expo an iPhone's call, its end and its missed call take one another's place`() throws {
     var fixture = DeliveryFixture()
     fixture.payload["chatId"] = "room"
-    for (kind, callKind) in [(DeliveryKind.invite, ""), (.cancel, ""), (.missedCall, ""), (.notification, "message")] {
+    for (kind, callKind) in [(PushKind.invite, ""), (.cancel, ""), (.missedCall, ""), (.notification, "message")] {
       (fixture.kind, fixture.callKind, fixture.platform) = (kind, callKind, Self.iPhone)
       #expect(try fixture.plan("intercom", .expo).collapseID == Array(fixture.callID.utf8)[...])
     }

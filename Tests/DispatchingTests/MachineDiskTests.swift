@@ -1,6 +1,7 @@
 // What people see waits until its claim is on the server's disk.
 
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing

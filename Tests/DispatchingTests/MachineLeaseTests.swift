@@ -1,6 +1,7 @@
 // The gateway's own lease, and the ends of calls.
 
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing

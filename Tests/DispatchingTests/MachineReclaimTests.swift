@@ -1,6 +1,7 @@
 // A crash or a fail-over of the server, being declared dead, and scans for strays.
 
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing
@@ -57,8 +58,8 @@ import Testing
 
   @Test(
     "what people see is not sent again because it was reclaimed in flight, nor when its answer is lost then",
-    arguments: [DeliveryKind.missedCall, .notification])
-  func visibleInFlight(kind: DeliveryKind) throws {
+    arguments: [PushKind.missedCall, .notification])
+  func visibleInFlight(kind: PushKind) throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1, kind: kind)])
     let requests = rig.sends()

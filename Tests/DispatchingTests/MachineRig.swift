@@ -3,6 +3,7 @@
 import Dialects
 import Logging
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing
@@ -207,7 +208,7 @@ struct MachineRig {
   // MARK: - Deliveries
 
   func delivery(
-    _ outboxID: Int64, _ number: Int32 = 0, kind: DeliveryKind = .invite, lane: Int16 = MachineRig.lane,
+    _ outboxID: Int64, _ number: Int32 = 0, kind: PushKind = .invite, lane: Int16 = MachineRig.lane,
     seconds: Int64 = 60, isOver: Bool = false
   ) -> Delivery {
     let payload = #"{"callId":"c\#(outboxID)","from":"doorman","fromName":"Portaria","message":"x","chatId":"1"}"#

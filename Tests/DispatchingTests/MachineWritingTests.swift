@@ -2,6 +2,7 @@
 
 import Logging
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing
@@ -127,8 +128,8 @@ import Testing
   // MARK: - Unknown fate
 
   @Test(
-    "what people see is not repeated when its fate is unknown", arguments: [DeliveryKind.missedCall, .notification])
-  func visible(kind: DeliveryKind) throws {
+    "what people see is not repeated when its fate is unknown", arguments: [PushKind.missedCall, .notification])
+  func visible(kind: PushKind) throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1, kind: kind)])
     let requests = rig.sends()
@@ -142,8 +143,8 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
-  @Test("an app may want what people see at least once", arguments: [DeliveryKind.missedCall, .notification])
-  func atLeastOnce(kind: DeliveryKind) throws {
+  @Test("an app may want what people see at least once", arguments: [PushKind.missedCall, .notification])
+  func atLeastOnce(kind: PushKind) throws {
     var rig = try MachineRig.open(isAtLeastOnce: true)
     try rig.bring([rig.delivery(1, kind: kind)])
     rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
@@ -184,7 +185,7 @@ import Testing
   @Test("an invite that an iPhone only shows, since it came by another way than PushKit, is an alert in history")
   func alert() throws {
     for (provider, platform, kind) in [
-      (ProviderKind.fcm, UInt8(1), DeliveryKind.invite), (.expo, 1, .invite), (.fcm, 2, .invite), (.fcm, 0, .invite),
+      (ProviderKind.fcm, UInt8(1), PushKind.invite), (.expo, 1, .invite), (.fcm, 2, .invite), (.fcm, 0, .invite),
       (.apns, 1, .invite), (.fcm, 1, .cancel),
     ] {
       var rig = try MachineRig.open(provider: provider)

@@ -1,6 +1,7 @@
 // The machine's parts by themselves.
 
 import Providers
+import PushModel
 import Queue
 import Runtime
 import TestSeed
@@ -10,7 +11,7 @@ import Testing
 
 private let start = Instant(nanoseconds: 1_000_000_000_000)
 
-private func delivery(_ id: Int64, _ kind: DeliveryKind = .invite, number: Int32 = 0) -> Delivery {
+private func delivery(_ id: Int64, _ kind: PushKind = .invite, number: Int32 = 0) -> Delivery {
   Delivery(
     lease: DeliveryLease(outboxID: id, number: number, lease: 1), lane: 1, attempt: 1, kind: kind, environment: 0,
     platform: 0, userID: [], token: Array("token".utf8), locale: nil, callKind: [], callID: Array("call-\(id)".utf8),
@@ -18,7 +19,7 @@ private func delivery(_ id: Int64, _ kind: DeliveryKind = .invite, number: Int32
     deadline: start + .seconds(60))
 }
 
-private func settled(_ id: Int64, _ kind: DeliveryKind = .invite) -> Settlement {
+private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
   Settlement(delivery(id, kind), outcome: .delivered, attempts: 1, providerMessageID: "m\(id)")
 }
 

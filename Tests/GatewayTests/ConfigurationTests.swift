@@ -3,6 +3,7 @@
 import Dialects
 import Foundation
 import Logging
+import Providers
 import Runtime
 import Testing
 

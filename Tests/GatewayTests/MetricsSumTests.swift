@@ -2,6 +2,7 @@
 
 import Foundation
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Simulators
@@ -26,7 +27,7 @@ import Testing
       let exposition = try MetricsExposition(await metrics.exposition(.openMetrics, readiness: .ready), true)
       for outcome in DeliveryOutcome.allCases {
         for provider in ProviderKind.allCases {
-          for kind in DeliveryKind.allCases {
+          for kind in PushKind.allCases {
             let labels = ["outcome": outcome.word, "provider": provider.rawValue, "kind": kind.word]
             sums["\(provider.rawValue) \(kind.word) \(outcome.word)", default: 0] += exposition.sum(
               "push_gateway_deliveries_total", labels)

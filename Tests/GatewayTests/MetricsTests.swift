@@ -2,6 +2,7 @@
 
 import Foundation
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing
@@ -14,7 +15,7 @@ import Testing
     ("porteiro", .apns), ("porteiro", .fcm), ("other", .expo),
   ]
 
-  private static func delivery(_ kind: DeliveryKind = .invite, id: Int64 = 1) -> Delivery {
+  private static func delivery(_ kind: PushKind = .invite, id: Int64 = 1) -> Delivery {
     Delivery(
       lease: DeliveryLease(outboxID: id, number: 0, lease: 1), lane: 1, attempt: 1, kind: kind, environment: 0,
       platform: 0,
@@ -47,7 +48,7 @@ import Testing
           "push_gateway_lane_circuit{app=\"porteiro\",provider=\"fcm\",state=\"closed\"}",
         ])
       for (app, provider) in Self.lanes {
-        for kind in DeliveryKind.allCases {
+        for kind in PushKind.allCases {
           let labels = "app=\"\(app)\",provider=\"\(provider.rawValue)\",kind=\"\(kind.word)\""
           for outcome in [
             "accepted", "invalid", "rejected", "unauthorized", "throttled", "unavailable", "unknown", "refused",
@@ -126,7 +127,7 @@ import Testing
       isFirst: false)
     lane.note(Self.result(.unknown(reason: "TimedOut")), of: Self.delivery(.cancel), isFirst: false)
     lane.note(Self.result(.expired, sent: nil), of: Self.delivery(), isFirst: true)
-    let invite = Int(DeliveryKind.invite.rawValue)
+    let invite = Int(PushKind.invite.rawValue)
     #expect(lane.enqueueToSend[invite].total == 2_000_000)
     #expect(lane.enqueueToSend[invite].count == 1)
     #expect(lane.sendToAnswer[invite].total == 10_000_000)

@@ -1,5 +1,6 @@
 // From rows in memory to what a claim brings a gateway.
 
+internal import PushModel
 public import Queue
 public import Runtime
 
@@ -14,7 +15,7 @@ extension Claimed {
     for row in rows {
       let delivery = row.delivery
       let lease = DeliveryLease(outboxID: delivery.key.outboxID, number: delivery.key.number, lease: delivery.lease)
-      guard let kind = DeliveryKind(rawValue: delivery.kind) else {
+      guard let kind = PushKind(rawValue: delivery.kind) else {
         unreadable.append(lease)
         continue
       }

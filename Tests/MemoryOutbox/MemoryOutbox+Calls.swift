@@ -1,6 +1,7 @@
 // Calls: enqueueing them, ending them, and what follows from the end.
 
-public import Queue
+public import PushModel
+internal import Queue
 
 extension MemoryOutbox {
   /// First numbers of the pushes of a call, by what they are for.
@@ -36,7 +37,7 @@ extension MemoryOutbox {
   ///   - kindCode: another code than that of a notification, as a newer version would write.
   public mutating func enqueueNotification(
     app: String, callID: String, payload: String, recipients: [MemoryRecipient], life: Int64,
-    kindCode: UInt8 = DeliveryKind.notification.rawValue, at now: DatabaseTime
+    kindCode: UInt8 = PushKind.notification.rawValue, at now: DatabaseTime
   ) -> Int64 {
     let id = enqueue(
       app: app, callID: callID, kind: "message", payload: payload, recipients: recipients, life: life, state: .ended,
@@ -74,7 +75,7 @@ extension MemoryOutbox {
   }
 
   private mutating func insert(
-    _ outboxID: Int64, _ number: Int32, _ kind: DeliveryKind, _ channel: MemoryChannel, _ userID: String,
+    _ outboxID: Int64, _ number: Int32, _ kind: PushKind, _ channel: MemoryChannel, _ userID: String,
     until deadline: DatabaseTime, at now: DatabaseTime
   ) {
     let key = DeliveryKey(outboxID: outboxID, number: number)

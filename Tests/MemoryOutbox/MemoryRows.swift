@@ -1,5 +1,6 @@
 // The rows of `MemoryOutbox`: what the tables of schema push hold, as far as gateways and the rules of calls look at it.
 
+internal import PushModel
 public import Queue
 
 /// A moment on the database's clock: microseconds since 1970.
@@ -88,7 +89,7 @@ public struct MemoryDelivery: Sendable {
   }
 
   public var key: DeliveryKey
-  /// A number, as a version to come may know more than `DeliveryKind`.
+  /// A number, as a version to come may know more than `PushKind`.
   public var kind: UInt8
   public var lane: Int16
   public var userID: String
@@ -104,10 +105,10 @@ public struct MemoryDelivery: Sendable {
   public var crashes: Int16 = 0
   public var lastReason: String?
 
-  public var isInvite: Bool { kind == DeliveryKind.invite.rawValue }
+  public var isInvite: Bool { kind == PushKind.invite.rawValue }
   /// What people see, and what a second time would be a second thing to see.
   public var isVisible: Bool {
-    kind == DeliveryKind.missedCall.rawValue || kind == DeliveryKind.notification.rawValue
+    kind == PushKind.missedCall.rawValue || kind == PushKind.notification.rawValue
   }
   /// Two gateways died while they had it: it is given out alone.
   public var isSuspect: Bool { crashes >= 2 }

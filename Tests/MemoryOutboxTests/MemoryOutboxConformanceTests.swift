@@ -1,6 +1,7 @@
 // The outbox in memory keeps the rules that every store keeps: what a simulation finds is true of Postgres as well.
 
 import MemoryOutbox
+import PushModel
 import Queue
 import Runtime
 import TestSupport
@@ -22,7 +23,7 @@ private struct MemoryOutboxUnderTest: OutboxUnderTest {
 
   func makeGateway() async throws -> any OutboxStore { server.makeGateway() }
 
-  func enqueue(_ kind: DeliveryKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64 {
+  func enqueue(_ kind: PushKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64 {
     let recipients = (0..<devices).map { device in
       let channel = MemoryChannel(lane: lane, token: "token-\(device)")
       return MemoryRecipient(userID: "user-\(device)", channels: [channel], missedCall: channel)
@@ -55,7 +56,7 @@ private struct MemoryOutboxUnderTest: OutboxUnderTest {
           case .waiting: .waiting
           }
         return OwedDelivery(
-          key: row.key, kind: DeliveryKind(rawValue: row.kind)!, state: state, attempts: row.attempt,
+          key: row.key, kind: PushKind(rawValue: row.kind)!, state: state, attempts: row.attempt,
           crashes: Int(row.crashes))
       }
     }.sorted { ($0.key.outboxID, $0.key.number) < ($1.key.outboxID, $1.key.number) }

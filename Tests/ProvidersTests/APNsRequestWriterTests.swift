@@ -1,5 +1,6 @@
 // The head of an APNs request, field by field.
 
+import PushModel
 import Runtime
 import Testing
 

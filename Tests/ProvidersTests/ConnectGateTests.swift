@@ -1,6 +1,7 @@
 // Requests for which no connection can be made: how often one is tried.
 
 import Foundation
+import PushModel
 import Runtime
 import Testing
 

@@ -1,6 +1,7 @@
 // The rules of connections to APNs (docs/protocols.md §1), over real TLS.
 
 import HTTP2TestSupport
+import PushModel
 import Runtime
 import Simulators
 import Synchronization

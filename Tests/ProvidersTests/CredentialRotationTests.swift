@@ -1,6 +1,7 @@
 // New keys while pushes are under way, over real TLS.
 
 import HTTP2TestSupport
+import PushModel
 import Runtime
 import Simulators
 import Synchronization

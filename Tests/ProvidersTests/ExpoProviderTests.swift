@@ -2,6 +2,7 @@
 
 import Foundation
 import HTTP2TestSupport
+import PushModel
 import Runtime
 import Synchronization
 import Testing

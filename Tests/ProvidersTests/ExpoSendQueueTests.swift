@@ -1,5 +1,6 @@
 // Expo's batching, and the bytes of a request.
 
+import PushModel
 import Runtime
 import TestSeed
 import Testing

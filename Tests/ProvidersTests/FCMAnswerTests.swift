@@ -1,5 +1,6 @@
 // Every row of FCM's reason table, and what no table holds; and the bytes of a request.
 
+import PushModel
 import Runtime
 import Testing
 

@@ -2,6 +2,7 @@
 
 import HTTP2TestSupport
 import Logging
+import PushModel
 import Runtime
 import Synchronization
 import Testing

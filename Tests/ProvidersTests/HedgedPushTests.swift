@@ -1,6 +1,7 @@
 // Hedged invites over real connections: what the phone, the peer and the history get to see.
 
 import HTTP2TestSupport
+import PushModel
 import Runtime
 import Testing
 

@@ -4,6 +4,7 @@
 import Foundation
 import HTTP2TestSupport
 import Logging
+import PushModel
 import Runtime
 import Simulators
 import Synchronization

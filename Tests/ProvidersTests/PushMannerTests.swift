@@ -1,6 +1,7 @@
 // What a template chooses of a push's envelope, as FCM and Expo get it.
 
 import Foundation
+import PushModel
 import Runtime
 import Testing
 

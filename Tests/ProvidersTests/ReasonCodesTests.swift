@@ -2,6 +2,7 @@
 // rows are written down from docs/protocols.md; that the code's tables hold exactly them is a test of its own.
 
 import Logging
+import PushModel
 import Runtime
 import Simulators
 import Testing

@@ -1,6 +1,7 @@
 // FCM and Expo from the files of an installation to the strict simulators, over real TLS.
 
 import Logging
+import PushModel
 import Runtime
 import Simulators
 import Testing

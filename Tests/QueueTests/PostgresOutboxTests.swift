@@ -1,4 +1,5 @@
 import Logging
+import PushModel
 import Queue
 import Runtime
 import TestSupport

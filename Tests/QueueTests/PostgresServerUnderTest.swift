@@ -1,6 +1,7 @@
 // Postgres, as the conformance suite of `OutboxStore` sees it: a database of its own in the cluster of the tests.
 
 import Logging
+import PushModel
 import Queue
 import Runtime
 import Synchronization
@@ -58,7 +59,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     return outbox
   }
 
-  func enqueue(_ kind: DeliveryKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64 {
+  func enqueue(_ kind: PushKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64 {
     let app = Self.apps[try #require(lanes.firstIndex(of: lane))]
     let field = kind == .invite ? "voipPushToken" : "apnsToken"
     let first = tokens.add(devices, ordering: .relaxed).oldValue
@@ -113,7 +114,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
         }
       return OwedDelivery(
         key: DeliveryKey(outboxID: result.int64(row, 0), number: result.int32(row, 1)),
-        kind: try #require(DeliveryKind(rawValue: UInt8(result.int16(row, 2)))), state: state,
+        kind: try #require(PushKind(rawValue: UInt8(result.int16(row, 2)))), state: state,
         attempts: result.int32(row, 5), crashes: Int(result.int16(row, 6)))
     }
   }

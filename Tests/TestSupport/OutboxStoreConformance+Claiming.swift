@@ -1,5 +1,6 @@
 // Rules of claims, and of those whose answer was lost.
 
+import PushModel
 import Queue
 import Runtime
 
@@ -75,7 +76,7 @@ extension OutboxStoreConformance {
         _ = try await server.enqueue(.notification, lane: lane, devices: 5, seconds: 3600)
         _ = try await server.enqueue(.invite, lane: lane, devices: 1, seconds: 60)
       }
-      func kinds(_ number: Int32, _ ofLane: Int32, _ inAll: Int32) async throws -> [DeliveryKind] {
+      func kinds(_ number: Int32, _ ofLane: Int32, _ inAll: Int32) async throws -> [PushKind] {
         let allowances = server.allowances(10, background: ofLane)
         return try await gateway.claim(number, allowances, within: ClaimLimits(background: inAll)).deliveries.map(
           \.kind

@@ -1,5 +1,6 @@
 // Rules of gateways that die, of a server that crashes, and of the jobs all gateways share.
 
+import PushModel
 import Queue
 import Runtime
 

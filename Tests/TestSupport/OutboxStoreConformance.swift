@@ -2,6 +2,7 @@
 //
 // The rules need no test framework: one that is broken throws. They stand in the files OutboxStoreConformance+….
 
+import PushModel
 import Queue
 import Runtime
 

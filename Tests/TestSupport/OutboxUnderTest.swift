@@ -1,5 +1,6 @@
 // What the conformance suite of `OutboxStore` needs of a store: a server with an outbox, gateways on it, a backend that fills it.
 
+public import PushModel
 public import Queue
 public import Runtime
 
@@ -15,14 +16,14 @@ public struct OwedDelivery: Sendable, Equatable {
   }
 
   public var key: DeliveryKey
-  public var kind: DeliveryKind
+  public var kind: PushKind
   public var state: State
   /// Attempts counted so far; a claim counts one.
   public var attempts: Int32
   /// How many gateways died while they had it.
   public var crashes: Int
 
-  public init(key: DeliveryKey, kind: DeliveryKind, state: State, attempts: Int32, crashes: Int) {
+  public init(key: DeliveryKey, kind: PushKind, state: State, attempts: Int32, crashes: Int) {
     self.key = key
     self.kind = kind
     self.state = state
@@ -61,7 +62,7 @@ public protocol OutboxUnderTest: Sendable {
   ///   - lane: one of `lanes`.
   ///   - seconds: until its deadline: a call's ring window, 1 to 600, or a notification's time to live.
   /// - Returns: its number; the pushes count from 0.
-  func enqueue(_ kind: DeliveryKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64
+  func enqueue(_ kind: PushKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64
   /// Ends a call, as a backend does. What was never tried becomes void; whoever heard of the call is told of its end.
   func end(_ outboxID: Int64) async throws
   /// Whether visible pushes of unknown fate are repeated in the app of this lane.

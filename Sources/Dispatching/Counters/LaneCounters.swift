@@ -1,6 +1,7 @@
 // What happened in one lane, and to one app's calls, since the gateway started. Plain values, confined to the dispatcher.
 
 public import Providers
+internal import PushModel
 public import Queue
 internal import Runtime
 
@@ -19,7 +20,7 @@ public struct LaneCounters: Sendable {
   public private(set) var attempts: OutcomeCounts<AttemptOutcome>
   /// Deliveries that have ended and are written down.
   public private(set) var deliveries: OutcomeCounts<DeliveryOutcome>
-  /// By `DeliveryKind`: from the backend's commit until the first request left.
+  /// By `PushKind`: from the backend's commit until the first request left.
   public private(set) var enqueueToSend: [Histogram]
   /// By kind: from a request to its answer.
   public private(set) var sendToAnswer: [Histogram]
@@ -39,7 +40,7 @@ public struct LaneCounters: Sendable {
     reasons = .of(provider)
     attempts = OutcomeCounts(reasons: reasons.words.count)
     deliveries = OutcomeCounts(reasons: reasons.words.count)
-    let histograms = DeliveryKind.allCases.map { _ in Histogram(.latency) }
+    let histograms = PushKind.allCases.map { _ in Histogram(.latency) }
     enqueueToSend = histograms
     sendToAnswer = histograms
     enqueueToAnswer = histograms
@@ -63,7 +64,7 @@ public struct LaneCounters: Sendable {
   ///
   /// - Parameter isUntried: no request of them ever left.
   mutating func note(
-    _ outcome: DeliveryOutcome, of kind: DeliveryKind, reason: String?, isUntried: Bool, count: Int = 1
+    _ outcome: DeliveryOutcome, of kind: PushKind, reason: String?, isUntried: Bool, count: Int = 1
   ) {
     let reason = outcome == .delivered ? nil : reason ?? (outcome == .expired ? "DeadlinePassed" : "Unknown")
     deliveries[kind, outcome, reason: reasons.index(of: reason)] += count

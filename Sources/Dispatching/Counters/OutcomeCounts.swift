@@ -1,7 +1,8 @@
 // Counts by kind, outcome and reason of one lane: a dense array, so that counting is an addition.
 
 internal import Providers
-public import Queue
+public import PushModel
+internal import Queue
 
 /// How often each outcome came about.
 public struct OutcomeCounts<Outcome: CaseIterable & RawRepresentable & Sendable>: Sendable
@@ -12,22 +13,22 @@ where Outcome.RawValue == UInt8 {
   /// - Parameter reasons: how many reasons are told apart (`ReasonLabels.words`).
   init(reasons: Int) {
     self.reasons = reasons
-    counts = [Int](repeating: 0, count: DeliveryKind.allCases.count * Outcome.allCases.count * reasons)
+    counts = [Int](repeating: 0, count: PushKind.allCases.count * Outcome.allCases.count * reasons)
   }
 
-  public subscript(kind: DeliveryKind, outcome: Outcome, reason reason: Int) -> Int {
+  public subscript(kind: PushKind, outcome: Outcome, reason reason: Int) -> Int {
     get { counts[index(kind, outcome, reason)] }
     set { counts[index(kind, outcome, reason)] = newValue }
   }
 
   /// All reasons and kinds together.
   public func total(of outcome: Outcome) -> Int {
-    DeliveryKind.allCases.reduce(0) { sum, kind in
+    PushKind.allCases.reduce(0) { sum, kind in
       (0..<reasons).reduce(sum) { $0 + self[kind, outcome, reason: $1] }
     }
   }
 
-  private func index(_ kind: DeliveryKind, _ outcome: Outcome, _ reason: Int) -> Int {
+  private func index(_ kind: PushKind, _ outcome: Outcome, _ reason: Int) -> Int {
     (Int(kind.rawValue) * Outcome.allCases.count + Int(outcome.rawValue)) * reasons + reason
   }
 }

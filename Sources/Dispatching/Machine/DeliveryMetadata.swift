@@ -2,6 +2,7 @@
 
 internal import Logging
 internal import Providers
+internal import PushModel
 internal import Queue
 internal import Runtime
 

@@ -1,6 +1,7 @@
 // Claims: when the next one is asked for, what it brings, and what is done about one whose answer was lost.
 
 internal import Logging
+internal import PushModel
 internal import Queue
 internal import Runtime
 

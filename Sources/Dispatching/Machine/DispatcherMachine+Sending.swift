@@ -3,6 +3,7 @@
 internal import Dialects
 internal import Logging
 internal import Providers
+internal import PushModel
 internal import Queue
 internal import Runtime
 

@@ -1,6 +1,7 @@
 // The gateway's own life: what the store says by itself, registration, beats, reclaims, scans, jobs and reports.
 
 internal import Logging
+internal import PushModel
 internal import Queue
 internal import Runtime
 

@@ -1,5 +1,6 @@
 // What is remembered of a delivery that is settled: enough to settle it once more.
 
+internal import PushModel
 internal import Queue
 internal import Runtime
 
@@ -8,7 +9,7 @@ struct SettledDelivery {
   let key: DeliveryKey
   let lane: Int
   let laneID: Int16
-  let kind: DeliveryKind
+  let kind: PushKind
   let outcome: DeliveryOutcome
   let status: UInt16
   let attempts: Int32

@@ -4,6 +4,7 @@
 // blocks that are used again, and is found by a chain: a table has the newest settlement of each hash, and each settlement the one
 // before it. What is forgotten is the oldest, which ends a chain, so that forgetting touches no index.
 
+internal import PushModel
 internal import Queue
 internal import Runtime
 
@@ -91,7 +92,7 @@ private struct SettledLine {
     var reasonLength: Int32
     var laneID: Int16
     var status: UInt16
-    var kind: DeliveryKind
+    var kind: PushKind
     var outcome: DeliveryOutcome
     var hasFailures: Bool
     var isTaken: Bool

@@ -4,6 +4,7 @@
 // only happens when its wait and a typical round trip still end before the deadline: a late ring is worse than none.
 
 internal import Providers
+internal import PushModel
 internal import Queue
 public import Runtime
 
@@ -48,7 +49,7 @@ public struct RetryPolicy: Sendable {
 
   /// Whether a push of unknown fate is sent again. A phone makes one call of two invites, but two missed calls stay two: what
   /// people see is repeated only where its app would rather have it twice than not at all.
-  static func isRepeatable(_ kind: DeliveryKind, isAtLeastOnce: Bool) -> Bool {
+  static func isRepeatable(_ kind: PushKind, isAtLeastOnce: Bool) -> Bool {
     isAtLeastOnce || !kind.isVisible
   }
 

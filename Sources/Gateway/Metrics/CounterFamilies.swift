@@ -2,6 +2,7 @@
 
 import Dispatching
 import Providers
+import PushModel
 import Queue
 import Runtime
 
@@ -118,7 +119,7 @@ extension ExpositionWriter {
   private mutating func sample<Outcome>(
     _ counts: OutcomeCounts<Outcome>, _ word: (Outcome) -> String, of lane: LaneCounters
   ) {
-    for kind in DeliveryKind.allCases {
+    for kind in PushKind.allCases {
       for outcome in Outcome.allCases {
         for (index, reason) in lane.reasons.words.enumerated() {
           let count = counts[kind, outcome, reason: index]
@@ -139,7 +140,7 @@ extension ExpositionWriter {
   ) {
     family(name, .histogram, help)
     for lane in lanes {
-      for (kind, histogram) in zip(DeliveryKind.allCases, histograms(lane)) {
+      for (kind, histogram) in zip(PushKind.allCases, histograms(lane)) {
         sample(histogram, ["app": lane.app, "provider": lane.provider.rawValue, "kind": kind.word])
       }
     }

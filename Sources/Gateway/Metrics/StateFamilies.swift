@@ -2,6 +2,7 @@
 
 import Dispatching
 import Providers
+import PushModel
 import Queue
 import Runtime
 
@@ -72,7 +73,7 @@ extension ExpositionWriter {
     let apps = lanes.map(\.app).filter { seen.insert($0).inserted }
     family("push_gateway_pending", .gauge, "Deliveries owed, of all replicas; above a few thousand an estimate")
     for (app, provider) in lanes {
-      for kind in DeliveryKind.allCases {
+      for kind in PushKind.allCases {
         for (state, word) in DatabaseSight.states.enumerated() {
           let count = sight.value(
             "pending", app: app, provider: provider, kind: Int16(kind.rawValue), state: Int16(state))
@@ -83,7 +84,7 @@ extension ExpositionWriter {
     family(
       "push_gateway_oldest_ready_seconds", .gauge, "Age of the oldest delivery that could be sent; 0: there is none")
     for (app, provider) in lanes {
-      for kind in DeliveryKind.allCases {
+      for kind in PushKind.allCases {
         sample(
           sight.value("oldest_ready", app: app, provider: provider, kind: Int16(kind.rawValue), state: 0),
           ["app": app, "provider": provider, "kind": kind.word])

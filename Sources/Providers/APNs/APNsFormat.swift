@@ -1,5 +1,6 @@
 // How APNs is asked and what it answers, for `HTTP2Sender`.
 
+internal import PushModel
 internal import Runtime
 
 /// One app's topic at the two environments.

@@ -1,5 +1,6 @@
 // The head of an APNs request: Apple, "Sending notification requests to APNs".
 
+internal import PushModel
 internal import Runtime
 
 /// Writes requests for one topic at one endpoint.

@@ -3,6 +3,7 @@
 // There are no hedges here: libcurl does not say which connection a request is on, nor lets it be avoided; a hedge of one message
 // would take its neighbours along; and an invite over Expo is a banner, which people see.
 
+internal import PushModel
 public import Runtime
 
 /// Sends through one Expo project.

@@ -1,5 +1,6 @@
 // What SQL did by itself: notes of push.tally, added up, on their way into the leader's counters.
 
+public import PushModel
 public import Runtime
 
 /// So many of one thing that no gateway saw.
@@ -8,7 +9,7 @@ public struct Tally: Sendable, Equatable {
     /// Deliveries of the lane that the end of their call, or their deadline, ended.
     ///
     /// - isUntried: no try of them was ever made.
-    case ended(DeliveryKind, DeliveryOutcome, reason: String, isUntried: Bool)
+    case ended(PushKind, DeliveryOutcome, reason: String, isUntried: Bool)
     /// Calls enqueued.
     case enqueued
     /// Missed calls announced: at the deadline, or because the call ended.
@@ -47,7 +48,7 @@ extension Tally {
     let event: Event
     switch text(.what) {
     case "ended":
-      guard let kind = DeliveryKind(rawValue: UInt8(clamping: result.int16(row, Column.kind.rawValue))),
+      guard let kind = PushKind(rawValue: UInt8(clamping: result.int16(row, Column.kind.rawValue))),
         let outcome = DeliveryOutcome(rawValue: UInt8(clamping: result.int16(row, Column.outcome.rawValue)))
       else { return nil }
       event = .ended(

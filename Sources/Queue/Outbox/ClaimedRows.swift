@@ -1,5 +1,6 @@
 // From the rows of a claim to deliveries.
 
+internal import PushModel
 public import Runtime
 
 /// The answer to a claim: a row for each delivery, with the columns of `OutboxStatements.claim`.
@@ -31,7 +32,7 @@ public struct ClaimedRows {
     for row in 0..<result.rowCount {
       let lease = DeliveryLease(
         outboxID: outboxID(row), number: result.int32(row, Column.number.rawValue), lease: number)
-      let kind = UInt8(exactly: result.int16(row, Column.kind.rawValue)).flatMap(DeliveryKind.init(rawValue:))
+      let kind = UInt8(exactly: result.int16(row, Column.kind.rawValue)).flatMap(PushKind.init(rawValue:))
       guard let kind, let call = calls[lease.outboxID] else {
         if deleted.contains(lease.outboxID) {
           claimed.orphans.append(lease)
@@ -80,7 +81,7 @@ public struct ClaimedRows {
   }
 
   private func delivery(
-    _ row: Int, _ lease: DeliveryLease, _ kind: DeliveryKind, _ call: CallData, _ remaining: Int64
+    _ row: Int, _ lease: DeliveryLease, _ kind: PushKind, _ call: CallData, _ remaining: Int64
   ) -> Delivery {
     var texts = Texts(result, row)
     let userID = texts.next(.userID) ?? 0..<0

@@ -1,6 +1,7 @@
 // Claims, and what is done when their answer, or the server, was lost.
 
 internal import Logging
+internal import PushModel
 internal import Runtime
 
 extension PostgresOutbox {

@@ -3,6 +3,7 @@
 import Dispatching
 import MemoryOutbox
 import Providers
+import PushModel
 import Queue
 import Runtime
 
@@ -53,7 +54,7 @@ final class Checker {
     if end.outcome == .delivered || end.outcome == .deliveredLate, !isAccepted {
       world.violate("What is written down as delivered was accepted by its provider.", end.key.story)
     }
-    let isInvite = end.kind == DeliveryKind.invite.rawValue
+    let isInvite = end.kind == PushKind.invite.rawValue
     if isInvite, end.outcome == .void, outbox.calls[end.key.outboxID]?.state == .ringing {
       world.violate("No invite is void while its call rings.", end.key.story)
     }

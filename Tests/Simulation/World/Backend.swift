@@ -3,6 +3,7 @@
 import Dialects
 import MemoryOutbox
 import Providers
+import PushModel
 import Queue
 
 /// Two apps with some users each.
@@ -106,7 +107,7 @@ final class Backend {
     let id = world.server.change { outbox, now in
       outbox.enqueueNotification(
         app: app, callID: callID, payload: Self.payload(callID), recipients: recipients, life: seconds * 1_000_000,
-        kindCode: isUnknown ? 9 : DeliveryKind.notification.rawValue, at: now)
+        kindCode: isUnknown ? 9 : PushKind.notification.rawValue, at: now)
     }
     world.tell(
       "backend",

@@ -1,6 +1,7 @@
 // What providers really took over for phones, whatever the replicas were told about it.
 
 import Providers
+import PushModel
 import Queue
 
 /// One push that a provider took over.
@@ -45,9 +46,4 @@ extension PushRequest {
       outboxID: Int64(bitPattern: top << 60 | low60),
       number: Int32(bitPattern: UInt32(truncatingIfNeeded: deliveryID.low)))
   }
-}
-
-extension PushKind {
-  /// What people see.
-  var isVisible: Bool { self == .missedCall || self == .notification }
 }

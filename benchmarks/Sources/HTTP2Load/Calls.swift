@@ -1,5 +1,6 @@
 // Deliveries as a claim gives them out: every call, user and token another.
 
+import PushModel
 import Queue
 import Runtime
 

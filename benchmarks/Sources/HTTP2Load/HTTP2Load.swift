@@ -2,6 +2,7 @@
 
 import Dialects
 import Providers
+import PushModel
 import Queue
 import Runtime
 

@@ -2,6 +2,7 @@
 
 import Dialects
 import Providers
+import PushModel
 import Queue
 import Runtime
 
@@ -16,7 +17,7 @@ enum PayloadSteps {
 
   private static let now = Instant(nanoseconds: 1_000_000_000)
 
-  private static func step(_ name: String, _ provider: ProviderKind, _ kind: DeliveryKind) -> Step {
+  private static func step(_ name: String, _ provider: ProviderKind, _ kind: PushKind) -> Step {
     guard let dialect = try? ShippedDialects.named("intercom") else { preconditionFailure("no dialect intercom") }
     let planner = CallPlanner(dialect: dialect, provider: provider, appLocale: "pt-BR")
     let delivery = delivery(kind)
@@ -30,7 +31,7 @@ enum PayloadSteps {
     }
   }
 
-  private static func delivery(_ kind: DeliveryKind) -> Delivery {
+  private static func delivery(_ kind: PushKind) -> Delivery {
     let payload = """
       {"from": "5f0c9f6e-7a33-4f0e-9a4c-2a1f1a2b3c4d", "callId": "1c9d6f6a-11d4-4a7e-8a8e-b2d2f0a7c001", \
       "fromName": "Portaria \\"Sul\\"", "metadata": {"clientVersion": "1.4.2", "schemaVersion": 1}, \

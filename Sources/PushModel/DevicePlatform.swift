@@ -1,0 +1,8 @@
+// The systems of devices.
+
+/// The system of a device. The raw values are the codes of `push.delivery.platform`.
+public enum DevicePlatform: UInt8, CaseIterable, Sendable {
+  case unknown = 0
+  case ios = 1
+  case android = 2
+}
