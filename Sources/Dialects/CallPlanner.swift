@@ -38,8 +38,9 @@ public enum PlanningFailure: Error, Equatable, Sendable {
 
 /// Plans the deliveries of one lane: one app's dialect over one provider.
 public struct CallPlanner: Sendable {
+  private static let platforms = DevicePlatform.allCases
+
   private let provider: ProviderKind
-  /// By kind and platform.
   /// A template that is passed on by one reference: its parts are many.
   private final class Shared: Sendable {
     let template: MessageTemplate
@@ -47,6 +48,7 @@ public struct CallPlanner: Sendable {
     init(_ template: MessageTemplate) { self.template = template }
   }
 
+  /// By kind and platform.
   private let templates: [Shared?]
   private let appLanguage: Language?
 
@@ -57,7 +59,7 @@ public struct CallPlanner: Sendable {
   public init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil) {
     self.provider = provider
     templates = PushTemplateKind.allCases.flatMap { kind in
-      [nil, .ios, .android].map { dialect.template(provider, kind, on: $0).map(Shared.init) }
+      Self.platforms.map { dialect.template(provider, kind, on: $0).map(Shared.init) }
     }
     appLanguage = appLocale.flatMap { Language(locale: $0.utf8) }
   }
@@ -79,8 +81,8 @@ public struct CallPlanner: Sendable {
   private func request(for delivery: Delivery, now: Instant, tag: UInt64) throws(PlanningFailure) -> PushRequest {
     guard delivery.deadline > now else { throw .expired }
     guard let kind = PushTemplateKind(delivery.kind, callKind: delivery.callKind) else { throw .noTemplate }
-    let platform = delivery.platform < 3 ? Int(delivery.platform) : 0
-    guard let shared = templates[kind.index * 3 + platform] else { throw .noTemplate }
+    let index = kind.index * Self.platforms.count + Int(delivery.platform.rawValue)
+    guard let shared = templates[index] else { throw .noTemplate }
     if shared.template.isSaidByCancel, delivery.followsCancel { throw .saidByCancel }
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
     let renderer = TemplateRenderer(delivery, sentAtMilliseconds: sentAt, appLanguage: appLanguage)
@@ -88,19 +90,19 @@ public struct CallPlanner: Sendable {
     var members: FCMMessageMembers
     do throws(TemplateRenderer.MissingField) {
       body = try renderer.render(shared.template.body)
-      members = try renderer.members(of: shared.template, isAndroid: delivery.platform == 2)
+      members = try renderer.members(of: shared.template, isAndroid: delivery.platform == .android)
     } catch {
       throw .missingField(error.name.spelling)
     }
     let limit = provider.bodyLimit(for: kind)
-    if body.count + members.count > limit, delivery.platform == 0 {
+    if body.count + members.count > limit, delivery.platform == .unknown {
       members.apns = []  // the phone may well be an Android, which needs the data alone
     }
     let size = body.count + members.count
     guard size <= limit else { throw .payloadTooLarge(bytes: size, limit: limit) }
     return PushRequest(
       tag: tag, deliveryID: DeliveryID(delivery.lease), kind: kind.pushKind,
-      environment: PushEnvironment(rawValue: delivery.environment) ?? .production, token: delivery.token, body: body,
+      environment: delivery.environment, token: delivery.token, body: body,
       collapseID: shared.template.collapse == .none ? nil : Self.collapseID(delivery.callID),
       deadline: delivery.deadline,
       expiresAtMilliseconds: delivery.deadlineAtMicroseconds / 1000, manner: shared.template.manner, fcm: members)

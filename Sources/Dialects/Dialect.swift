@@ -1,6 +1,7 @@
 // How one app's phones want to be spoken to: a template a provider and kind, given as data.
 
 public import Providers
+internal import PushModel
 internal import Runtime
 
 /// The compiled templates of one app.
@@ -21,7 +22,8 @@ public struct Dialect: Equatable, Sendable {
   private struct Section: Hashable {
     var provider: ProviderKind
     var kind: PushTemplateKind
-    var platform: DevicePlatform?
+    /// `.unknown` for the template of all devices that have no own.
+    var platform: DevicePlatform
   }
 
   /// Compiles a dialect.
@@ -86,8 +88,8 @@ public struct Dialect: Equatable, Sendable {
       if itsFaults.isEmpty { sound.append((section, template)) }
       faults += itsFaults
     }
-    for (section, _) in sound where section.platform == nil {
-      for platform in DevicePlatform.allCases {
+    for (section, _) in sound where section.platform == .unknown {
+      for platform in [DevicePlatform.ios, .android] {
         templates[Section(provider: provider, kind: section.kind, platform: platform)] = nil
       }
     }
@@ -95,11 +97,14 @@ public struct Dialect: Equatable, Sendable {
     return faults
   }
 
+  /// What may stand behind a kind.
+  private static let platforms: [String: DevicePlatform] = ["ios": .ios, "android": .android]
+
   private static func section(_ word: String, _ provider: ProviderKind) -> Section? {
     let parts = word.split(separator: ".", maxSplits: 1, omittingEmptySubsequences: false)
     guard let kind = PushTemplateKind(rawValue: String(parts[0])) else { return nil }
-    guard parts.count == 2 else { return Section(provider: provider, kind: kind, platform: nil) }
-    guard let platform = DevicePlatform(rawValue: String(parts[1])) else { return nil }
+    guard parts.count == 2 else { return Section(provider: provider, kind: kind, platform: .unknown) }
+    guard let platform = platforms[String(parts[1])] else { return nil }
     return Section(provider: provider, kind: kind, platform: platform)
   }
 
@@ -114,8 +119,8 @@ public struct Dialect: Equatable, Sendable {
   public var cancelsOverVoIP: Bool { templates.keys.contains { $0.provider == .apns && $0.kind == .cancel } }
 
   /// The template for a device, or nil when the dialect has none.
-  func template(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform?) -> MessageTemplate? {
-    if let platform, let own = templates[Section(provider: provider, kind: kind, platform: platform)] { return own }
-    return templates[Section(provider: provider, kind: kind, platform: nil)]
+  func template(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform) -> MessageTemplate? {
+    templates[Section(provider: provider, kind: kind, platform: platform)]
+      ?? templates[Section(provider: provider, kind: kind, platform: .unknown)]
   }
 }

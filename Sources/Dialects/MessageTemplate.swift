@@ -1,6 +1,7 @@
 // Everything a template says of a push: its body, how it travels, and over FCM what stands beside the data.
 
 internal import Providers
+internal import PushModel
 internal import Runtime
 
 /// A compiled template with its `$push`.
@@ -23,7 +24,7 @@ struct MessageTemplate: Equatable, Sendable {
   /// A missed call: not sent to a phone that is told by a cancel of the same call.
   var isSaidByCancel = false
 
-  init(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform?) {
+  init(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform) {
     manner = .standard(for: kind.pushKind)
     collapse = Self.collapse(provider, kind, on: platform)
   }
@@ -31,7 +32,7 @@ struct MessageTemplate: Equatable, Sendable {
   /// - Returns: the template, and what is wrong with it: it can only be used if that is nothing.
   static func compile(
     _ object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, _ kind: PushTemplateKind,
-    on platform: DevicePlatform?, at path: String
+    on platform: DevicePlatform, at path: String
   ) -> (template: MessageTemplate, faults: [TemplateError]) {
     var template = MessageTemplate(provider, kind, on: platform)
     let (body, bodyFaults) = TemplateCompiler.compile(object, of: json, for: provider, kind, at: path)
@@ -45,7 +46,7 @@ struct MessageTemplate: Equatable, Sendable {
   /// and replaced by its repetition; on Android only an invite and its cancel, for Google keeps four keys a device and rations
   /// such messages, and a missed call must never take the place of a cancel that has not arrived.
   private static func collapse(
-    _ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform?
+    _ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform
   ) -> Collapse {
     switch provider {
     case .apns: kind == .invite ? .none : .callID  // nothing stores a VoIP push

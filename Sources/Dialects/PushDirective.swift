@@ -1,6 +1,7 @@
 // `$push` of a template: how the push travels, and what an FCM message has beside its data. Everything is checked at start-up.
 
 internal import Providers
+internal import PushModel
 internal import Runtime
 
 /// Reads the `$push` of one template.
@@ -8,13 +9,13 @@ struct PushDirective {
   let json: JSONScanner
   let provider: ProviderKind
   let kind: PushTemplateKind
-  let platform: DevicePlatform?
+  let platform: DevicePlatform
   let path: String
   private(set) var faults: [TemplateError] = []
   private var isHeadless = true
 
   init(
-    json: JSONScanner, provider: ProviderKind, kind: PushTemplateKind, platform: DevicePlatform?, path: String
+    json: JSONScanner, provider: ProviderKind, kind: PushTemplateKind, platform: DevicePlatform, path: String
   ) {
     self.json = json
     self.provider = provider

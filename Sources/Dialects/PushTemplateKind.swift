@@ -49,9 +49,3 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
   /// Whether it is something to be shown, and no part of a ringing call.
   var isNotification: Bool { self != .invite && self != .cancel }
 }
-
-/// The device's system, where that changes what it must be sent.
-enum DevicePlatform: String, CaseIterable, Sendable {
-  case ios
-  case android
-}

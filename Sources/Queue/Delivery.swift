@@ -122,10 +122,8 @@ public final class Delivery: Sendable {
   /// How many gateways died while they had it; one with two or more is given out alone.
   public let crashes: UInt8
   public let kind: PushKind
-  /// 0 production, 1 sandbox (APNs).
-  public let environment: UInt8
-  /// 0 unknown, 1 iOS, 2 Android.
-  public let platform: UInt8
+  public let environment: PushEnvironment
+  public let platform: DevicePlatform
   /// When the call was enqueued: microseconds since 1970 on the database's clock.
   public let createdAtMicroseconds: Int64
   /// The deadline: microseconds since 1970 on the database's clock.
@@ -189,7 +187,7 @@ public final class Delivery: Sendable {
 
   public init(
     lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
-    kind: PushKind, environment: UInt8, platform: UInt8, createdAtMicroseconds: Int64,
+    kind: PushKind, environment: PushEnvironment, platform: DevicePlatform, createdAtMicroseconds: Int64,
     deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData, texts: Texts, bytes: [UInt8]
   ) {
     self.lease = lease
@@ -210,7 +208,8 @@ public final class Delivery: Sendable {
 
   /// A delivery of which each text comes by itself.
   public convenience init(
-    lease: DeliveryLease, lane: Int16, attempt: Int32, kind: PushKind, environment: UInt8, platform: UInt8,
+    lease: DeliveryLease, lane: Int16, attempt: Int32, kind: PushKind, environment: PushEnvironment,
+    platform: DevicePlatform,
     userID: [UInt8], token: [UInt8], locale: [UInt8]?, callKind: [UInt8], callID: [UInt8], payload: [UInt8],
     createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
     endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil, data: [UInt8]? = nil
@@ -226,7 +225,8 @@ public final class Delivery: Sendable {
   /// A delivery of a call whose own texts come one by one.
   public convenience init(
     lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
-    kind: PushKind, environment: UInt8, platform: UInt8, userID: [UInt8], token: [UInt8], locale: [UInt8]?,
+    kind: PushKind, environment: PushEnvironment, platform: DevicePlatform, userID: [UInt8], token: [UInt8],
+    locale: [UInt8]?,
     data: [UInt8]? = nil, createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData
   ) {
     var bytes: [UInt8] = []

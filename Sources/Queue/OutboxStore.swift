@@ -1,5 +1,6 @@
 // The outbox as the dispatcher sees it. `PostgresOutbox` is the real one; a simulation brings its own.
 
+public import PushModel
 public import Runtime
 
 /// How many deliveries of one lane may be claimed now.
@@ -124,10 +125,10 @@ public struct EnvironmentCorrection: Sendable {
   /// `push.lane.id`.
   public var lane: Int16
   public var token: ArraySlice<UInt8>
-  /// 0 production, 1 sandbox.
-  public var environment: UInt8
+  /// The one it works in.
+  public var environment: PushEnvironment
 
-  public init(lane: Int16, token: ArraySlice<UInt8>, environment: UInt8) {
+  public init(lane: Int16, token: ArraySlice<UInt8>, environment: PushEnvironment) {
     self.lane = lane
     self.token = token
     self.environment = environment

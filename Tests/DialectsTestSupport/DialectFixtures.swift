@@ -20,8 +20,8 @@ public struct DeliveryFixture {
     "metadata": ["schemaVersion": 1, "clientVersion": NSNull()] as [String: Any], "doorCode": "A1", "floor": 10,
   ]
   public var userID = "user-1"
-  public var platform: UInt8 = 0
-  public var environment: UInt8 = 0
+  public var platform = DevicePlatform.unknown
+  public var environment = PushEnvironment.production
   public var kind = PushKind.invite
   public var callKind = "incoming_call"
   public var number: Int32 = 3

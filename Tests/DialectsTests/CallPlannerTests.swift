@@ -17,7 +17,7 @@ import Testing
 
   @Test func `the request carries deadline, environment, kind and handle`() throws {
     var fixture = DeliveryFixture()
-    fixture.environment = 1
+    fixture.environment = .sandbox
     let request = try fixture.plan("intercom", .apns)
     #expect(request.tag == 9)
     #expect(request.kind == .invite)
@@ -55,7 +55,7 @@ import Testing
   ) throws {
     var fixture = DeliveryFixture()
     fixture.kind = .cancel
-    for platform in [UInt8(0), 1, 2] {
+    for platform in DevicePlatform.allCases {
       fixture.platform = platform
       if dialect == "telnyx" {
         let request = try fixture.plan(dialect, .apns)
@@ -67,8 +67,10 @@ import Testing
   }
 
   /// Google keeps four collapse keys a device, and a missed call must never take the place of a cancel that has not arrived.
-  @Test(arguments: ShippedDialects.names, [UInt8(0), 1, 2])
-  func `what replaces what: on Android the call alone, and nothing shown`(dialect: String, platform: UInt8) throws {
+  @Test(arguments: ShippedDialects.names, DevicePlatform.allCases)
+  func `what replaces what: on Android the call alone, and nothing shown`(dialect: String, platform: DevicePlatform)
+    throws
+  {
     var fixture = DeliveryFixture()
     fixture.platform = platform
     let callID = Array(fixture.callID.utf8)[...]
@@ -80,13 +82,13 @@ import Testing
       fixture.callKind = callKind
       fixture.payload["chatId"] = "room"
       let isCall = kind == .invite || kind == .cancel
-      if dialect == "telnyx", platform != 1, kind == .notification, callKind != "missed_call" { continue }
+      if dialect == "telnyx", platform != .ios, kind == .notification, callKind != "missed_call" { continue }
       #expect(try fixture.plan(dialect, .fcm).collapseID == (isCall ? callID : nil))
       if kind != .cancel { #expect(try fixture.plan(dialect, .apns).collapseID == (isCall ? nil : callID)) }
       guard ["intercom", "twilio"].contains(dialect) else { continue }
       // Expo's collapse id is Android's collapse key; templates without a system serve both. On an iPhone what comes again
       // takes the place of what was shown, and a missed call that of the call.
-      let isIPhone = platform == 1
+      let isIPhone = platform == .ios
       #expect(try fixture.plan(dialect, .expo).collapseID == (isCall || isIPhone ? callID : nil))
     }
   }
@@ -100,10 +102,10 @@ import Testing
     for (reason, (number, isTold)) in ["ended", "missed", nil].flatMap({ reason in numbers.map { (reason, $0) } }) {
       fixture.endReason = reason
       fixture.number = number
-      for platform in [UInt8(0), 1, 2] {
+      for platform in DevicePlatform.allCases {
         fixture.platform = platform
         for (dialect, provider) in [("telnyx", ProviderKind.fcm), ("telnyx", .apns), ("intercom", .fcm)] {
-          let isSilent = isTold && dialect == "telnyx" && provider == .fcm && platform != 1
+          let isSilent = isTold && dialect == "telnyx" && provider == .fcm && platform != .ios
           if isSilent {
             let failure = #expect(throws: PlanningFailure.saidByCancel) { try fixture.plan(dialect, provider) }
             #expect(failure?.isNeedless == true && failure?.reason == "SaidByCancel")
@@ -115,7 +117,7 @@ import Testing
     }
     // One that the backend announces itself had no cancel before it, whatever its number.
     (fixture.kind, fixture.callKind, fixture.endReason, fixture.platform) = (
-      .notification, "missed_call", "notification", 2
+      .notification, "missed_call", "notification", .android
     )
     #expect(try fixture.plan("telnyx", .fcm).kind == .missedCall)
   }
@@ -123,7 +125,7 @@ import Testing
   @Test func `a cancel whose phone is told of a missed call, too, says the same, for a provider may swap them`() throws
   {
     var fixture = DeliveryFixture()
-    (fixture.kind, fixture.platform, fixture.endReason) = (.cancel, 1, "ended")
+    (fixture.kind, fixture.platform, fixture.endReason) = (.cancel, .ios, "ended")
     for (number, text) in [(Int32(10_000), "Call ended"), (29_999, "Call ended"), (30_000, "Missed call")] {
       fixture.number = number
       let message = try fixture.plan("intercom", .expo)

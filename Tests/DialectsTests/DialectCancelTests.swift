@@ -43,11 +43,11 @@ import Testing
   func `a cancel is data only but for iPhones, and all of it strings over FCM`(dialect: String, provider: ProviderKind)
     throws
   {
-    for platform in [UInt8(0), 1, 2] {
+    for platform in DevicePlatform.allCases {
       var fixture = cancel
       fixture.platform = platform
       let body = try fixture.body(dialect, provider)
-      if provider == .expo, dialect == "intercom", platform == 1 {
+      if provider == .expo, dialect == "intercom", platform == .ios {
         #expect(Set(body.keys) == ["title", "body", "interruptionLevel", "data"])
       } else if provider == .expo {
         #expect(Set(body.keys) == ["_contentAvailable", "data"])

@@ -54,7 +54,7 @@ import Testing
 
   @Test(arguments: routes)
   func `a missed call shows who called and lets the user call back`(dialect: String, provider: ProviderKind) throws {
-    for platform in [UInt8(0), 1, 2] {
+    for platform in DevicePlatform.allCases {
       var fixture = missed
       fixture.platform = platform
       let seen = try Seen(fixture, dialect, provider)

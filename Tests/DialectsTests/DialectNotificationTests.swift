@@ -19,7 +19,7 @@ import Testing
   /// - Parameter dialect: Telnyx's chats are for iPhones alone.
   private func fixture(_ kind: String, for dialect: String = "") -> DeliveryFixture {
     var fixture = DeliveryFixture()
-    if dialect == "telnyx" { fixture.platform = 1 }
+    if dialect == "telnyx" { fixture.platform = .ios }
     fixture.kind = .notification
     fixture.callKind = kind
     fixture.payload = [
@@ -157,11 +157,11 @@ import Testing
     for (kind, text) in Self.chatKinds {
       #expect(try fixture(kind).body("intercom", .fcm)["message"] as? String == text)
       var telnyx = fixture(kind)
-      for platform in [UInt8(0), 2] {
+      for platform in [DevicePlatform.unknown, .android] {
         telnyx.platform = platform
         #expect(throws: PlanningFailure.noTemplate) { try telnyx.plan("telnyx", .fcm) }
       }
-      telnyx.platform = 1
+      telnyx.platform = .ios
       let body = try telnyx.body("telnyx", .fcm)
       #expect(body["metadata"] == nil && body["call_id"] == nil && body["message"] == nil)
     }

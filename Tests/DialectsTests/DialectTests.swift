@@ -60,7 +60,8 @@ import Testing
     #expect(body["isVoip"] == nil)
   }
 
-  @Test(arguments: [UInt8(0), 2]) func `intercom over Expo is data only unless the phone is an iPhone`(platform: UInt8)
+  @Test(arguments: [DevicePlatform.unknown, .android])
+  func `intercom over Expo is data only unless the phone is an iPhone`(platform: DevicePlatform)
     throws
   {
     var fixture = fixture
@@ -75,7 +76,7 @@ import Testing
 
   @Test func `intercom over Expo to an iPhone is an alert with a sound`() throws {
     var fixture = fixture
-    fixture.platform = 1
+    fixture.platform = .ios
     let message = try fixture.body("intercom", .expo)
     #expect(message["title"] as? String == "Portaria \"Sul\" é")
     #expect(message["body"] as? String == "Incoming call")
@@ -128,8 +129,9 @@ import Testing
     expectCanonical(try parse(data["body"]))
   }
 
-  @Test(arguments: [UInt8(0), 1, 2]) func `no member of a payload becomes what the system reads`(platform: UInt8) throws
-  {
+  @Test(arguments: DevicePlatform.allCases) func `no member of a payload becomes what the system reads`(
+    platform: DevicePlatform
+  ) throws {
     var fixture = fixture
     fixture.platform = platform
     for key in ["aps", "gcm.message_id", "google.c.sender.id", "gcm.notification.e"] {
@@ -394,9 +396,9 @@ import Testing
     var fixture = fixture
     for (callID, isUUID) in [("call-8", false), ("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11", true)] {
       fixture.payload["callId"] = callID
-      for platform in [UInt8(0), 1, 2] {
+      for platform in DevicePlatform.allCases {
         fixture.platform = platform
-        let type = platform == 1 && !isUUID ? "intercom_call_alert" : "intercom_call"
+        let type = platform == .ios && !isUUID ? "intercom_call_alert" : "intercom_call"
         let over = [
           try parse(try fixture.body("intercom", .fcm)["body"]),
           try fixture.body("intercom", .expo)["data"] as! [String: Any],
@@ -500,21 +502,21 @@ import Testing
   @Test func `a template of one's own is for all platforms, but for those it names itself`() throws {
     var dialect = try #require(try ShippedDialects.named("intercom"))
     #expect(dialect.lay(over: #"{"fcm":{"invite":{"mine":"all"}}}"#) == [])
-    func body(_ platform: UInt8) throws -> [String: Any] {
+    func body(_ platform: DevicePlatform) throws -> [String: Any] {
       var fixture = DeliveryFixture()
       fixture.platform = platform
       let planner = CallPlanner(dialect: dialect, provider: .fcm)
       return try parse(Data(try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get().body))
     }
-    for platform in [UInt8(0), 1, 2] { #expect(try body(platform)["mine"] as? String == "all") }
+    for platform in DevicePlatform.allCases { #expect(try body(platform)["mine"] as? String == "all") }
     // Whatever their order.
     #expect(dialect.lay(over: #"{"fcm":{"invite.ios":{"mine":"iPhone"},"invite":{"mine":"rest"}}}"#) == [])
-    #expect(try body(1)["mine"] as? String == "iPhone")
-    #expect(try body(2)["mine"] as? String == "rest")
+    #expect(try body(.ios)["mine"] as? String == "iPhone")
+    #expect(try body(.android)["mine"] as? String == "rest")
     // What is not given stays.
     #expect(dialect.lay(over: #"{"fcm":{"invite.android":{"mine":"Android"}}}"#) == [])
-    #expect(try body(1)["mine"] as? String == "iPhone")
-    #expect(try body(2)["mine"] as? String == "Android")
-    #expect(try body(0)["mine"] as? String == "rest")
+    #expect(try body(.ios)["mine"] as? String == "iPhone")
+    #expect(try body(.android)["mine"] as? String == "Android")
+    #expect(try body(.unknown)["mine"] as? String == "rest")
   }
 }

@@ -12,7 +12,7 @@ import Testing
 @Suite struct PushDirectiveTests {
   private func plan(
     _ json: String, _ provider: ProviderKind, kind: PushKind = .invite, callKind: String = "incoming_call",
-    platform: UInt8 = 0, _ change: (inout DeliveryFixture) -> Void = { _ in }
+    platform: DevicePlatform = .unknown, _ change: (inout DeliveryFixture) -> Void = { _ in }
   ) throws -> PushRequest {
     var fixture = DeliveryFixture()
     (fixture.kind, fixture.callKind, fixture.platform) = (kind, callKind, platform)
@@ -20,9 +20,6 @@ import Testing
     let planner = CallPlanner(dialect: try Dialect(name: "own", json: json), provider: provider)
     return try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get()
   }
-
-  private static let iPhone: UInt8 = 1
-  private static let android: UInt8 = 2
 
   // MARK: What may be chosen
 
@@ -68,13 +65,13 @@ import Testing
         "apns": {"headers": {"apns-priority": "5"}, "payload": {"x": 1, "aps": {"alert": {"loc-key": "MSG"},
           "interruption-level": "time-sensitive", "badge": "${badge?:json}"}}, "fcm_options": {"image": "${metadata.photo?}"}}}}}}
       """#
-    func request(_ platform: UInt8) throws -> PushRequest {
+    func request(_ platform: DevicePlatform) throws -> PushRequest {
       try plan(json, .fcm, kind: .notification, callKind: "message", platform: platform) {
         $0.payload["badge"] = 4
         $0.payload["metadata"] = ["photo": "https://x/y.png"]
       }
     }
-    for platform in [UInt8(0), Self.iPhone] {
+    for platform in [DevicePlatform.unknown, .ios] {
       let block = try parse(Data(try request(platform).fcm.apns))
       #expect(
         block["headers"] as? [String: String] == [
@@ -87,7 +84,7 @@ import Testing
       #expect(aps["interruption-level"] as? String == "time-sensitive" && aps["badge"] as? Int == 4)
       #expect(block["fcm_options"] as? [String: String] == ["image": "https://x/y.png"])
     }
-    let android = try request(Self.android)
+    let android = try request(.android)
     #expect(android.fcm.apns.isEmpty)
     #expect(try parse(Data(android.fcm.notification)) as? [String: String] == ["title": "Portaria \"Sul\" é"])
     #expect(
@@ -120,10 +117,10 @@ import Testing
     (fixture.kind, fixture.callKind) = (shown.kind, shown.callKind)
     fixture.payload["chatId"] = "room"
     let compiled = dialect == "own" ? try Dialect(name: "own", json: own) : try ShippedDialects.named(dialect)!
-    for platform in [UInt8(0), Self.iPhone, Self.android] {
+    for platform in DevicePlatform.allCases {
       fixture.platform = platform
       // Telnyx's app on Android makes a call of a chat, or nothing.
-      if dialect == "telnyx", platform != Self.iPhone, shown.kind == .notification { continue }
+      if dialect == "telnyx", platform != .ios, shown.kind == .notification { continue }
       let request = try CallPlanner(dialect: compiled, provider: .fcm)
         .plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get()
       #expect(request.fcm.notification.isEmpty)
@@ -131,7 +128,7 @@ import Testing
       let showsItself =
         dialect == "twilio" && shown.kind != .invite || dialect == "commeazy" && shown.callKind == "group_invite"
       #expect(request.fcm.android.isEmpty != showsItself)
-      guard platform != Self.android else {
+      guard platform != .android else {
         #expect(request.fcm.apns.isEmpty)
         continue
       }
@@ -154,7 +151,7 @@ import Testing
   @Test(arguments: ["twilio", "telnyx"])
   func `a cancel only wakes an iPhone: no alert, and as Apple asks of a background push`(dialect: String) throws {
     var fixture = DeliveryFixture()
-    (fixture.kind, fixture.platform) = (.cancel, Self.iPhone)
+    (fixture.kind, fixture.platform) = (.cancel, .ios)
     let block = try parse(Data(try fixture.plan(dialect, .fcm).fcm.apns))
     let headers = block["headers"] as! [String: String]
     #expect(headers["apns-push-type"] == "background" && headers["apns-priority"] == "5")
@@ -169,7 +166,7 @@ import Testing
     var fixture = DeliveryFixture()
     var collapseIDs: Set<String> = []
     for kind in [PushKind.invite, .cancel, .missedCall] {
-      (fixture.kind, fixture.platform, fixture.locale) = (kind, Self.iPhone, "pl")
+      (fixture.kind, fixture.platform, fixture.locale) = (kind, .ios, "pl")
       let block = try parse(Data(try fixture.plan(dialect, .fcm).fcm.apns))
       let headers = block["headers"] as! [String: String]
       #expect(headers["apns-push-type"] == "alert")
@@ -187,10 +184,10 @@ import Testing
     var fixture = DeliveryFixture()
     fixture.payload["chatId"] = "room"
     for (kind, callKind) in [(PushKind.invite, ""), (.cancel, ""), (.missedCall, ""), (.notification, "message")] {
-      (fixture.kind, fixture.callKind, fixture.platform) = (kind, callKind, Self.iPhone)
+      (fixture.kind, fixture.callKind, fixture.platform) = (kind, callKind, .ios)
       #expect(try fixture.plan("intercom", .expo).collapseID == Array(fixture.callID.utf8)[...])
     }
-    fixture.platform = 2
+    fixture.platform = .android
     #expect(try fixture.plan("intercom", .expo).collapseID == nil)  // it must not take the place of a cancel
   }
 
@@ -202,14 +199,14 @@ import Testing
   }
 
   @Test func `a phone that may be an Android goes without the block rather than without the call`() throws {
-    func request(_ platform: UInt8) throws -> PushRequest {
+    func request(_ platform: DevicePlatform) throws -> PushRequest {
       try plan(#"{"fcm": {"invite": {"a": "${payload.pad}"}}}"#, .fcm, platform: platform) {
         $0.payload["pad"] = String(repeating: "x", count: 4000)
       }
     }
-    #expect(try request(0).fcm.apns.isEmpty)
-    #expect(try request(Self.android).fcm.apns.isEmpty)
-    let failure = #expect(throws: PlanningFailure.self) { try request(Self.iPhone) }
+    #expect(try request(.unknown).fcm.apns.isEmpty)
+    #expect(try request(.android).fcm.apns.isEmpty)
+    let failure = #expect(throws: PlanningFailure.self) { try request(.ios) }
     #expect(failure?.reason == "PayloadTooLarge")
   }
 
@@ -217,10 +214,11 @@ import Testing
     var fixture = DeliveryFixture()
     for (pad, fits) in [(1400, true), (1600, false)] {
       fixture.payload["pad"] = String(repeating: "x", count: pad)
-      for platform in [UInt8(0), Self.iPhone, Self.android] {
+      for platform in DevicePlatform.allCases {
         fixture.platform = platform
         let request = try fixture.plan("intercom", .fcm)
-        #expect(request.fcm.apns.isEmpty == (platform == Self.android || platform == 0 && !fits), "\(pad) \(platform)")
+        #expect(
+          request.fcm.apns.isEmpty == (platform == .android || platform == .unknown && !fits), "\(pad) \(platform)")
       }
     }
   }

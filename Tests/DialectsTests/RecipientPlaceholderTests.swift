@@ -3,6 +3,7 @@
 import DialectsTestSupport
 import Foundation
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing
@@ -14,7 +15,7 @@ import Testing
   private func render(_ template: String, data: String?) throws -> [String: Any] {
     let dialect = try Dialect(name: "custom", json: #"{"apns":{"invite":\#(template)}}"#)
     var fixture = DeliveryFixture()
-    (fixture.platform, fixture.recipientData) = (1, data)
+    (fixture.platform, fixture.recipientData) = (.ios, data)
     let planner = CallPlanner(dialect: dialect, provider: .apns)
     return try parse(Data(try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get().body))
   }

@@ -216,7 +216,7 @@ struct MachineRig {
     return Delivery(
       lease: DeliveryLease(outboxID: outboxID, number: number, lease: 0),
       place: DeliveryPlace(block: UInt32(truncatingIfNeeded: outboxID), offset: UInt16(number)), lane: lane, attempt: 1,
-      kind: kind, environment: 0, platform: 2, userID: Array("u".utf8),
+      kind: kind, environment: .production, platform: .android, userID: Array("u".utf8),
       token: Array("token-\(outboxID)-\(number)".utf8),
       locale: nil, createdAtMicroseconds: Self.startMicroseconds,
       deadlineAtMicroseconds: Self.startMicroseconds + (deadline - Self.start).microseconds, deadline: deadline,

@@ -185,14 +185,14 @@ import Testing
   @Test("an invite that an iPhone only shows, since it came by another way than PushKit, is an alert in history")
   func alert() throws {
     for (provider, platform, kind) in [
-      (ProviderKind.fcm, UInt8(1), PushKind.invite), (.expo, 1, .invite), (.fcm, 2, .invite), (.fcm, 0, .invite),
-      (.apns, 1, .invite), (.fcm, 1, .cancel),
+      (ProviderKind.fcm, DevicePlatform.ios, PushKind.invite), (.expo, .ios, .invite), (.fcm, .android, .invite),
+      (.fcm, .unknown, .invite), (.apns, .ios, .invite), (.fcm, .ios, .cancel),
     ] {
       var rig = try MachineRig.open(provider: provider)
       let plain = rig.delivery(1, kind: kind)
       try rig.bring([
         Delivery(
-          lease: plain.lease, lane: plain.lane, attempt: 1, kind: kind, environment: 0, platform: platform,
+          lease: plain.lease, lane: plain.lane, attempt: 1, kind: kind, environment: .production, platform: platform,
           userID: Array(plain.userID), token: Array(plain.token), locale: nil, callKind: Array(plain.callKind),
           callID: Array(plain.callID), payload: Array(plain.payload),
           createdAtMicroseconds: plain.createdAtMicroseconds,
@@ -201,7 +201,7 @@ import Testing
       rig.answer(rig.sends())
       rig.pass(.milliseconds(5))
       let settlement = try #require(rig.settlements().first?.settlements.first)
-      let isAlert = provider != .apns && platform == 1 && kind == .invite
+      let isAlert = provider != .apns && platform == .ios && kind == .invite
       #expect(settlement.outcome == .delivered && settlement.reason == (isAlert ? "Alert" : nil))
     }
   }

@@ -13,8 +13,10 @@ private let start = Instant(nanoseconds: 1_000_000_000_000)
 
 private func delivery(_ id: Int64, _ kind: PushKind = .invite, number: Int32 = 0) -> Delivery {
   Delivery(
-    lease: DeliveryLease(outboxID: id, number: number, lease: 1), lane: 1, attempt: 1, kind: kind, environment: 0,
-    platform: 0, userID: [], token: Array("token".utf8), locale: nil, callKind: [], callID: Array("call-\(id)".utf8),
+    lease: DeliveryLease(outboxID: id, number: number, lease: 1), lane: 1, attempt: 1, kind: kind,
+    environment: .production,
+    platform: .unknown, userID: [], token: Array("token".utf8), locale: nil, callKind: [],
+    callID: Array("call-\(id)".utf8),
     payload: Array(repeating: 0x20, count: 4000), createdAtMicroseconds: 0, deadlineAtMicroseconds: 60_000_000,
     deadline: start + .seconds(60))
 }

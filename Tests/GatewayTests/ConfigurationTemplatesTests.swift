@@ -68,11 +68,11 @@ import Testing
         """))
     var fixture = DeliveryFixture()
     #expect(try body(own, .expo, fixture)["data"] as? [String: String] == ["own": "yes"])
-    fixture.platform = 1
+    fixture.platform = .ios
     #expect(try body(own, .expo, fixture)["title"] == nil)  // not the dialect's invite.ios
     fixture.kind = .cancel
     #expect(try (body(own, .expo, fixture)["data"] as? [String: Any])?["action"] as? String == "call_cancelled")
-    fixture.platform = 2
+    fixture.platform = .android
     #expect(try body(own, .expo, fixture)["data"] as? [String: String] == ["own": "yes"])
   }
 
@@ -101,7 +101,7 @@ import Testing
               data: { x: ~ }
         """))
     var fixture = DeliveryFixture()
-    fixture.platform = 1
+    fixture.platform = .ios
     #expect(
       try body(own, .expo, fixture) as NSDictionary == [
         "badge": 1, "ratio": -5, "mutableContent": true, "subtitle": NSNull(), "sound": "no", "title": "007",

@@ -24,7 +24,7 @@ extension Claimed {
       deliveries.append(
         Delivery(
           lease: lease, lane: delivery.lane, attempt: delivery.attempt, crashes: UInt8(clamping: delivery.crashes),
-          kind: kind, environment: 0, platform: 0, userID: Array(delivery.userID.utf8),
+          kind: kind, environment: .production, platform: .unknown, userID: Array(delivery.userID.utf8),
           token: Array(delivery.token.utf8), locale: nil, createdAtMicroseconds: delivery.createdAt,
           deadlineAtMicroseconds: delivery.deadlineAt, deadline: asked + .microseconds(row.remaining), call: call))
     }

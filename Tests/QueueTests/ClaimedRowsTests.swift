@@ -1,3 +1,4 @@
+import PushModel
 import Queue
 import Runtime
 import TestSupport
@@ -7,7 +8,8 @@ import Testing
 struct ClaimedRowsTests {
   /// As the columns of the claim: a row of an apartment's call, which has the call's texts or has them elsewhere.
   private static func row(
-    _ outboxID: Int, _ number: Int, kind: Int = 0, call: String?, isDeleted: Bool = false, data: String? = nil
+    _ outboxID: Int, _ number: Int, kind: Int = 0, environment: Int = 1, platform: Int = 2, call: String?,
+    isDeleted: Bool = false, data: String? = nil
   ) -> String {
     let texts = call.map {
       "true, 'incoming_call', '\($0)', null::text, '00-trace', jsonb_build_object('callId', '\($0)')"
@@ -15,7 +17,7 @@ struct ClaimedRowsTests {
     let isOver = isDeleted ? "true" : "null::bool"
     return """
       select '(\(outboxID + 70_000),\(number + 3))'::tid, 4::int2, \(outboxID)::int8, \(number)::int4, 70000::int4, \(kind)::int2, 2::int2,
-        1::int2, 2::int2, '2026-01-01 00:00Z'::timestamptz, '2026-01-01 00:01Z'::timestamptz, 30000000::int8, 'user-\(number)',
+        \(environment)::int2, \(platform)::int2, '2026-01-01 00:00Z'::timestamptz, '2026-01-01 00:01Z'::timestamptz, 30000000::int8, 'user-\(number)',
         'token-\(number)', null::text, \(data.map { "'\($0)'" } ?? "null")::jsonb, \(texts ?? "\(isOver), null, null, null, null, null::jsonb")
       """
   }
@@ -50,6 +52,7 @@ struct ClaimedRowsTests {
     #expect(first.place == DeliveryPlace(block: 70_001, offset: 3))
     #expect(first.attempt == 70_000)
     #expect(first.crashes == 2)
+    #expect(first.environment == .sandbox && first.platform == .android)
     #expect(first.call.isOver)
     #expect(first.userID.elementsEqual("user-0".utf8) && first.token.elementsEqual("token-0".utf8))
     #expect(first.locale == nil && first.endReason == nil && first.texts.data == nil)
@@ -76,6 +79,16 @@ struct ClaimedRowsTests {
         DeliveryLease(outboxID: 1, number: 2, lease: 9),
       ])
     #expect(claimed.orphans.isEmpty)
+  }
+
+  @Test("an environment that this version does not know counts as production, a platform as unknown")
+  func unknownCodes() async throws {
+    let claimed = try await claimed([
+      Self.row(1, 0, environment: 2, platform: 3, call: "one"),
+      Self.row(1, 1, environment: -1, platform: 300, call: nil),
+    ])
+    #expect(claimed.deliveries.map(\.environment) == [.production, .production])
+    #expect(claimed.deliveries.map(\.platform) == [.unknown, .unknown])
   }
 
   @Test("rows of a call that is over and of which nothing is said are of a call that was deleted")

@@ -35,7 +35,7 @@ extension DispatcherMachine {
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(entry.slot)) {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
-      request.environment = PushEnvironment(rawValue: entry.environment) ?? .production
+      request.environment = entry.environment
       if entry.suspicion != nil { request.deadline = min(request.deadline, now + settings.policy.environmentProbe) }
       outgoing[entry.lane].append(request)
       if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }

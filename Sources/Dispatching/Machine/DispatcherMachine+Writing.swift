@@ -15,7 +15,8 @@ extension DispatcherMachine {
   /// What there is to say of a delivery that was accepted in time.
   private func remark(on entry: HeldDelivery) -> String? {
     if entry.isHedged { return Self.hedgedReason }
-    let isAlert = entry.delivery.kind == .invite && entry.delivery.platform == 1 && lanes[entry.lane].provider != .apns
+    let isAlert =
+      entry.delivery.kind == .invite && entry.delivery.platform == .ios && lanes[entry.lane].provider != .apns
     return isAlert ? Self.alertReason : nil
   }
 

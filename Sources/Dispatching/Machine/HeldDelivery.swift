@@ -1,6 +1,7 @@
 // A claimed delivery while the gateway holds it, until what became of it is written down.
 
 internal import Providers
+internal import PushModel
 internal import Queue
 internal import Runtime
 
@@ -39,8 +40,8 @@ final class HeldDelivery {
   var stage = Stage.waiting(.time(Instant(nanoseconds: .min)))
   /// Tries made, those of earlier claims included.
   var attempts: Int32
-  /// APNs: 0 production, 1 sandbox.
-  private(set) var environment: UInt8
+  /// Where its token is tried next.
+  private(set) var environment: PushEnvironment
   /// Its call has ended: it is not sent again.
   var isVoid = false
   /// Its row is no longer ours; its provider has it still.
@@ -162,7 +163,7 @@ final class HeldDelivery {
   /// The next try goes to the other environment.
   func suspect(_ outcome: PushOutcome) {
     suspicion = outcome
-    environment ^= 1
+    environment = environment.other
     isNextCounted = true
   }
 

@@ -26,8 +26,9 @@ struct SettledDelivery {
   /// The same once more, under the claim that it is ours by now.
   func settlement(lease: DeliveryLease, place: DeliveryPlace) -> Settlement {
     let delivery = Delivery(
-      lease: lease, place: place, lane: laneID, attempt: attempts, kind: kind, environment: 0, platform: 0, userID: [],
-      token: [], locale: nil, createdAtMicroseconds: 0, deadlineAtMicroseconds: 0, deadline: .distantFuture,
+      lease: lease, place: place, lane: laneID, attempt: attempts, kind: kind, environment: .production,
+      platform: .unknown, userID: [], token: [], locale: nil, createdAtMicroseconds: 0, deadlineAtMicroseconds: 0,
+      deadline: .distantFuture,
       call: CallData(callKind: [], callID: callID, payload: []))
     return Settlement(
       delivery, outcome: outcome, attempts: attempts, status: status, reason: reason,

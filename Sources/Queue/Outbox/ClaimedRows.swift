@@ -32,7 +32,7 @@ public struct ClaimedRows {
     for row in 0..<result.rowCount {
       let lease = DeliveryLease(
         outboxID: outboxID(row), number: result.int32(row, Column.number.rawValue), lease: number)
-      let kind = UInt8(exactly: result.int16(row, Column.kind.rawValue)).flatMap(PushKind.init(rawValue:))
+      let kind = code(row, .kind).flatMap(PushKind.init(rawValue:))
       guard let kind, let call = calls[lease.outboxID] else {
         if deleted.contains(lease.outboxID) {
           claimed.orphans.append(lease)
@@ -48,6 +48,9 @@ public struct ClaimedRows {
     }
     return claimed
   }
+
+  /// A code as its enum's raw value; nil for a number outside of the type.
+  private func code(_ row: Int, _ column: Column) -> UInt8? { UInt8(exactly: result.int16(row, column.rawValue)) }
 
   private func outboxID(_ row: Int) -> Int64 { result.int64(row, Column.outboxID.rawValue) }
 
@@ -80,6 +83,7 @@ public struct ClaimedRows {
       isOver: !result.isNull(row, Column.isOver.rawValue) && result.bool(row, Column.isOver.rawValue))
   }
 
+  /// An environment that is not known here counts as production, a platform as `.unknown`.
   private func delivery(
     _ row: Int, _ lease: DeliveryLease, _ kind: PushKind, _ call: CallData, _ remaining: Int64
   ) -> Delivery {
@@ -95,8 +99,8 @@ public struct ClaimedRows {
       attempt: result.int32(row, Column.attempt.rawValue),
       crashes: UInt8(clamping: result.int16(row, Column.crashes.rawValue)),
       kind: kind,
-      environment: UInt8(clamping: result.int16(row, Column.environment.rawValue)),
-      platform: UInt8(clamping: result.int16(row, Column.platform.rawValue)),
+      environment: code(row, .environment).flatMap(PushEnvironment.init(rawValue:)) ?? .production,
+      platform: code(row, .platform).flatMap(DevicePlatform.init(rawValue:)) ?? .unknown,
       createdAtMicroseconds: result.timestamp(row, Column.createdAt.rawValue),
       deadlineAtMicroseconds: result.timestamp(row, Column.deadlineAt.rawValue),
       deadline: asked + .microseconds(remaining),

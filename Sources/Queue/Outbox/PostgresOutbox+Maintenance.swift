@@ -1,5 +1,6 @@
 // Everything that may wait a little: apps and lanes, tokens, what ops see, and the jobs of the outbox itself.
 
+internal import PushModel
 public import Runtime
 
 extension PostgresOutbox {
@@ -100,7 +101,7 @@ extension PostgresOutbox {
     var parameters = PostgresParameters()
     parameters.append(environments.map(\.lane))
     parameters.append(texts: environments) { $0.token }
-    parameters.append(environments.map { Int16($0.environment) })
+    parameters.append(environments.map { Int16($0.environment.rawValue) })
     return Int(try await perform(OutboxStatements.correctEnvironment, parameters).int64(0, 0))
   }
 

@@ -38,8 +38,9 @@ enum PayloadSteps {
       "channelName": "call-4711", "buildingName": "Edifício Aurora", "apartmentNumber": "101"}
       """
     return Delivery(
-      lease: DeliveryLease(outboxID: 4711, number: 0, lease: 1), lane: 1, attempt: 1, kind: kind, environment: 0,
-      platform: 1, userID: Array("3b8a7c7e-6c2d-4a39-a4a8-3f2d5a1e9f00".utf8),
+      lease: DeliveryLease(outboxID: 4711, number: 0, lease: 1), lane: 1, attempt: 1, kind: kind,
+      environment: .production,
+      platform: .ios, userID: Array("3b8a7c7e-6c2d-4a39-a4a8-3f2d5a1e9f00".utf8),
       token: Array(String(repeating: "0f", count: 32).utf8), locale: Array("pt-BR".utf8),
       callKind: Array("incoming_call".utf8), callID: Array("1c9d6f6a-11d4-4a7e-8a8e-b2d2f0a7c001".utf8),
       payload: Array(payload.utf8), createdAtMicroseconds: 1_750_000_000_000_000,
