@@ -19,7 +19,8 @@ export SWIFT_BACKTRACE=enable=no
 sources() {
   (
     cd Sources/Runtime
-    ls ByteArray.swift GatewayClock.swift TCPKeepalive.swift JSONGrammar.swift JSONScanner.swift JSONUnescape.swift SlotTable.swift Proxy/ConnectAnswer.swift HTTP2/*.swift |
+    ls ByteArray.swift JSON/JSONGrammar.swift JSON/JSONScanner.swift JSON/JSONUnescape.swift \
+      Network/Proxy/ConnectAnswer.swift Network/TCPKeepalive.swift SlotTable.swift Time/GatewayClock.swift HTTP2/*.swift |
       grep -vE '/HTTP2(Callbacks|Connection|ConnectionTypes|Endpoint|Liveness|ServerSession)\.swift$' |
       sed 's|^|Sources/Runtime/|'
   )
@@ -27,9 +28,9 @@ sources() {
     cd Sources/Providers
     ls APNs/APNsReasonTable.swift FCM/FCMErrorBody.swift FCM/FCMReasonTable.swift FCM/FCMTokenExchange.swift \
       Expo/ExpoAnswer.swift Expo/ExpoReasonTable.swift Expo/ExpoReceiptsAnswer.swift Expo/ExpoRefusal.swift \
-      AnswerDisposition.swift AnswerFields.swift AnswerWord.swift ClockSkewMeter.swift CurlRequest.swift \
-      HTTP2ConnectionPoolVerdict.swift ProviderTokenSource.swift PushOutcome.swift ReasonScope.swift \
-      RetryAfter.swift |
+      Answers/AnswerDisposition.swift Answers/AnswerFields.swift Answers/AnswerWord.swift \
+      Answers/ClockSkewMeter.swift Answers/ReasonScope.swift Answers/RetryAfter.swift Curl/CurlRequest.swift \
+      HTTP2/HTTP2ConnectionPoolVerdict.swift PushOutcome.swift Tokens/ProviderTokenSource.swift |
       sed 's|^|Sources/Providers/|'
   )
   ls Tests/Fuzz/*.swift
