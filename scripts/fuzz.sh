@@ -28,7 +28,7 @@ sources() {
     cd Sources/Providers
     ls APNs/APNsReasonTable.swift FCM/FCMErrorBody.swift FCM/FCMReasonTable.swift FCM/FCMTokenExchange.swift \
       Expo/ExpoAnswer.swift Expo/ExpoReasonTable.swift Expo/ExpoReceiptsAnswer.swift Expo/ExpoRefusal.swift \
-      Answers/AnswerDisposition.swift Answers/AnswerFields.swift Answers/AnswerWord.swift \
+      Answers/AnswerDisposition.swift Answers/AnswerFields.swift Answers/SafeProviderText.swift \
       Answers/ClockSkewMeter.swift Answers/ReasonScope.swift Answers/RetryAfter.swift Curl/CurlRequest.swift \
       HTTP2/HTTP2ConnectionPoolVerdict.swift PushOutcome.swift Tokens/ProviderTokenSource.swift |
       sed 's|^|Sources/Providers/|'

@@ -125,6 +125,6 @@ extension DeliveryID {
     let low60 = outbox & 0x0FFF_FFFF_FFFF_FFFF
     self.init(
       high: (low60 >> 12) << 16 | 0x8000 | (low60 & 0x0FFF),
-      low: 0x8000_0000_0000_0000 | (outbox >> 60) << 56 | UInt64(UInt32(bitPattern: lease.number)))
+      low: 0x8000_0000_0000_0000 | (outbox >> 60) << 56 | UInt64(UInt32(bitPattern: lease.pushNumber)))
   }
 }

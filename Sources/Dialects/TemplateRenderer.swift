@@ -183,7 +183,7 @@ struct TemplateRenderer {
     case .expiresAtSeconds: writer.appendDecimal(delivery.deadlineAtMicroseconds / 1_000_000)
     case .collapseID: writer.escape(CallPlanner.collapseID(delivery.callID))
     case .badge: if let badge { writer.appendDecimal(badge) }
-    case .sequence: writer.appendDecimal(Int64(delivery.lease.number))
+    case .sequence: writer.appendDecimal(Int64(delivery.lease.pushNumber))
     case .userID: writer.escape(delivery.bytes, delivery.texts.userID)
     case .locale: if let locale = delivery.texts.locale { writer.escape(delivery.bytes, locale) }
     case .isVideo: writer.bytes.append(contentsOf: isVideo ? Self.true : Self.false)

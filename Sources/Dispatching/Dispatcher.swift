@@ -148,7 +148,7 @@ public actor Dispatcher {
   // MARK: - Actions
 
   private func performAll() {
-    machine.take(&actions)
+    machine.dequeue(into: &actions)
     for action in actions { perform(action) }
     actions.removeAll(keepingCapacity: true)
   }

@@ -28,15 +28,15 @@ public enum DeliveryOutcome: UInt8, CaseIterable, Sendable {
 public struct DeliveryLease: Hashable, Sendable {
   public var outboxID: Int64
   /// The number of the push within its call.
-  public var number: Int32
+  public var pushNumber: Int32
   /// The number of the gateway's claim.
   public var lease: Int32
 
-  public var key: DeliveryKey { DeliveryKey(outboxID: outboxID, number: number) }
+  public var key: DeliveryKey { DeliveryKey(outboxID: outboxID, pushNumber: pushNumber) }
 
-  public init(outboxID: Int64, number: Int32, lease: Int32) {
+  public init(outboxID: Int64, pushNumber: Int32, lease: Int32) {
     self.outboxID = outboxID
-    self.number = number
+    self.pushNumber = pushNumber
     self.lease = lease
   }
 }
@@ -164,14 +164,14 @@ public final class Delivery: Sendable {
   public var key: DeliveryKey { lease.key }
 
   /// Whether it is a missed call whose phone gets a cancel of the same call, too: `push.announce_missed` numbers those from here.
-  public var followsCancel: Bool { kind == .missedCall && lease.number >= Self.firstAfterCancel }
+  public var followsCancel: Bool { kind == .missedCall && lease.pushNumber >= Self.firstAfterCancel }
 
   /// The number of a call's first missed call that follows a cancel.
   public static let firstAfterCancel: Int32 = 40_000
 
   /// Whether it is a cancel whose phone is told of the missed call, too, before or after it: `push.announce_missed` numbers those
   /// from here.
-  public var precedesMissedCall: Bool { kind == .cancel && lease.number >= Self.firstBeforeMissedCall }
+  public var precedesMissedCall: Bool { kind == .cancel && lease.pushNumber >= Self.firstBeforeMissedCall }
 
   /// The number of a call's first cancel that a missed call follows.
   public static let firstBeforeMissedCall: Int32 = 30_000

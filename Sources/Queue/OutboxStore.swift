@@ -228,15 +228,15 @@ public struct Claimed: Sendable {
 /// A delivery by its key: the call's row and the number of the push within it.
 public struct DeliveryKey: Hashable, Sendable {
   public var outboxID: Int64
-  public var number: Int32
+  public var pushNumber: Int32
 
-  public init(outboxID: Int64, number: Int32) {
+  public init(outboxID: Int64, pushNumber: Int32) {
     self.outboxID = outboxID
-    self.number = number
+    self.pushNumber = pushNumber
   }
 
   /// Both numbers in one word, for keys are hashed several times a delivery.
-  public func hash(into hasher: inout Hasher) { hasher.combine(outboxID &* 1_000_003 &+ Int64(number)) }
+  public func hash(into hasher: inout Hasher) { hasher.combine(outboxID &* 1_000_003 &+ Int64(pushNumber)) }
 }
 
 /// A bounded part of the rows that are claimed in our name.

@@ -46,7 +46,7 @@ public struct SettlementBatcher<Element> {
   /// The next batch if it is due; the caller reports its end with `didFlush` or `didFail`.
   ///
   /// - Parameter isLast: do not wait for company.
-  public mutating func take(_ now: Instant, isLast: Bool = false) -> [Element]? {
+  public mutating func dequeue(_ now: Instant, isLast: Bool = false) -> [Element]? {
     guard let due, due <= now || (isLast && notBefore <= now) else { return nil }
     let batch = Array(waiting.prefix(limits.most))
     waiting.removeFirst(batch.count)

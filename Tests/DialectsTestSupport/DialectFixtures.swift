@@ -24,7 +24,7 @@ public struct DeliveryFixture {
   public var environment = PushEnvironment.production
   public var kind = PushKind.invite
   public var callKind = "incoming_call"
-  public var number: Int32 = 3
+  public var pushNumber: Int32 = 3
   public var secondsLeft: Int64 = 60
   public var locale: String?
   public var appLocale: String?
@@ -38,7 +38,7 @@ public struct DeliveryFixture {
 
   public var delivery: Delivery {
     Delivery(
-      lease: DeliveryLease(outboxID: 4711, number: number, lease: 1), lane: 1, attempt: 1, kind: kind,
+      lease: DeliveryLease(outboxID: 4711, pushNumber: pushNumber, lease: 1), lane: 1, attempt: 1, kind: kind,
       environment: environment,
       platform: platform, userID: Array(userID.utf8), token: Array("token".utf8), locale: locale.map { Array($0.utf8) },
       callKind: Array(callKind.utf8),

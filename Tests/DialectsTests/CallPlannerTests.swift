@@ -101,7 +101,7 @@ import Testing
     let numbers = [(Int32(20_000), false), (39_999, false), (40_000, true), (40_007, true)]
     for (reason, (number, isTold)) in ["ended", "missed", nil].flatMap({ reason in numbers.map { (reason, $0) } }) {
       fixture.endReason = reason
-      fixture.number = number
+      fixture.pushNumber = number
       for platform in DevicePlatform.allCases {
         fixture.platform = platform
         for (dialect, provider) in [("telnyx", ProviderKind.fcm), ("telnyx", .apns), ("intercom", .fcm)] {
@@ -127,7 +127,7 @@ import Testing
     var fixture = DeliveryFixture()
     (fixture.kind, fixture.platform, fixture.endReason) = (.cancel, .ios, "ended")
     for (number, text) in [(Int32(10_000), "Call ended"), (29_999, "Call ended"), (30_000, "Missed call")] {
-      fixture.number = number
+      fixture.pushNumber = number
       let message = try fixture.plan("intercom", .expo)
       #expect(String(decoding: message.body, as: UTF8.self).contains(#""body":"\#(text)""#))
     }
@@ -184,7 +184,7 @@ import Testing
 
   @Test func `an id names outbox row and push, and is a UUID of version 8`() throws {
     func text(_ outbox: Int64, _ number: Int32) -> String {
-      let id = DeliveryID(DeliveryLease(outboxID: outbox, number: number, lease: 1))
+      let id = DeliveryID(DeliveryLease(outboxID: outbox, pushNumber: number, lease: 1))
       let hex =
         String(repeating: "0", count: 16 - String(id.high, radix: 16).count) + String(id.high, radix: 16)
         + String(id.low, radix: 16)
@@ -205,8 +205,8 @@ import Testing
 
   @Test func `the lease does not change the id: every attempt has the same`() {
     #expect(
-      DeliveryID(DeliveryLease(outboxID: 7, number: 1, lease: 1))
-        == DeliveryID(DeliveryLease(outboxID: 7, number: 1, lease: 9)))
+      DeliveryID(DeliveryLease(outboxID: 7, pushNumber: 1, lease: 1))
+        == DeliveryID(DeliveryLease(outboxID: 7, pushNumber: 1, lease: 9)))
   }
 
   @Test func `the collapse id is the call id where a header can carry it, and always fits`() throws {

@@ -13,7 +13,7 @@ import Testing
   private let cancel: DeliveryFixture = {
     var fixture = DeliveryFixture()
     fixture.kind = .cancel
-    fixture.number = 7
+    fixture.pushNumber = 7
     fixture.endReason = "answered_elsewhere"
     return fixture
   }()
@@ -34,7 +34,7 @@ import Testing
     #expect(data["expiresAt"] as? String == "1750000060000")
     var invite = cancel
     invite.kind = .invite
-    invite.number = 3
+    invite.pushNumber = 3
     let ringing = try self.data(invite, dialect, provider)
     #expect(Int(data["seq"] as! String)! > Int(ringing["seq"] as! String)!)
   }

@@ -13,7 +13,7 @@ import Testing
   private let missed: DeliveryFixture = {
     var fixture = DeliveryFixture()
     fixture.kind = .missedCall
-    fixture.number = 8
+    fixture.pushNumber = 8
     fixture.payload["text"] = "SECRET"
     fixture.payload["message"] = "SECRET"
     fixture.payload["metadata"] = ["body": "SECRET"]

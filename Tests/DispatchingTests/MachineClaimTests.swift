@@ -112,7 +112,7 @@ import Testing
     #expect(rig.sends().isEmpty)
     rig.pass(.milliseconds(5))
     let again = rig.settlements().flatMap(\.settlements)
-    #expect(again.map(\.lease) == [DeliveryLease(outboxID: 1, number: 0, lease: 2)])
+    #expect(again.map(\.lease) == [DeliveryLease(outboxID: 1, pushNumber: 0, lease: 2)])
     #expect(again.first?.outcome == .delivered)
     #expect(again.first?.providerMessageID == "m")
     #expect(again.first.map { Array($0.delivery.callID) } == Array("c1".utf8))
@@ -147,7 +147,7 @@ import Testing
   func unusable() throws {
     var rig = try MachineRig.open()
     let number = try #require(rig.claims().first)
-    let unreadable = DeliveryLease(outboxID: 9, number: 0, lease: number)
+    let unreadable = DeliveryLease(outboxID: 9, pushNumber: 0, lease: number)
     rig.hear(
       .claimed(
         number: number, .success(Claimed(deliveries: [rig.delivery(1, lane: 99)], unreadable: [unreadable]))))
@@ -162,7 +162,7 @@ import Testing
   func orphans() throws {
     var rig = try MachineRig.open()
     let number = try #require(rig.claims().first)
-    let orphan = DeliveryLease(outboxID: 9, number: 0, lease: number)
+    let orphan = DeliveryLease(outboxID: 9, pushNumber: 0, lease: number)
     rig.hear(.claimed(number: number, .success(Claimed(deliveries: [], orphans: [orphan]))))
     #expect(!rig.lines.contains { $0.level == .error })
     rig.pass(.milliseconds(5))

@@ -9,7 +9,7 @@ import Testing
 @testable import Dispatching
 
 @Suite("Machine: reclaims and scans") struct MachineReclaimTests {
-  private func key(_ id: Int64) -> DeliveryKey { DeliveryKey(outboxID: id, number: 0) }
+  private func key(_ id: Int64) -> DeliveryKey { DeliveryKey(outboxID: id, pushNumber: 0) }
 
   /// The server restarts: the connection is lost and comes back, and the beat asks for a reclaim.
   private func restart(_ rig: inout MachineRig) {
@@ -226,9 +226,9 @@ import Testing
     rig.hear(.outbox(.available))
     rig.beat()
     #expect(rig.scans() == [nil])
-    let stray = DeliveryLease(outboxID: 5, number: 1, lease: underWay - 1)
-    let mine = DeliveryLease(outboxID: 1, number: 0, lease: 1)
-    let coming = DeliveryLease(outboxID: 6, number: 0, lease: underWay)
+    let stray = DeliveryLease(outboxID: 5, pushNumber: 1, lease: underWay - 1)
+    let mine = DeliveryLease(outboxID: 1, pushNumber: 0, lease: 1)
+    let coming = DeliveryLease(outboxID: 6, pushNumber: 0, lease: underWay)
     rig.hear(.scanned(.success(ClaimedPage(leases: [stray, mine, coming], next: 4000))))
     rig.pass(.milliseconds(5))
     let release = try #require(rig.releases().first)
@@ -278,7 +278,7 @@ import Testing
         .success(
           ClaimedPage(
             leases: [
-              DeliveryLease(outboxID: 1, number: 0, lease: 1), DeliveryLease(outboxID: 2, number: 0, lease: 2),
+              DeliveryLease(outboxID: 1, pushNumber: 0, lease: 1), DeliveryLease(outboxID: 2, pushNumber: 0, lease: 2),
             ], next: nil))))
     rig.pass(.milliseconds(5))
     #expect(rig.settlements().flatMap(\.settlements).map(\.lease.outboxID) == [1])

@@ -83,7 +83,7 @@ struct MachineRig {
   }
 
   private mutating func collect() {
-    machine.take(&buffer)
+    machine.dequeue(into: &buffer)
     for action in buffer {
       switch action {
       case .log(let line): lines.append(line)
@@ -208,16 +208,17 @@ struct MachineRig {
   // MARK: - Deliveries
 
   func delivery(
-    _ outboxID: Int64, _ number: Int32 = 0, kind: PushKind = .invite, lane: Int16 = MachineRig.lane,
+    _ outboxID: Int64, _ pushNumber: Int32 = 0, kind: PushKind = .invite, lane: Int16 = MachineRig.lane,
     seconds: Int64 = 60, isOver: Bool = false
   ) -> Delivery {
     let payload = #"{"callId":"c\#(outboxID)","from":"doorman","fromName":"Portaria","message":"x","chatId":"1"}"#
     let deadline = now + .seconds(seconds)
     return Delivery(
-      lease: DeliveryLease(outboxID: outboxID, number: number, lease: 0),
-      place: DeliveryPlace(block: UInt32(truncatingIfNeeded: outboxID), offset: UInt16(number)), lane: lane, attempt: 1,
+      lease: DeliveryLease(outboxID: outboxID, pushNumber: pushNumber, lease: 0),
+      place: DeliveryPlace(block: UInt32(truncatingIfNeeded: outboxID), offset: UInt16(pushNumber)), lane: lane,
+      attempt: 1,
       kind: kind, environment: .production, platform: .android, userID: Array("u".utf8),
-      token: Array("token-\(outboxID)-\(number)".utf8),
+      token: Array("token-\(outboxID)-\(pushNumber)".utf8),
       locale: nil, createdAtMicroseconds: Self.startMicroseconds,
       deadlineAtMicroseconds: Self.startMicroseconds + (deadline - Self.start).microseconds, deadline: deadline,
       call: CallData(
@@ -230,7 +231,8 @@ extension Delivery {
   /// The same, as a claim brings it.
   func claimed(by number: Int32) -> Delivery {
     Delivery(
-      lease: DeliveryLease(outboxID: lease.outboxID, number: lease.number, lease: number), place: place, lane: lane,
+      lease: DeliveryLease(outboxID: lease.outboxID, pushNumber: lease.pushNumber, lease: number), place: place,
+      lane: lane,
       attempt: attempt, kind: kind, environment: environment, platform: platform,
       createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds, deadline: deadline,
       call: call, texts: texts, bytes: bytes)

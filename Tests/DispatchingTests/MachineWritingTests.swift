@@ -119,7 +119,7 @@ import Testing
     rig.hear(.written(batch: try #require(rig.settlements().first).batch, .success(.count(1))))
     let question = try #require(rig.questions().first)
     #expect(question.settlements.count == 2)
-    rig.hear(.written(batch: question.batch, .success(.settled([DeliveryKey(outboxID: 2, number: 0)]))))
+    rig.hear(.written(batch: question.batch, .success(.settled([DeliveryKey(outboxID: 2, pushNumber: 0)]))))
     #expect(rig.counters.lostLeases == 1)
     #expect(rig.counters.deliveries(.delivered) == 1)
     #expect(rig.isDrained == rig.isIdle)

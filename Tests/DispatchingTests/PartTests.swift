@@ -11,9 +11,9 @@ import Testing
 
 private let start = Instant(nanoseconds: 1_000_000_000_000)
 
-private func delivery(_ id: Int64, _ kind: PushKind = .invite, number: Int32 = 0) -> Delivery {
+private func delivery(_ id: Int64, _ kind: PushKind = .invite, pushNumber: Int32 = 0) -> Delivery {
   Delivery(
-    lease: DeliveryLease(outboxID: id, number: number, lease: 1), lane: 1, attempt: 1, kind: kind,
+    lease: DeliveryLease(outboxID: id, pushNumber: pushNumber, lease: 1), lane: 1, attempt: 1, kind: kind,
     environment: .production,
     platform: .unknown, userID: [], token: Array("token".utf8), locale: nil, callKind: [],
     callID: Array("call-\(id)".utf8),
@@ -78,10 +78,10 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     // An hour without the store does not count.
     memory.advance(start + .seconds(3629), isStoreAvailable: true)
     #expect(forgotten(&memory) == [])
-    #expect(memory[DeliveryKey(outboxID: 1, number: 0)]?.key.outboxID == 1)
+    #expect(memory[DeliveryKey(outboxID: 1, pushNumber: 0)]?.key.outboxID == 1)
     memory.advance(start + .seconds(3630), isStoreAvailable: true)
     #expect(forgotten(&memory) == [1])
-    #expect(memory[DeliveryKey(outboxID: 1, number: 0)]?.key == nil)
+    #expect(memory[DeliveryKey(outboxID: 1, pushNumber: 0)]?.key == nil)
     #expect(memory.count == 0)
     #expect(memory.bytes == 0)
   }
@@ -114,7 +114,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     var memory = SettledMemory()
     memory.advance(start, isStoreAvailable: true)
     for id in 1...3000 { memory.insert(settled(Int64(id)), lane: 0, start) }
-    let second = DeliveryKey(outboxID: 2, number: 0)
+    let second = DeliveryKey(outboxID: 2, pushNumber: 0)
     #expect(memory[second]?.providerMessageID == "m2")
     let wasTaken = memory.remove(second)
     let wasTakenAgain = memory.remove(second)
@@ -133,14 +133,14 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     var random = TestSeed.generator(6)
     var expected: [DeliveryKey: (settlement: Settlement, order: Int)] = [:]
     for order in 0..<70_000 {
-      let key = DeliveryKey(outboxID: Int64(random.next() % 60_000), number: Int32(random.next() % 3))
+      let key = DeliveryKey(outboxID: Int64(random.next() % 60_000), pushNumber: Int32(random.next() % 3))
       if memory.remove(key) {
         #expect(expected.removeValue(forKey: key) != nil)
       } else {
         #expect(expected[key] == nil)
       }
       let settlement = Settlement(
-        delivery(key.outboxID, order % 50 == 0 ? .missedCall : .invite, number: key.number), outcome: .dead,
+        delivery(key.outboxID, order % 50 == 0 ? .missedCall : .invite, pushNumber: key.pushNumber), outcome: .dead,
         attempts: Int32(order % 7), status: UInt16(order % 600), reason: order % 3 == 0 ? "Reason\(order)" : nil,
         providerMessageID: order % 2 == 0 ? "message \(order) ü" : nil,
         sentAt: order % 5 == 0 ? nil : start + .seconds(Int64(order)),

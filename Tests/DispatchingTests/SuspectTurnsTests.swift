@@ -9,7 +9,7 @@ import Testing
   /// How many leave together, who are all answered or all lost.
   private func round(_ turns: inout SuspectTurns, _ now: Instant, isAnswered: Bool = true) -> Int {
     var count = 0
-    while turns.take(inFlight: count, now) { count += 1 }
+    while turns.grant(inFlight: count, now) { count += 1 }
     for _ in 0..<count {
       if isAnswered { turns.didAnswer() } else { turns.didLose(now) }
       turns.didReturn(isAnswered: isAnswered)

@@ -49,7 +49,7 @@ struct APIRulesTests {
     (String(repeating: "9", count: 64), true), (String(repeating: "9", count: 65), false),
   ])
   func `a number is stored unless it is absurd`(_ text: String, _ isReasonable: Bool) {
-    #expect(JSONStorability.isReasonable(Array(text.utf8)[...]) == isReasonable)
+    #expect(PostgresJSONCheck.isReasonable(Array(text.utf8)[...]) == isReasonable)
   }
 
   @Test(arguments: [
@@ -58,6 +58,6 @@ struct APIRulesTests {
     (#"\ude00\ud83d"#, false), (#"\u0001\""#, true),
   ])
   func `a string is stored unless Postgres has no such text`(_ contents: String, _ isStored: Bool) {
-    #expect((JSONStorability.fault(inString: Array(contents.utf8)[...]) == nil) == isStored)
+    #expect((PostgresJSONCheck.fault(inString: Array(contents.utf8)[...]) == nil) == isStored)
   }
 }

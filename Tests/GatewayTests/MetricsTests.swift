@@ -17,7 +17,7 @@ import Testing
 
   private static func delivery(_ kind: PushKind = .invite, id: Int64 = 1) -> Delivery {
     Delivery(
-      lease: DeliveryLease(outboxID: id, number: 0, lease: 1), lane: 1, attempt: 1, kind: kind,
+      lease: DeliveryLease(outboxID: id, pushNumber: 0, lease: 1), lane: 1, attempt: 1, kind: kind,
       environment: .production,
       platform: .unknown,
       userID: [], token: [], locale: nil, callKind: [], callID: [], payload: [], createdAtMicroseconds: 1_000_000,

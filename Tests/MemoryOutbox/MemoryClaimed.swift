@@ -14,7 +14,8 @@ extension Claimed {
     var calls: [Int64: CallData] = [:]
     for row in rows {
       let delivery = row.delivery
-      let lease = DeliveryLease(outboxID: delivery.key.outboxID, number: delivery.key.number, lease: delivery.lease)
+      let lease = DeliveryLease(
+        outboxID: delivery.key.outboxID, pushNumber: delivery.key.pushNumber, lease: delivery.lease)
       guard let kind = PushKind(rawValue: delivery.kind) else {
         unreadable.append(lease)
         continue

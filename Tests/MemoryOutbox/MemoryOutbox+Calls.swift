@@ -42,12 +42,12 @@ extension MemoryOutbox {
     let id = enqueue(
       app: app, callID: callID, kind: "message", payload: payload, recipients: recipients, life: life, state: .ended,
       at: now)
-    var number: Int32 = 0
+    var pushNumber: Int32 = 0
     for recipient in recipients {
       guard let channel = recipient.missedCall else { continue }
-      insert(id, number, .notification, channel, recipient.userID, until: now + life, at: now)
-      deliveries[DeliveryKey(outboxID: id, number: number)]?.kind = kindCode
-      number += 1
+      insert(id, pushNumber, .notification, channel, recipient.userID, until: now + life, at: now)
+      deliveries[DeliveryKey(outboxID: id, pushNumber: pushNumber)]?.kind = kindCode
+      pushNumber += 1
     }
     ringBell()
     commit(isDurable: true)
@@ -75,10 +75,10 @@ extension MemoryOutbox {
   }
 
   private mutating func insert(
-    _ outboxID: Int64, _ number: Int32, _ kind: PushKind, _ channel: MemoryChannel, _ userID: String,
+    _ outboxID: Int64, _ pushNumber: Int32, _ kind: PushKind, _ channel: MemoryChannel, _ userID: String,
     until deadline: DatabaseTime, at now: DatabaseTime
   ) {
-    let key = DeliveryKey(outboxID: outboxID, number: number)
+    let key = DeliveryKey(outboxID: outboxID, pushNumber: pushNumber)
     deliveries[key] = MemoryDelivery(
       key: key, kind: kind.rawValue, lane: channel.lane, userID: userID, token: channel.token, createdAt: now,
       dueAt: now, deadlineAt: deadline)
@@ -123,7 +123,7 @@ extension MemoryOutbox {
 
   /// The keys of all invites of a call, owed or finished.
   private func inviteKeys(of call: MemoryCall) -> [DeliveryKey] {
-    (0..<call.invites).map { DeliveryKey(outboxID: call.id, number: $0) }
+    (0..<call.invites).map { DeliveryKey(outboxID: call.id, pushNumber: $0) }
   }
 
   /// Ends ready and waiting invites of those of the calls that no longer ring: void, or expired where the call was missed.
@@ -158,11 +158,11 @@ extension MemoryOutbox {
       }
     }
     var told: Set<MemoryChannel> = []
-    var number = FirstNumber.cancel
+    var pushNumber = FirstNumber.cancel
     for (channel, userID) in targets
     where lanes[channel.lane]?.provider != "apns" && userID != call.answeredBy && told.insert(channel).inserted {
-      insert(call.id, number, .cancel, channel, userID, until: now + Limits.cancelLife, at: now)
-      number += 1
+      insert(call.id, pushNumber, .cancel, channel, userID, until: now + Limits.cancelLife, at: now)
+      pushNumber += 1
     }
     return told
   }

@@ -85,7 +85,9 @@ extension MemoryOutbox {
   }
 
   private static func isEarlier(_ left: MemoryDelivery, _ right: MemoryDelivery) -> Bool {
-    (left.deadlineAt, left.key.outboxID, left.key.number) < (right.deadlineAt, right.key.outboxID, right.key.number)
+    (left.deadlineAt, left.key.outboxID, left.key.pushNumber) < (
+      right.deadlineAt, right.key.outboxID, right.key.pushNumber
+    )
   }
 
   /// At most one delivery that two gateways died over, and none while the gateway has another.
@@ -147,7 +149,7 @@ extension MemoryOutbox {
   /// as Postgres' are of the table's pages: what goes meanwhile shifts nothing.
   public func claimed(by gateway: Int32, from page: Int64, limit: Int64) -> ClaimedPage {
     let leases = claims(of: gateway).filter { page..<page + limit ~= $0.outboxID }.compactMap { key in
-      deliveries[key].map { DeliveryLease(outboxID: key.outboxID, number: key.number, lease: $0.lease) }
+      deliveries[key].map { DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: $0.lease) }
     }
     return ClaimedPage(leases: leases, next: page + limit < nextCall ? page + limit : nil)
   }

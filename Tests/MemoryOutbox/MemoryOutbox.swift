@@ -157,7 +157,9 @@ public struct MemoryOutbox: Sendable {
 
   /// Keys of deliveries that satisfy a condition, in the order of locks: ascending.
   func keys(where condition: (MemoryDelivery) -> Bool) -> [DeliveryKey] {
-    deliveries.values.lazy.filter(condition).map(\.key).sorted { ($0.outboxID, $0.number) < ($1.outboxID, $1.number) }
+    deliveries.values.lazy.filter(condition).map(\.key).sorted {
+      ($0.outboxID, $0.pushNumber) < ($1.outboxID, $1.pushNumber)
+    }
   }
 
   /// A delivery ends.

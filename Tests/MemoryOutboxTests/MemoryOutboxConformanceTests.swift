@@ -59,7 +59,7 @@ private struct MemoryOutboxUnderTest: OutboxUnderTest {
           key: row.key, kind: PushKind(rawValue: row.kind)!, state: state, attempts: row.attempt,
           crashes: Int(row.crashes))
       }
-    }.sorted { ($0.key.outboxID, $0.key.number) < ($1.key.outboxID, $1.key.number) }
+    }.sorted { ($0.key.outboxID, $0.key.pushNumber) < ($1.key.outboxID, $1.key.pushNumber) }
   }
 
   func ended() async throws -> [EndedDelivery] {
@@ -67,7 +67,7 @@ private struct MemoryOutboxUnderTest: OutboxUnderTest {
       outbox.history.values.joined().map {
         EndedDelivery(key: $0.key, outcome: $0.outcome, attempts: $0.attempts, reason: $0.reason)
       }
-    }.sorted { ($0.key.outboxID, $0.key.number) < ($1.key.outboxID, $1.key.number) }
+    }.sorted { ($0.key.outboxID, $0.key.pushNumber) < ($1.key.outboxID, $1.key.pushNumber) }
   }
 
   func advance(by duration: Nanoseconds) async throws { await server.advance(by: duration) }

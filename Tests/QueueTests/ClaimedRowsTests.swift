@@ -48,7 +48,7 @@ struct ClaimedRowsTests {
     #expect(deliveries[0].call === deliveries[2].call && deliveries[0].call === deliveries[4].call)
     #expect(deliveries[1].call === deliveries[3].call)
     let first = deliveries[0]
-    #expect(first.lease == DeliveryLease(outboxID: 1, number: 0, lease: 9))
+    #expect(first.lease == DeliveryLease(outboxID: 1, pushNumber: 0, lease: 9))
     #expect(first.place == DeliveryPlace(block: 70_001, offset: 3))
     #expect(first.attempt == 70_000)
     #expect(first.crashes == 2)
@@ -72,11 +72,11 @@ struct ClaimedRowsTests {
       Self.row(1, 0, kind: 9, call: "one"), Self.row(1, 1, call: nil), Self.row(2, 0, call: nil),
       Self.row(1, 2, kind: -1, call: nil),
     ])
-    #expect(claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 1, number: 1)])
+    #expect(claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 1, pushNumber: 1)])
     #expect(
       claimed.unreadable == [
-        DeliveryLease(outboxID: 1, number: 0, lease: 9), DeliveryLease(outboxID: 2, number: 0, lease: 9),
-        DeliveryLease(outboxID: 1, number: 2, lease: 9),
+        DeliveryLease(outboxID: 1, pushNumber: 0, lease: 9), DeliveryLease(outboxID: 2, pushNumber: 0, lease: 9),
+        DeliveryLease(outboxID: 1, pushNumber: 2, lease: 9),
       ])
     #expect(claimed.orphans.isEmpty)
   }
@@ -96,11 +96,11 @@ struct ClaimedRowsTests {
     let claimed = try await claimed([
       Self.row(1, 0, call: nil, isDeleted: true), Self.row(2, 0, call: "two"), Self.row(1, 1, call: nil),
     ])
-    #expect(claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 2, number: 0)])
+    #expect(claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 2, pushNumber: 0)])
     #expect(claimed.unreadable.isEmpty)
     #expect(
       claimed.orphans == [
-        DeliveryLease(outboxID: 1, number: 0, lease: 9), DeliveryLease(outboxID: 1, number: 1, lease: 9),
+        DeliveryLease(outboxID: 1, pushNumber: 0, lease: 9), DeliveryLease(outboxID: 1, pushNumber: 1, lease: 9),
       ])
   }
 }

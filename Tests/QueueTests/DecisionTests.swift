@@ -270,7 +270,7 @@ struct LaneCircuitTests {
   @Test("failures of one delivery alone do not open it, whatever it fails of")
   func oneDelivery() {
     var circuit = LaneCircuit()
-    let poisoned = DeliveryKey(outboxID: 1, number: 0)
+    let poisoned = DeliveryKey(outboxID: 1, pushNumber: 0)
     for connection in 0..<50 {
       #expect(circuit.didHear(.failing, about: poisoned, at(0)) == false)
       #expect(circuit.didHear(.lost(connection: connection), about: poisoned, at(0)) == false)
@@ -278,7 +278,7 @@ struct LaneCircuitTests {
     // Three others that fail as well are enough.
     for other in Int64(2)...4 {
       for failure in 1...5 {
-        let key = DeliveryKey(outboxID: other, number: 0)
+        let key = DeliveryKey(outboxID: other, pushNumber: 0)
         #expect(circuit.didHear(.failing, about: key, at(0)) == (other == 4 && failure == 5))
       }
     }

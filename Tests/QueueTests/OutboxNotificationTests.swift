@@ -21,7 +21,7 @@ struct OutboxNotificationTests {
   }
 
   private func names(_ hints: inout EndedHints) -> [Int64]? {
-    if case .mayHaveEnded(let ids) = hints.take() { ids } else { nil }
+    if case .mayHaveEnded(let ids) = hints.dequeue() { ids } else { nil }
   }
 
   @Test("hints of one turn are one event; only the first asks for it")
@@ -31,7 +31,7 @@ struct OutboxNotificationTests {
     #expect(first == [true, false, false])
     let told = names(&hints)
     #expect(told == [1, 2, 3])
-    if hints.take() != nil { Issue.record("told twice") }
+    if hints.dequeue() != nil { Issue.record("told twice") }
     _ = hints.note(4)
     let next = names(&hints)
     #expect(next == [4])
@@ -42,10 +42,10 @@ struct OutboxNotificationTests {
     var hints = EndedHints()
     _ = hints.note(nil)
     _ = hints.note(5)
-    if case .manyMayHaveEnded = hints.take() {} else { Issue.record("names were told") }
+    if case .manyMayHaveEnded = hints.dequeue() {} else { Issue.record("names were told") }
     for id in 0...Int64(EndedHints.idsMax) { _ = hints.note(id) }
-    if case .manyMayHaveEnded = hints.take() {} else { Issue.record("names were told") }
-    if hints.take() != nil { Issue.record("told twice") }
+    if case .manyMayHaveEnded = hints.dequeue() {} else { Issue.record("names were told") }
+    if hints.dequeue() != nil { Issue.record("told twice") }
   }
 
   @Test("notifications are read up to a number within a second, and again in the next")

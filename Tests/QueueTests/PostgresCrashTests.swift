@@ -61,7 +61,7 @@ struct PostgresCrashTests {
       let again = reclaimed.map { reclaimed in
         let key = claimed[reclaimed.index].key
         return Settlement(
-          claimed[reclaimed.index], lease: DeliveryLease(outboxID: key.outboxID, number: key.number, lease: 3),
+          claimed[reclaimed.index], lease: DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: 3),
           place: reclaimed.place, outcome: .delivered, attempts: 1, status: 200)
       }
       #expect(try await outbox.settle(again) == 2)

@@ -113,7 +113,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
         default: .waiting
         }
       return OwedDelivery(
-        key: DeliveryKey(outboxID: result.int64(row, 0), number: result.int32(row, 1)),
+        key: DeliveryKey(outboxID: result.int64(row, 0), pushNumber: result.int32(row, 1)),
         kind: try #require(PushKind(rawValue: UInt8(result.int16(row, 2)))), state: state,
         attempts: result.int32(row, 5), crashes: Int(result.int16(row, 6)))
     }
@@ -126,7 +126,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     let result = try await backend.query(select)
     return try (0..<result.rowCount).map { row in
       EndedDelivery(
-        key: DeliveryKey(outboxID: result.int64(row, 0), number: result.int32(row, 1)),
+        key: DeliveryKey(outboxID: result.int64(row, 0), pushNumber: result.int32(row, 1)),
         outcome: try #require(DeliveryOutcome(rawValue: UInt8(result.int16(row, 2)))), attempts: result.int32(row, 3),
         reason: result.isNull(row, 4) ? nil : result.text(row, 4))
     }

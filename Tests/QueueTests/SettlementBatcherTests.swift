@@ -17,17 +17,17 @@ import Testing
   func company() {
     var few = batcher(1)
     few.add(1, start + .milliseconds(4))
-    #expect(few.take(start + .milliseconds(4)) == nil)
+    #expect(few.dequeue(start + .milliseconds(4)) == nil)
     #expect(few.due == start + .milliseconds(5))
-    #expect(few.take(start + .milliseconds(5)) == [0, 1])
+    #expect(few.dequeue(start + .milliseconds(5)) == [0, 1])
     var enough = batcher(250)
-    #expect(enough.take(start)?.count == 250)
+    #expect(enough.dequeue(start)?.count == 250)
   }
 
   @Test("at the end nothing waits for company")
   func last() {
     var batcher = batcher(1)
-    #expect(batcher.take(start, isLast: true) == [0])
+    #expect(batcher.dequeue(start, isLast: true) == [0])
     #expect(!batcher.isIdle)
     batcher.didFlush()
     #expect(batcher.isIdle)
@@ -36,23 +36,23 @@ import Testing
   @Test("at most a thousand go together, two batches at a time; the rest piles up into larger ones")
   func limits() {
     var batcher = batcher(2500)
-    #expect(batcher.take(start)?.count == 1000)
-    #expect(batcher.take(start)?.count == 1000)
-    #expect(batcher.take(start) == nil)
+    #expect(batcher.dequeue(start)?.count == 1000)
+    #expect(batcher.dequeue(start)?.count == 1000)
+    #expect(batcher.dequeue(start) == nil)
     #expect(batcher.due == nil)
     batcher.didFlush()
-    #expect(batcher.take(start) == Array(2000..<2500))
+    #expect(batcher.dequeue(start) == Array(2000..<2500))
   }
 
   @Test("a batch that failed goes first when it is written again, after a pause")
   func failure() throws {
     var batcher = batcher(2)
-    let first = batcher.take(start, isLast: true)
+    let first = batcher.dequeue(start, isLast: true)
     let batch = try #require(first)
     batcher.add(2, start)
     batcher.didFail(batch, start)
     #expect(batcher.count == 3)
-    #expect(batcher.take(start + .milliseconds(249), isLast: true) == nil)
-    #expect(batcher.take(start + .milliseconds(250)) == [0, 1, 2])
+    #expect(batcher.dequeue(start + .milliseconds(249), isLast: true) == nil)
+    #expect(batcher.dequeue(start + .milliseconds(250)) == [0, 1, 2])
   }
 }

@@ -12,7 +12,7 @@ extension OutboxStoreConformance {
       let first = try await server.claim(7, gateway)
       try expect(first.map(\.lease.lease), [7, 7, 7], "leases")
       try expect(first.map(\.attempt), [1, 1, 1], "attempts")
-      try expect(first.map(\.key.number), [0, 1, 2], "numbers within the call")
+      try expect(first.map(\.key.pushNumber), [0, 1, 2], "numbers within the call")
       try expect(try await server.claim(8, gateway).count, 0, "deliveries of the second claim")
       try expect(
         try await server.states(of: call), [.claimed(lease: 7), .claimed(lease: 7), .claimed(lease: 7)], "rows")

@@ -48,7 +48,7 @@ extension OutboxStoreConformance {
       let stale = try await server.claim(1, gateway)[0]
       _ = try await gateway.forget(1)
       let current = try await server.claim(2, gateway)[0]
-      let foreign = DeliveryLease(outboxID: call, number: 0, lease: 2)
+      let foreign = DeliveryLease(outboxID: call, pushNumber: 0, lease: 2)
       func parking(_ lease: DeliveryLease) -> Parking {
         Parking(lease: lease, attempts: 1, delay: .seconds(1), reason: "x")
       }
@@ -108,7 +108,8 @@ extension OutboxStoreConformance {
       _ = try await gateway.beat(mayReap: false)
       try await server.runJobs(gateway)
       try expect(
-        try await server.ended(of: call).filter { $0.key.number < 3 }.map(\.outcome), [.void, .void, .void], "outcomes")
+        try await server.ended(of: call).filter { $0.key.pushNumber < 3 }.map(\.outcome), [.void, .void, .void],
+        "outcomes")
     },
     OutboxStoreRule("whoever asks is told which calls have ended") { server in
       let (first, second) = (try await server.call(), try await server.call())

@@ -65,7 +65,7 @@ extension OutboxUnderTest {
   /// Claims all there is.
   func claim(_ number: Int32, _ gateway: any OutboxStore) async throws -> [Delivery] {
     try await gateway.claim(number, allowances(), within: ClaimLimits()).deliveries
-      .sorted { ($0.key.outboxID, $0.key.number) < ($1.key.outboxID, $1.key.number) }
+      .sorted { ($0.key.outboxID, $0.key.pushNumber) < ($1.key.outboxID, $1.key.pushNumber) }
   }
 
   /// What is owed of some calls.
@@ -124,7 +124,8 @@ extension Settlement {
   convenience init(delivered delivery: Delivery, lease: Int32? = nil, place: DeliveryPlace? = nil) {
     let key = delivery.key
     self.init(
-      delivery, lease: lease.map { DeliveryLease(outboxID: key.outboxID, number: key.number, lease: $0) }, place: place,
+      delivery, lease: lease.map { DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: $0) },
+      place: place,
       outcome: .delivered, attempts: delivery.attempt, status: 200, providerMessageID: "id")
   }
 }

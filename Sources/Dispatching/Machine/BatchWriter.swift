@@ -246,6 +246,6 @@ struct BatchWriter {
   private static func about(_ element: some Any, _ metadata: Logger.Metadata) -> Logger.Metadata {
     guard let entry = element as? HeldDelivery else { return metadata }
     return metadata.merging(
-      ["outbox_id": .stringConvertible(entry.key.outboxID), "n": .stringConvertible(entry.key.number)]) { $1 }
+      ["outbox_id": .stringConvertible(entry.key.outboxID), "n": .stringConvertible(entry.key.pushNumber)]) { $1 }
   }
 }

@@ -11,7 +11,7 @@ extension Logger.Metadata {
   init(_ delivery: Delivery, app: String, provider: ProviderKind) {
     self = [
       "call_id": "\(String(decoding: delivery.callID, as: UTF8.self))",
-      "outbox_id": .stringConvertible(delivery.lease.outboxID), "n": .stringConvertible(delivery.lease.number),
+      "outbox_id": .stringConvertible(delivery.lease.outboxID), "n": .stringConvertible(delivery.lease.pushNumber),
       "app": "\(app)", "provider": "\(provider.rawValue)", "kind": "\(delivery.kind.word)",
       "device": "\(delivery.maskedToken)",
     ]

@@ -25,7 +25,7 @@ extension DispatcherMachine {
     switch result {
     case .success(let claimed):
       guard ledger.didAnswer(number) else { return }
-      take(claimed, now)
+      accept(claimed, now)
       pacer.didClaim(claimed.deliveries.count, now)
     case .failure(let error):
       let mayHaveTaken = ledger.didFail(number, error.code)
@@ -36,7 +36,7 @@ extension DispatcherMachine {
     }
   }
 
-  private mutating func take(_ answer: Claimed, _ now: Instant) {
+  private mutating func accept(_ answer: Claimed, _ now: Instant) {
     counters.claimed += answer.deliveries.count
     for delivery in answer.deliveries {
       guard let lane = laneIndexByID[delivery.lane] else {
@@ -45,7 +45,7 @@ extension DispatcherMachine {
       }
       scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
       let entry = HeldDelivery(delivery, lane: lane)
-      if let former = known.insert(entry), !takeKnown(former, entry, now) {
+      if let former = known.insert(entry), !acceptKnown(former, entry, now) {
         scheduler.didFinish(delivery.lane)
         continue
       }
@@ -66,7 +66,7 @@ extension DispatcherMachine {
   }
 
   /// A claim has brought what is known here. Returns whether it is a delivery like any other.
-  private mutating func takeKnown(_ former: KnownDeliveries.Known, _ entry: HeldDelivery, _ now: Instant) -> Bool {
+  private mutating func acceptKnown(_ former: KnownDeliveries.Known, _ entry: HeldDelivery, _ now: Instant) -> Bool {
     switch former {
     case .settled(let settled):
       settleAgain(settled, entry.lease, entry.place, now)

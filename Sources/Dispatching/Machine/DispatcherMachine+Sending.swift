@@ -36,7 +36,9 @@ extension DispatcherMachine {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
       request.environment = entry.environment
-      if entry.suspicion != nil { request.deadline = min(request.deadline, now + settings.policy.environmentProbe) }
+      if entry.firstEnvironmentOutcome != nil {
+        request.deadline = min(request.deadline, now + settings.policy.environmentProbe)
+      }
       outgoing[entry.lane].append(request)
       if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
       entry.didSend()
@@ -53,7 +55,7 @@ extension DispatcherMachine {
       comeBack(entry)
       return true
     }
-    entry.hasTurn = turns[entry.lane].take(inFlight: traffic[entry.lane].inFlight, now)
+    entry.hasTurn = turns[entry.lane].grant(inFlight: traffic[entry.lane].inFlight, now)
     if entry.hasTurn {
       comeBack(entry)
     } else {
@@ -190,7 +192,7 @@ extension DispatcherMachine {
   /// answer soon, is it dead (docs/protocols.md).
   private mutating func resolveEnvironment(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) -> PushOutcome?
   {
-    guard let suspicion = entry.suspicion else {
+    guard let firstEnvironmentOutcome = entry.firstEnvironmentOutcome else {
       guard case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, lanes[entry.lane].provider == .apns,
         entry.delivery.deadline > now + settings.policy.roundTrip, !entry.isVoid, !entry.isLost, !isDraining
       else { return result.outcome }
@@ -208,7 +210,7 @@ extension DispatcherMachine {
       log(
         .warning, "A token is registered for the wrong APNs environment; the push went to the other one", about(entry))
       return result.outcome
-    default: return suspicion
+    default: return firstEnvironmentOutcome
     }
   }
 

@@ -95,10 +95,10 @@ extension DispatcherMachine {
 
   mutating func flushWriter(_ now: Instant) {
     writer.flush(now, isLast: isDraining)
-    takeWrites()
+    emitWrites()
   }
 
-  private mutating func takeWrites() {
+  private mutating func emitWrites() {
     guard !writer.writes.isEmpty || !writer.lines.isEmpty else { return }
     for (batch, write) in writer.writes {
       if case .settle(let settlements) = write { counters.noteSettlements(settlements.count) }
@@ -137,7 +137,7 @@ extension DispatcherMachine {
       }
     case .nothing: break
     }
-    takeWrites()
+    emitWrites()
   }
 
   // MARK: - The log

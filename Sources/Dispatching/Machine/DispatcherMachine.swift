@@ -179,7 +179,7 @@ public struct DispatcherMachine {
   }
 
   /// Gives the actions since the last call, in order, for an array whose memory is used again.
-  public mutating func take(_ buffer: inout [DispatcherAction]) {
+  public mutating func dequeue(into buffer: inout [DispatcherAction]) {
     buffer.removeAll(keepingCapacity: true)
     swap(&buffer, &actions)
   }

@@ -81,7 +81,7 @@ final class HeldDelivery {
   /// It waits for a turn, and takes no room of its lane meanwhile.
   var isSetAside = false
   /// What APNs' one environment said of the token, while the other is asked.
-  private(set) var suspicion: PushOutcome?
+  private(set) var firstEnvironmentOutcome: PushOutcome?
 
   init(_ delivery: Delivery, lane: Int) {
     self.delivery = delivery
@@ -162,7 +162,7 @@ final class HeldDelivery {
 
   /// The next try goes to the other environment.
   func suspect(_ outcome: PushOutcome) {
-    suspicion = outcome
+    firstEnvironmentOutcome = outcome
     environment = environment.other
     isNextCounted = true
   }

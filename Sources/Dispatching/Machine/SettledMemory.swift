@@ -82,7 +82,7 @@ private struct SettledLine {
     var receiptAfter: Nanoseconds
     /// The number of the settlement before it with the same hash.
     var previous: Int
-    var number: Int32
+    var pushNumber: Int32
     var attempts: Int32
     var lane: Int32
     /// Where its texts begin among those of its block, and how long each is; -1 for none.
@@ -135,7 +135,7 @@ private struct SettledLine {
 
   var keys: [DeliveryKey] {
     (oldest..<next).lazy.map { self[$0] }.filter { !$0.isTaken }.map {
-      DeliveryKey(outboxID: $0.outboxID, number: $0.number)
+      DeliveryKey(outboxID: $0.outboxID, pushNumber: $0.pushNumber)
     }
   }
 
@@ -145,7 +145,7 @@ private struct SettledLine {
 
   /// Four deliveries of a call, and calls that follow one another, lie side by side: claims bring them together.
   private static func hash(_ key: DeliveryKey) -> Int {
-    let word = key.outboxID &* 4 &+ Int64(key.number & 3) &+ Int64(key.number >> 2) &* 40_503_004
+    let word = key.outboxID &* 4 &+ Int64(key.pushNumber & 3) &+ Int64(key.pushNumber >> 2) &* 40_503_004
     return Int(truncatingIfNeeded: word) & (1 << hashBits - 1)
   }
 
@@ -165,7 +165,7 @@ private struct SettledLine {
     let entry = Entry(
       outboxID: key.outboxID, sentAt: settlement.sentAt ?? Entry.none, answeredAt: settlement.answeredAt ?? Entry.none,
       writtenAt: writtenAt, stamp: stamp, receiptAfter: settlement.receiptAfter ?? Entry.never, previous: newest[hash],
-      number: key.number, attempts: settlement.attempts, lane: Int32(lane), texts: Int32(texts),
+      pushNumber: key.pushNumber, attempts: settlement.attempts, lane: Int32(lane), texts: Int32(texts),
       callIDLength: Int32(callID.count), messageIDLength: messageIDLength, reasonLength: reasonLength,
       laneID: settlement.delivery.lane, status: settlement.status, kind: settlement.delivery.kind,
       outcome: settlement.outcome, hasFailures: !settlement.failures.isEmpty, isTaken: false)
@@ -206,7 +206,7 @@ private struct SettledLine {
     var number = newest[Self.hash(key)]
     while number >= oldest {
       let entry = self[number]
-      if entry.outboxID == key.outboxID, entry.number == key.number { return entry.isTaken ? nil : number }
+      if entry.outboxID == key.outboxID, entry.pushNumber == key.pushNumber { return entry.isTaken ? nil : number }
       number = entry.previous
     }
     return nil
@@ -225,7 +225,8 @@ private struct SettledLine {
     let messageID = next(entry.messageIDLength)
     let reason = next(entry.reasonLength)
     return SettledDelivery(
-      key: DeliveryKey(outboxID: entry.outboxID, number: entry.number), lane: Int(entry.lane), laneID: entry.laneID,
+      key: DeliveryKey(outboxID: entry.outboxID, pushNumber: entry.pushNumber), lane: Int(entry.lane),
+      laneID: entry.laneID,
       kind: entry.kind, outcome: entry.outcome, status: entry.status, attempts: entry.attempts,
       reason: reason.map { String(decoding: $0, as: UTF8.self) },
       providerMessageID: messageID.map { String(decoding: $0, as: UTF8.self) }, callID: Array(callID ?? []),
@@ -253,7 +254,7 @@ private struct SettledLine {
     uncount(oldest)
     dropFirst()
     dropTaken()
-    return DeliveryKey(outboxID: entry.outboxID, number: entry.number)
+    return DeliveryKey(outboxID: entry.outboxID, pushNumber: entry.pushNumber)
   }
 
   private mutating func uncount(_ number: Int) {

@@ -91,7 +91,7 @@ struct WriteQueue<Element> {
       partsUnderWay = 1
       return WriteBatch(elements: parts.removeFirst(), isPart: true)
     }
-    return batcher.take(now, isLast: isLast).map { WriteBatch(elements: $0, isPart: false) }
+    return batcher.dequeue(now, isLast: isLast).map { WriteBatch(elements: $0, isPart: false) }
   }
 
   /// A batch was written.

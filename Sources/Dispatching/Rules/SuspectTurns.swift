@@ -30,7 +30,7 @@ struct SuspectTurns {
   /// Whether a suspect may be sent now; if so, it counts as sent.
   ///
   /// - Parameter others: the lane's requests in flight, suspects included.
-  mutating func take(inFlight others: Int, _ now: Instant) -> Bool {
+  mutating func grant(inFlight others: Int, _ now: Instant) -> Bool {
     let isAwaited = !hasAnswered && others > inFlight
     guard inFlight < atATime, lostAt + (isAwaited ? Self.longestPause : Self.pause) <= now else { return false }
     inFlight += 1

@@ -20,7 +20,7 @@ struct APIBody {
       let names = members.map { "\($0)" }.joined(separator: ", ")
       throw .invalid("body", "has a member of another name than \(names)")
     }
-    try JSONStorability(json).check()
+    try PostgresJSONCheck(json).check()
   }
 
   /// A member as JSON text.

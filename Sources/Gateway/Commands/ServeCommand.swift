@@ -92,16 +92,16 @@ struct ServeCommand: AsyncParsableCommand {
     groupLogger.logLevel = max(logger.logLevel, .warning)
     // The last of the services is the first to be shut down: the gateway drains while /readyz still says so, and while
     // the API still answers.
-    let attendants: [(any Service)?] = [
+    let services: [(any Service)?] = [
       watchdog, dashboard, ops, api, certificates,
-      HangUpService {
+      ReloadSignalService {
         certificates.reload()
         await gateway.reloadCredentials()
       },
     ]
     let group = ServiceGroup(
       configuration: ServiceGroupConfiguration(
-        services: attendants.compactMap { $0.map { ServiceGroupConfiguration.ServiceConfiguration(service: $0) } } + [
+        services: services.compactMap { $0.map { ServiceGroupConfiguration.ServiceConfiguration(service: $0) } } + [
           ServiceGroupConfiguration.ServiceConfiguration(
             service: gateway, successTerminationBehavior: .gracefullyShutdownGroup,
             failureTerminationBehavior: .gracefullyShutdownGroup)

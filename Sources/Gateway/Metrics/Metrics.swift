@@ -11,7 +11,7 @@ import Synchronization
 final class Metrics: Sendable {
   private struct Sources {
     var observer: MetricsObserver
-    var database: DatabaseWatch
+    var database: OutboxGaugeCache
   }
 
   private struct State {
@@ -41,7 +41,7 @@ final class Metrics: Sendable {
   func watch(_ listeners: [ListenerCredentials]) { state.withLock { $0.listeners = listeners } }
 
   /// From now on there is something to see.
-  func connect(_ observer: MetricsObserver, _ database: DatabaseWatch) {
+  func connect(_ observer: MetricsObserver, _ database: OutboxGaugeCache) {
     state.withLock { $0.sources = Sources(observer: observer, database: database) }
   }
 
@@ -84,7 +84,7 @@ final class Metrics: Sendable {
   }
 
   /// Sees how everything is, where there is something to see; returns what the database shows.
-  private func look() async -> (DatabaseSight?, lockTableUsed: Double?) {
+  private func look() async -> (OutboxGauges?, lockTableUsed: Double?) {
     let sources = state.withLock { state in
       if state.sources != nil { state.scrapes += 1 }
       return state.sources

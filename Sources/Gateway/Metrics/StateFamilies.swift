@@ -67,14 +67,14 @@ extension ExpositionWriter {
   }
 
   /// What the database shows of the configured lanes.
-  mutating func write(_ sight: DatabaseSight, _ lanes: [(app: String, provider: ProviderKind)]) {
+  mutating func write(_ sight: OutboxGauges, _ lanes: [(app: String, provider: ProviderKind)]) {
     let lanes = lanes.map { (app: $0.app, provider: $0.provider.rawValue) }
     var seen: Set<String> = []
     let apps = lanes.map(\.app).filter { seen.insert($0).inserted }
     family("push_gateway_pending", .gauge, "Deliveries owed, of all replicas; above a few thousand an estimate")
     for (app, provider) in lanes {
       for kind in PushKind.allCases {
-        for (state, word) in DatabaseSight.states.enumerated() {
+        for (state, word) in OutboxGauges.states.enumerated() {
           let count = sight.value(
             "pending", app: app, provider: provider, kind: Int16(kind.rawValue), state: Int16(state))
           sample(Int(count), ["app": app, "provider": provider, "kind": kind.word, "state": word])

@@ -27,7 +27,7 @@ final class GatewayService: Service {
   }
 
   /// What runs beside the dispatcher.
-  private struct Attendants {
+  private struct BackgroundServices {
     var receipts: [ReceiptCollector] = []
     var credentials: CredentialWatcher?
 
@@ -144,10 +144,10 @@ final class GatewayService: Service {
     await dispatcher.start()
     relay.connect(dispatcher)
     self.dispatcher.withLock { $0 = dispatcher }
-    var attendants = Attendants()
+    var background = BackgroundServices()
     for (index, (lane, made)) in zip(lanes.map(\.configuration), credentialed).enumerated() {
       guard let receiptAfter = lane.receiptAfter, let read = made.provider.readReceipts else { continue }
-      attendants.receipts.append(
+      background.receipts.append(
         ReceiptCollector(
           app: lane.app, receiptAfter: receiptAfter, store: outbox, loop: loop, logger: logger, read: read
         ) { await dispatcher.hear(receipts: $0, of: index) })
@@ -156,19 +156,19 @@ final class GatewayService: Service {
       let watcher = CredentialWatcher(
         source: source, configuration: configuration, factory: factory, lanes: credentialed, threshold: threshold,
         logger: logger)
-      attendants.credentials = watcher
+      background.credentials = watcher
       credentials.withLock { $0 = watcher }
     }
-    await attendants.start()
+    await background.start()
     metrics.connect(
-      MetricsObserver(dispatcher: dispatcher, outbox: outbox, receipts: attendants.receipts),
-      DatabaseWatch(url: configuration.databaseURL, logger: logger))
+      MetricsObserver(dispatcher: dispatcher, outbox: outbox, receipts: background.receipts),
+      OutboxGaugeCache(url: configuration.databaseURL, logger: logger))
     let names = lanes.map { "\($0.configuration.app)/\($0.configuration.provider.rawValue)" }.joined(separator: " ")
     logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
     notifier.notify(.ready, status: "serving \(names)")
 
     try? await gracefulShutdown()
-    await attendants.stop()
+    await background.stop()
     try await shutDown(dispatcher, outbox)
   }
 

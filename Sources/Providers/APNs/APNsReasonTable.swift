@@ -94,11 +94,11 @@ enum APNsReasonTable {
   ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
     let status = response.status
     if status == 200 {
-      let id = response.headers["apns-id"].flatMap(AnswerWord.messageID)
+      let id = response.headers["apns-id"].flatMap(SafeProviderText.messageID)
       return (.settle(.accepted(messageID: id)), .proven)
     }
     let body = try? JSONScanner(response.body)
-    let reason = body.flatMap { body in body.member("reason").flatMap { AnswerWord.reason($0, in: body) } }
+    let reason = body.flatMap { body in body.member("reason").flatMap { SafeProviderText.reason($0, in: body) } }
     // A reason counts only under its own status: an outage that speaks of tokens must not cost one.
     guard let reason, let row = byReason[reason], row.status == status else {
       return unlisted(status, reason, retryAfter(response))

@@ -37,7 +37,8 @@ enum ExpoAnswer: Equatable {
   private static func outcome(of ticket: JSONScanner.Value, in json: JSONScanner) -> PushOutcome {
     switch json.member("status", of: ticket).flatMap(json.text) {
     case "ok":
-      return .accepted(messageID: json.member("id", of: ticket).flatMap(json.string).flatMap(AnswerWord.messageID))
+      return .accepted(
+        messageID: json.member("id", of: ticket).flatMap(json.string).flatMap(SafeProviderText.messageID))
     case "error":
       guard let code = ExpoReasonTable.errorCode(of: ticket, in: json) else {
         return .rejected(reason: "TicketErrorWithoutCode")

@@ -100,7 +100,7 @@ enum ExpoReasonTable {
   /// `details.error` of a ticket or receipt.
   static func errorCode(of value: JSONScanner.Value, in json: JSONScanner) -> String? {
     let error = json.member("details", of: value).flatMap { json.member("error", of: $0) }
-    return error.flatMap { AnswerWord.reason($0, in: json) }
+    return error.flatMap { SafeProviderText.reason($0, in: json) }
   }
 
   /// No answer at all.

@@ -23,7 +23,7 @@ struct ExpoRefusal {
     }
     guard response.status != 200 || error != nil else { return nil }
     let code = json.flatMap { json in
-      error.flatMap { json.member("code", of: $0) }.flatMap { AnswerWord.reason($0, in: json) }
+      error.flatMap { json.member("code", of: $0) }.flatMap { SafeProviderText.reason($0, in: json) }
     }
     // A 200 with an error and nothing else: nothing was done, and only the code can say why. Trouble at Expo stays trouble,
     // whatever it speaks of.

@@ -70,7 +70,7 @@ enum FCMReasonTable {
       guard let name = json.flatMap({ json in json.member("name").flatMap(json.string) }) else {
         return .settle(.unknown(reason: "MalformedAnswer"))
       }
-      return .settle(.accepted(messageID: AnswerWord.messageID(name)))
+      return .settle(.accepted(messageID: SafeProviderText.messageID(name)))
     }
     let after = response.headers["retry-after"].flatMap {
       RetryAfter.parse(Array($0), date: response.headers["date"].map { Array($0) }, wallMilliseconds: wallMilliseconds)

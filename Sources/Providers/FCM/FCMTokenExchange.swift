@@ -28,7 +28,7 @@ enum FCMTokenExchange {
     let json = try? JSONScanner(response.body)
     guard response.status == 200 else {
       let code = json.flatMap { json in
-        json.member("error").map { AnswerWord.reason($0, in: json) ?? "unreadable" }
+        json.member("error").map { SafeProviderText.reason($0, in: json) ?? "unreadable" }
       }
       throw ProviderTokenError(
         "the token endpoint answered \(response.status) (\(code ?? "no error code"))"

@@ -59,7 +59,7 @@ extension HTTP2Sender {
     let hedgeSlot = flights.insert(hedge)
     flight.other = hedgeSlot
     let pool = current.pool(format.endpoint(of: flight.request))
-    if flight.channel === current {
+    if flight.connections === current {
       pool.hedge(slot, by: hedgeSlot, deadline: flight.request.deadline, now: now)
     } else {
       pool.submit(hedgeSlot, deadline: flight.request.deadline, now: now)
@@ -108,7 +108,7 @@ extension HTTP2Sender {
   func cutOffIfOver() {
     guard isShuttingDown, settledCount > 0, settledCount == flights.count else { return }
     loop.atEndOfTurn { [self] in
-      for channel in draining + [current] + (next.map { [$0] } ?? []) { channel.cutOff() }
+      for connections in draining + [current] + (next.map { [$0] } ?? []) { connections.cutOff() }
     }
   }
 }

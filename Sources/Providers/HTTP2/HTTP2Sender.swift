@@ -1,7 +1,7 @@
 // The working half of a provider that speaks HTTP/2: requests in flight, their outcomes, the change of credentials.
 //
-// Requests go to the current channel. New credentials that need new connections get a channel of their own beside it,
-// which becomes the current one when it is connected; the old one is drained, and what it refuses moves on.
+// Requests go to the current credentials' connections. New credentials that need new connections open their own beside them.
+// Those become the current ones when they are connected; the old ones are drained, and what they refuse moves on.
 //
 // An invite that `HedgingMachine` wants hedged has a second flight, in a slot of its own. The first answer of the two settles the
 // push; the other flight goes on without meaning anything, so that its connection is judged by it. One that ends without an
@@ -16,7 +16,7 @@ internal import Runtime
 /// The format is an existential on purpose: a pool calls its delegate through a witness table, which for a class generic
 /// over the format would hold code that is not specialised; that was measured to cost a sixth more CPU a push.
 final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
-  /// Numbers the connections of all channels.
+  /// Numbers all connections, whatever credentials they have.
   private final class ConnectionNumbers {
     private var count = 0
 
@@ -38,13 +38,13 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   let loop: EventLoop
   private let logger: Logger
 
-  lazy var current = makeChannel(
+  lazy var current = makeConnections(
     makeToken(firstTokens), isWanted: format.endpoints.indices.map { $0 == 0 })
-  /// The channel of new credentials, until it is connected.
-  var next: HTTP2Channel?
+  /// The connections of new credentials, until they are connected.
+  var next: CredentialConnections?
   /// The token of new credentials for the connections there are, until it has come.
   private var nextToken: RenewingToken?
-  var draining: [HTTP2Channel] = []
+  var draining: [CredentialConnections] = []
   private var rotationTimer: EventLoop.Timer?
   private let connectionNumbers = ConnectionNumbers()
   private var goAways: [String: Int] = [:]
@@ -93,9 +93,9 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   func send(_ batch: [PushRequest]) {
     let now = loop.now
-    let channel = current
+    let connections = current
     for request in batch {
-      let flight = PushFlight(request, channel)
+      let flight = PushFlight(request, connections)
       if isShuttingDown {
         finish(request.tag, .refused(reason: "ShuttingDown"), at: now)
       } else if let objection = format.objection(to: flight.request) {
@@ -132,7 +132,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     let slots = Set(flights.occupied.filter { flights[$0].map { tags.contains($0.request.tag) } ?? false })
     guard !slots.isEmpty else { return }
     for slot in slots { flights[slot]?.candidate = nil }
-    for channel in draining + [current] { channel.withdraw(slots) }
+    for connections in draining + [current] { connections.withdraw(slots) }
   }
 
   /// Calls `completion` when every request has its outcome and the outcomes have been reported.
@@ -141,10 +141,10 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     rotationTimer?.cancel()
     hedgeTimer?.cancel()
     nextToken?.stop()
-    let channels = draining + [current] + (next.map { [$0] } ?? [])
-    var open = channels.count
-    for channel in channels {
-      channel.shutDown(by: deadline) { [self] in
+    let all = draining + [current] + (next.map { [$0] } ?? [])
+    var open = all.count
+    for connections in all {
+      connections.shutDown(by: deadline) { [self] in
         open -= 1
         guard open == 0 else { return }
         deliverReport()
@@ -168,10 +168,10 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     let token = makeToken(tokens)
     guard format.bindsConnectionsToKeys else { return rotate(to: token) }
     if let next { retire(next, by: loop.now) }
-    let channel = makeChannel(token, isWanted: current.isWanted)
-    next = channel
-    watchRotation(of: channel)
-    channel.start()
+    let connections = makeConnections(token, isWanted: current.isWanted)
+    next = connections
+    watchRotation(of: connections)
+    connections.start()
   }
 
   /// The connections stay: only the token changes.
@@ -187,21 +187,21 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     token.start()
   }
 
-  /// A channel that does not get connected takes over all the same, for it may be the network's fault; but not without
+  /// Connections that do not get connected take over all the same, for it may be the network's fault; but not without
   /// a token, which is its own.
-  private func watchRotation(of channel: HTTP2Channel) {
+  private func watchRotation(of connections: CredentialConnections) {
     rotationTimer?.cancel()
-    rotationTimer = loop.schedule(at: loop.now + rotationTimeMax) { [weak self, weak channel] in
-      guard let self, let channel, channel === next else { return }
-      guard channel.token.current != nil else { return watchRotation(of: channel) }
-      takeOver(channel)
+    rotationTimer = loop.schedule(at: loop.now + rotationTimeMax) { [weak self, weak connections] in
+      guard let self, let connections, connections === next else { return }
+      guard connections.token.current != nil else { return watchRotation(of: connections) }
+      takeOver(connections)
     }
   }
 
-  private func takeOver(_ channel: HTTP2Channel) {
-    logger.info("new credentials are in use", metadata: ["is_connected": .stringConvertible(channel.isReady)])
+  private func takeOver(_ connections: CredentialConnections) {
+    logger.info("new credentials are in use", metadata: ["is_connected": .stringConvertible(connections.isReady)])
     let old = current
-    current = channel
+    current = connections
     next = nil
     rotationTimer?.cancel()
     // Whatever is in flight has ended by then of itself.
@@ -210,12 +210,12 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     report?(.renewed)
   }
 
-  private func retire(_ channel: HTTP2Channel, by deadline: Instant) {
-    draining.append(channel)
-    channel.shutDown(by: deadline) { [weak self, weak channel] in
+  private func retire(_ connections: CredentialConnections, by deadline: Instant) {
+    draining.append(connections)
+    connections.shutDown(by: deadline) { [weak self, weak connections] in
       guard let self else { return }
-      for pool in channel?.pools ?? [] { formerReplacements.merge(pool.replacements, uniquingKeysWith: +) }
-      draining.removeAll { $0 === channel }
+      for pool in connections?.pools ?? [] { formerReplacements.merge(pool.replacements, uniquingKeysWith: +) }
+      draining.removeAll { $0 === connections }
     }
   }
 
@@ -223,14 +223,14 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     RenewingToken(source, scheme: format.authorizationScheme, clock: clock, loop: loop, logger: logger)
   }
 
-  private func makeChannel(_ token: RenewingToken, isWanted: [Bool]) -> HTTP2Channel {
+  private func makeConnections(_ token: RenewingToken, isWanted: [Bool]) -> CredentialConnections {
     let pools = format.endpoints.map { endpoint in
       let pool = HTTP2ConnectionPool(
         endpoint, settings: settings, loop: loop, logger: logger, permit: permit, nextNumber: connectionNumbers.next)
       pool.delegate = self
       return pool
     }
-    return HTTP2Channel(token, pools: pools, isWanted: isWanted)
+    return CredentialConnections(token, pools: pools, isWanted: isWanted)
   }
 
   // MARK: - HTTP2ConnectionPoolDelegate
@@ -240,7 +240,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   ) -> [UInt8] {
     guard let flight = flights[slot] else { preconditionFailure("a pool asked for a request that has ended") }
     noteDispatch(slot, flight, now)
-    let token = flight.channel.token
+    let token = flight.connections.token
     flight.token = token.current
     return format.write(flight.request, authorization: token.authorization, loop: loop, into: &head)
   }
@@ -252,8 +252,8 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     switch exchange.result {
     case .response(let response): return answered(slot, flight, response, exchange, connection ?? 0)
     case .refused(let reason):
-      if flight.channel !== current, !isShuttingDown, flight.hedges == nil, !flight.isSettled {
-        flight.channel = current
+      if flight.connections !== current, !isShuttingDown, flight.hedges == nil, !flight.isSettled {
+        flight.connections = current
         submit(slot, flight, exchange.endedAt)
       } else {
         endUnanswered(slot, flight, .refused(reason: reason), exchange, nil)
@@ -281,7 +281,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   }
 
   private func submit(_ slot: Int, _ flight: PushFlight, _ now: Instant) {
-    flight.channel.pool(format.endpoint(of: flight.request))
+    flight.connections.pool(format.endpoint(of: flight.request))
       .submit(slot, deadline: flight.request.deadline, avoiding: flight.request.avoidedConnection, now: now)
   }
 
@@ -303,20 +303,22 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     case .settle(.unauthorized(let reason)):
       // A connection remembers the first key it saw, and old credentials have had their day: only a new connection
       // shows whether those in use are wrong.
-      if judgement == .worn || flight.channel !== current, mayResend(flight) { return .init(judgement, resends: true) }
+      if judgement == .worn || flight.connections !== current, mayResend(flight) {
+        return .init(judgement, resends: true)
+      }
       failure = .unauthorized(reason: reason)
     case .settle(let outcome):
       failure = outcome
       if let sentAt = exchange.sentAt { hedging?.didAnswer(after: exchange.endedAt - sentAt, exchange.endedAt) }
       pauseHedges(outcome, exchange.endedAt)
     case .renewToken:
-      if let token = flight.token, flight.channel.token.isWorthAnotherTry(after: token), mayResend(flight) {
-        if flight.channel.token.replace(token) { flight.channel.pause() }
+      if let token = flight.token, flight.connections.token.isWorthAnotherTry(after: token), mayResend(flight) {
+        if flight.connections.token.replace(token) { flight.connections.pause() }
         return .init(judgement, resends: true)
       }
       failure = .unauthorized(reason: format.tokenRefusedReason)
     case .keepOlderToken, .resend:
-      if disposition == .keepOlderToken, let token = flight.token { flight.channel.token.useOlder(than: token) }
+      if disposition == .keepOlderToken, let token = flight.token { flight.connections.token.useOlder(than: token) }
       if mayResend(flight) { return .init(judgement, resends: true) }
       failure = .unavailable(reason: "RefusedRepeatedly", after: nil)
     }
@@ -361,9 +363,9 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       other.isSettled = true
       other.other = nil
       settledCount += 1
-      other.channel.withdraw([slot])  // where it still waits, it need not leave any more
+      other.connections.withdraw([slot])  // where it still waits, it need not leave any more
       if flight.hedges != nil {
-        other.channel.pool(format.endpoint(of: other.request)).noteOvertaken(slot)
+        other.connections.pool(format.endpoint(of: other.request)).noteOvertaken(slot)
       }
     }
     finish(

@@ -6,7 +6,7 @@ internal import Runtime
 final class PushFlight {
   let request: PushRequest
   /// Whose connections it is on.
-  var channel: HTTP2Channel
+  var connections: CredentialConnections
   /// The token it was last written with.
   var token: ProviderToken?
   var resends = 0
@@ -25,9 +25,9 @@ final class PushFlight {
   /// The push has its outcome: what becomes of this flight means nothing.
   var isSettled = false
 
-  init(_ request: PushRequest, _ channel: HTTP2Channel, hedges: Instant? = nil) {
+  init(_ request: PushRequest, _ connections: CredentialConnections, hedges: Instant? = nil) {
     self.request = request
-    self.channel = channel
+    self.connections = connections
     self.hedges = hedges
   }
 }

@@ -10,7 +10,7 @@ final class RenewingToken {
   /// After this no token is good any more, and no source is believed that says so (Apple: 60 minutes; Google: 3,600 s).
   static let lifetimeMax = Nanoseconds.seconds(3600)
   /// How soon to ask again when the source held on to a refused token, which it may replace when it is older.
-  static let hopelessDelay = Nanoseconds.seconds(60)
+  static let unreplaceableTokenDelay = Nanoseconds.seconds(60)
   /// How long an older token is used on when the provider found the new one too early.
   static let olderTokenDelay = Nanoseconds.seconds(300)
 
@@ -29,7 +29,7 @@ final class RenewingToken {
   /// `current`, from the moment the provider refused it until the source gave its answer.
   private var refused: ProviderToken?
   /// A refused token that the source finds too young to be replaced: clocks differ, or keys.
-  private var hopeless: ProviderToken?
+  private var unreplaceableToken: ProviderToken?
   private var isFetching = false
   private var isStopped = false
   private var timer: EventLoop.Timer?
@@ -54,7 +54,7 @@ final class RenewingToken {
   }
 
   /// Whether to send a request again that was refused with this token.
-  func isWorthAnotherTry(after refused: ProviderToken) -> Bool { refused != hopeless }
+  func isWorthAnotherTry(after refused: ProviderToken) -> Bool { refused != unreplaceableToken }
 
   /// The provider refused a token as too old. Returns whether nothing should leave until `didArrive`.
   func replace(_ token: ProviderToken) -> Bool {
@@ -81,7 +81,7 @@ final class RenewingToken {
   private func fetch() {
     guard !isFetching, !isStopped else { return }
     isFetching = true
-    let unwanted = refused ?? hopeless
+    let unwanted = refused ?? unreplaceableToken
     // Only the reference travels; everything is touched on the loop.
     nonisolated(unsafe) let holder = self
     Task { [source, loop] in
@@ -104,13 +104,13 @@ final class RenewingToken {
       scheduleFetch(after: Self.retryDelay)
     case .success(let token):
       if token == refused, token != unwanted { return fetch() }  // refused after it had been asked for
-      hopeless = token == unwanted ? token : nil
+      unreplaceableToken = token == unwanted ? token : nil
       refused = nil
       if token != current {
         previous = current
         use(token)
       }
-      scheduleFetch(after: hopeless == nil ? untilRenewal(of: token) : Self.hopelessDelay)
+      scheduleFetch(after: unreplaceableToken == nil ? untilRenewal(of: token) : Self.unreplaceableTokenDelay)
       didArrive?()
     }
   }

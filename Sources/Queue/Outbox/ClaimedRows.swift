@@ -31,7 +31,7 @@ public struct ClaimedRows {
     claimed.deliveries.reserveCapacity(result.rowCount)
     for row in 0..<result.rowCount {
       let lease = DeliveryLease(
-        outboxID: outboxID(row), number: result.int32(row, Column.number.rawValue), lease: number)
+        outboxID: outboxID(row), pushNumber: result.int32(row, Column.pushNumber.rawValue), lease: number)
       let kind = code(row, .kind).flatMap(PushKind.init(rawValue:))
       guard let kind, let call = calls[lease.outboxID] else {
         if deleted.contains(lease.outboxID) {

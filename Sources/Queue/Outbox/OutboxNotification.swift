@@ -51,7 +51,7 @@ struct EndedHints {
   }
 
   /// What they come to; they are then gone.
-  mutating func take() -> OutboxEvent? {
+  mutating func dequeue() -> OutboxEvent? {
     defer { self = EndedHints() }
     return areMany ? .manyMayHaveEnded : ids.isEmpty ? nil : .mayHaveEnded(ids)
   }

@@ -78,7 +78,7 @@ enum OutboxStatements {
 
   /// The columns of `claim`, in order. Texts that are read together lie together.
   enum ClaimColumn: Int {
-    case place, lane, outboxID, number, attempt, kind, crashes, environment, platform, createdAt, deadlineAt
+    case place, lane, outboxID, pushNumber, attempt, kind, crashes, environment, platform, createdAt, deadlineAt
     case remaining, userID, token, locale, data, isOver, callKind, callID, endReason, traceparent, payload
   }
 

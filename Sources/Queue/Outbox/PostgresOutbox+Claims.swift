@@ -67,7 +67,7 @@ extension PostgresOutbox {
     parameters.append(try identity())
     parameters.append(number)
     parameters.append(int64s: keys) { $0.outboxID }
-    parameters.append(int32s: keys) { $0.number }
+    parameters.append(int32s: keys) { $0.pushNumber }
     let result = try await settlements.query(OutboxStatements.reclaim, parameters, isolation: self)
     return (0..<result.rowCount).map { row in
       Reclaimed(index: Int(result.int32(row, 0)) - 1, place: result.place(row, 1))  // SQL counts from 1
@@ -89,7 +89,7 @@ extension PostgresOutbox {
     return ClaimedPage(
       leases: (0..<result.rowCount).filter { !result.isNull($0, 1) }.map { row in
         DeliveryLease(
-          outboxID: result.int64(row, 1), number: result.int32(row, 2), lease: result.int32(row, 3))
+          outboxID: result.int64(row, 1), pushNumber: result.int32(row, 2), lease: result.int32(row, 3))
       },
       next: result.isNull(0, 0) ? nil : result.int64(0, 0))
   }

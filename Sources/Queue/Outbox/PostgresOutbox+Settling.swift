@@ -12,10 +12,10 @@ extension PostgresOutbox {
     var parameters = PostgresParameters()
     parameters.append(try identity())
     parameters.append(int64s: settlements) { $0.lease.outboxID }
-    parameters.append(int32s: settlements) { $0.lease.number }
+    parameters.append(int32s: settlements) { $0.lease.pushNumber }
     let result = try await self.settlements.query(OutboxStatements.settled, parameters, isolation: self)
     return Set(
-      (0..<result.rowCount).map { DeliveryKey(outboxID: result.int64($0, 0), number: result.int32($0, 1)) })
+      (0..<result.rowCount).map { DeliveryKey(outboxID: result.int64($0, 0), pushNumber: result.int32($0, 1)) })
   }
 
   public func park(_ parkings: [Parking]) async throws(OutboxError) -> Int {
@@ -55,7 +55,7 @@ extension PostgresOutbox {
 extension PostgresParameters {
   fileprivate mutating func append(leases: [DeliveryLease]) {
     append(int64s: leases) { $0.outboxID }
-    append(int32s: leases) { $0.number }
+    append(int32s: leases) { $0.pushNumber }
     append(int32s: leases) { $0.lease }
   }
 }

@@ -190,7 +190,7 @@ public actor PostgresOutbox: OutboxStore {
   }
 
   private func passHintsOn() {
-    if let event = hints.take() { report?(event) }
+    if let event = hints.dequeue() { report?(event) }
   }
 
   // MARK: - Identity

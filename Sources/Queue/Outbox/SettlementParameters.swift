@@ -9,13 +9,13 @@ extension PostgresParameters {
   init(settling settlements: [Settlement], for gateway: Int32, _ clock: DatabaseClock) {
     // In the order of the primary key: two batches that meet lock rows in the same order.
     let ordered = settlements.sorted {
-      ($0.lease.outboxID, $0.lease.number) < ($1.lease.outboxID, $1.lease.number)
+      ($0.lease.outboxID, $0.lease.pushNumber) < ($1.lease.outboxID, $1.lease.pushNumber)
     }
     self.init(reservingCapacity: 256 + settlements.count * 192)
     append(gateway)
     append(places: ordered) { $0.place }
     append(int64s: ordered) { $0.lease.outboxID }
-    append(int32s: ordered) { $0.lease.number }
+    append(int32s: ordered) { $0.lease.pushNumber }
     append(int32s: ordered) { $0.lease.lease }
     append(int32s: ordered) { $0.attempts }
     append(int16s: ordered) { Int16($0.outcome.rawValue) }

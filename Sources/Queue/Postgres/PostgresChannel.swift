@@ -293,11 +293,11 @@ internal import Darwin
         continue
       }
       wasNil = false
-      unsafe take(result)
+      unsafe accept(result)
     }
   }
 
-  private func take(_ result: OpaquePointer) {
+  private func accept(_ result: OpaquePointer) {
     switch unsafe PQresultStatus(result) {
     case PGRES_PIPELINE_SYNC:
       unsafe PQclear(result)

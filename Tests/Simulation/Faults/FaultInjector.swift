@@ -168,7 +168,7 @@ final class FaultInjector {
   /// Some deliveries of a call are such that the server, or whoever handles them, stumbles over them.
   func poison(_ outboxID: Int64) {
     let keys = world.server.outbox.deliveries.rows.keys.filter { $0.outboxID == outboxID }.sorted {
-      $0.number < $1.number
+      $0.pushNumber < $1.pushNumber
     }
     for key in keys {
       if world.plan.has(.poison), world.random.chance(0.15) {

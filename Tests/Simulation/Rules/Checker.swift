@@ -162,7 +162,7 @@ final class Checker {
       let strays = world.server.outbox.deliveries.values.filter {
         $0.state == .claimed && $0.owner == gateway && $0.lease == claim
       }
-      guard let first = strays.min(by: { $0.key.number < $1.key.number }) else { return }
+      guard let first = strays.min(by: { $0.key.pushNumber < $1.key.pushNumber }) else { return }
       world.violate(
         "What a claim took whose answer was lost goes back within seconds.", "\(first.story) of \(life.name)")
     }
@@ -250,7 +250,7 @@ final class Checker {
   func didEnqueue(_ outboxID: Int64) {
     guard world.plan.isHarmless else { return }
     let keys = world.server.outbox.deliveries.rows.keys.filter { $0.outboxID == outboxID }.sorted {
-      $0.number < $1.number
+      $0.pushNumber < $1.pushNumber
     }
     world.after(2_000_000_000) { [self] in
       guard world.server.outbox.calls[outboxID]?.state == .ringing else { return }
@@ -265,7 +265,7 @@ final class Checker {
   /// Nothing is owed any more: everything that ever was has ended.
   func didEnd() {
     let outbox = world.server.outbox
-    for key in known.sorted(by: { ($0.outboxID, $0.number) < ($1.outboxID, $1.number) })
+    for key in known.sorted(by: { ($0.outboxID, $0.pushNumber) < ($1.outboxID, $1.pushNumber) })
     where outbox.calls[key.outboxID] != nil && lost[key] == nil && (outbox.history[key] ?? []).isEmpty {
       world.violate("A delivery ends in a terminal state.", key.story)
     }

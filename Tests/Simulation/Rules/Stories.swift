@@ -8,7 +8,7 @@ import Runtime
 
 extension DeliveryKey {
   /// As in "12/0": the call's row and the number of the push.
-  var story: String { "\(outboxID)/\(number)" }
+  var story: String { "\(outboxID)/\(pushNumber)" }
 }
 
 extension DeliveryLease {

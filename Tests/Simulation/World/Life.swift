@@ -85,10 +85,10 @@ final class Life {
     lastTurn = world.now
     if turnsNow > 10_000 { world.violate("A machine comes to rest.", name) }
     machine.turn(localNow)
-    machine.take(&actions)
+    machine.dequeue(into: &actions)
     for action in actions where !isDead { perform(action) }
     machine.sendClaimed(localNow)
-    machine.take(&actions)
+    machine.dequeue(into: &actions)
     for action in actions where !isDead { perform(action) }
     isTurning = false
     setAlarm()

@@ -44,6 +44,6 @@ extension PushRequest {
     let top = (deliveryID.low >> 56) & 0xF
     return DeliveryKey(
       outboxID: Int64(bitPattern: top << 60 | low60),
-      number: Int32(bitPattern: UInt32(truncatingIfNeeded: deliveryID.low)))
+      pushNumber: Int32(bitPattern: UInt32(truncatingIfNeeded: deliveryID.low)))
   }
 }

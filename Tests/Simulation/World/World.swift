@@ -142,7 +142,7 @@ final class World {
   private func checkLiveness() {
     guard violation == nil, !isSettled else { return }
     let owed = server.outbox.deliveries.values.sorted {
-      ($0.key.outboxID, $0.key.number) < ($1.key.outboxID, $1.key.number)
+      ($0.key.outboxID, $0.key.pushNumber) < ($1.key.outboxID, $1.key.pushNumber)
     }
     let holders = replicas.filter { $0.life.map { !$0.isFrozen && !$0.machine.isIdle } ?? false }
     violate(

@@ -16,7 +16,7 @@ enum Calls {
       """
     let createdAt = SystemClock().wallMilliseconds() * 1000
     return Delivery(
-      lease: DeliveryLease(outboxID: number, number: 0, lease: 1), lane: 1, attempt: 1, kind: .invite,
+      lease: DeliveryLease(outboxID: number, pushNumber: 0, lease: 1), lane: 1, attempt: 1, kind: .invite,
       environment: .production,
       platform: .ios, userID: Array("ios-\(number)".utf8), token: Array(token.utf8), locale: nil,
       callKind: Array("incoming_call".utf8), callID: Array("bench-\(number)".utf8), payload: Array(payload.utf8),

@@ -38,7 +38,7 @@ enum PayloadSteps {
       "channelName": "call-4711", "buildingName": "Edifício Aurora", "apartmentNumber": "101"}
       """
     return Delivery(
-      lease: DeliveryLease(outboxID: 4711, number: 0, lease: 1), lane: 1, attempt: 1, kind: kind,
+      lease: DeliveryLease(outboxID: 4711, pushNumber: 0, lease: 1), lane: 1, attempt: 1, kind: kind,
       environment: .production,
       platform: .ios, userID: Array("3b8a7c7e-6c2d-4a39-a4a8-3f2d5a1e9f00".utf8),
       token: Array(String(repeating: "0f", count: 32).utf8), locale: Array("pt-BR".utf8),

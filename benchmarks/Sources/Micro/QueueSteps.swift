@@ -53,7 +53,7 @@ enum QueueSteps {
     let now = Instant(nanoseconds: 0)
     for element in 0..<count {
       batcher.add(element, now)
-      if let batch = batcher.take(now) {
+      if let batch = batcher.dequeue(now) {
         keep(batch)
         batcher.didFlush()
       }

@@ -152,7 +152,7 @@ actor QueueLoad {
 
   /// Of the form and length of a UUID.
   private static func messageID(_ lease: DeliveryLease) -> String {
-    let number = String(lease.number, radix: 16), call = String(lease.outboxID, radix: 16)
+    let number = String(lease.pushNumber, radix: 16), call = String(lease.outboxID, radix: 16)
     return String(repeating: "0", count: 8 - number.utf8.count) + number + "-0000-4000-8000-"
       + String(repeating: "0", count: 12 - call.utf8.count) + call
   }

@@ -4,7 +4,7 @@
 internal import Runtime
 
 /// Words of an answer, or nil for what is none: too long, control characters, not ASCII, a whole sentence.
-enum AnswerWord {
+enum SafeProviderText {
   /// A reason or error code: at most 48 letters, digits and underscores, which is less than any token has.
   static func reason(_ value: JSONScanner.Value, in json: JSONScanner) -> String? {
     guard let text = json.string(value), 1...48 ~= text.count else { return nil }

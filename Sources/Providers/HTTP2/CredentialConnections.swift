@@ -3,7 +3,7 @@
 internal import Runtime
 
 /// One key's connections. Confined to the provider's loop.
-final class HTTP2Channel {
+final class CredentialConnections {
   /// The token in use.
   private(set) var token: RenewingToken
   let pools: [HTTP2ConnectionPool]

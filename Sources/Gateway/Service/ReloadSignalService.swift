@@ -4,7 +4,7 @@ import ServiceLifecycle
 import UnixSignals
 
 /// Runs an action at each SIGHUP until shutdown.
-struct HangUpService: Service {
+struct ReloadSignalService: Service {
   private let action: @Sendable () async -> Void
 
   init(action: @escaping @Sendable () async -> Void) {

@@ -4,7 +4,7 @@ internal import Runtime
 
 /// Looks for NUL and half surrogate pairs, which no text of Postgres holds, and for numbers of absurd length, which
 /// `jsonb` would write out in full: `1e100000` has six bytes on the wire and a hundred thousand in the database.
-struct JSONStorability {
+struct PostgresJSONCheck {
   /// Digits and exponent a number may have: more than a `double` can tell apart.
   private static let digitsMax = 64
   private static let exponentMax: Int64 = 330

@@ -8,7 +8,7 @@ import Runtime
 ///
 /// However many ask, one looks at a time; and it looks at most a tenth of the time, so that a large backlog is not made to
 /// suffer from being counted.
-actor DatabaseWatch {
+actor OutboxGaugeCache {
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
@@ -27,7 +27,7 @@ actor DatabaseWatch {
 
   private let database: APIDatabase
   private var lastLocks: (used: Double, at: Instant)?
-  private var last: (sight: DatabaseSight, at: Instant, cost: Nanoseconds)?
+  private var last: (sight: OutboxGauges, at: Instant, cost: Nanoseconds)?
   private var isLooking = false
   private var waiting: [CheckedContinuation<Void, Never>] = []
 
@@ -45,7 +45,7 @@ actor DatabaseWatch {
   }
 
   /// What the database looks like, or looked a moment ago; nil while it cannot be seen.
-  func sight() async -> DatabaseSight? {
+  func sight() async -> OutboxGauges? {
     if let last, loop.now < last.at + max(Self.freshness, last.cost * 10) { return last.sight }
     if !isLooking {
       isLooking = true
@@ -71,7 +71,7 @@ actor DatabaseWatch {
       lastLocks = (result.double(0, 0), loop.now)
     }
     if let result = try? await database.query(Self.observe) {
-      last = (DatabaseSight(result), loop.now, loop.now - began)
+      last = (OutboxGauges(result), loop.now, loop.now - began)
     }
     timer.cancel()
     isLooking = false

@@ -3,7 +3,7 @@
 import Queue
 
 /// One look at the database: the rows of `push.observe`.
-struct DatabaseSight: Sendable, Equatable {
+struct OutboxGauges: Sendable, Equatable {
   /// What a row is of.
   struct Key: Hashable, Sendable {
     var what: String
