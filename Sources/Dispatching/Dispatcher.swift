@@ -1,7 +1,7 @@
 // The way of a delivery through the gateway: claim by lane → plan → send → settle, in batches.
 //
-// Everything here runs on one event loop. What to do is decided by `DispatcherMachine`; this actor hands it what happens, has it
-// take its turn at the end of each of the loop's turns in which something happened, and carries out what it says.
+// Everything here runs on one event loop. `DispatcherMachine` decides. This actor gives it the events, calls its `turn` at the
+// end of each turn of the loop in which there were events, and performs its actions.
 
 public import Logging
 public import Providers
@@ -19,7 +19,7 @@ public struct DispatcherLane: Sendable {
   }
 }
 
-/// Claims deliveries of its lanes, has them sent, and sees to it that what became of them is written down.
+/// Claims the deliveries of its lanes, has them sent, and writes their outcomes.
 public actor Dispatcher {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -38,8 +38,8 @@ public actor Dispatcher {
   private var onDrained: CheckedContinuation<Void, Never>?
 
   /// - Parameters:
-  ///   - permit: that of all the lanes' providers.
-  ///   - seed: where the jitter of retries starts.
+  ///   - permit: the permit of all the lanes' providers.
+  ///   - seed: the seed of the jitter of retries.
   public init(
     store: any OutboxStore, lanes: [DispatcherLane], permit: SendPermit,
     settings: DispatcherSettings = DispatcherSettings(), loop: EventLoop, logger: Logger,
@@ -55,7 +55,7 @@ public actor Dispatcher {
 
   // MARK: - Events
 
-  /// Starts every lane's provider; claims begin when the store says that it is available.
+  /// Starts every lane's provider. Claims begin when the store reports that it is available.
   public func start() async {
     for (index, lane) in lanes.enumerated() {
       await lane.provider.start { [weak self] event in self?.hear(.provider(event, lane: index)) }
@@ -65,7 +65,7 @@ public actor Dispatcher {
   /// Takes an event of the store, from any thread.
   public nonisolated func hear(_ event: OutboxEvent) { hear(.outbox(event)) }
 
-  /// Takes what receipts said of a lane's earlier pushes.
+  /// Takes the receipts of a lane's earlier pushes.
   public func hear(receipts failures: [ReceiptFailure], of lane: Int) { handle(.receipts(failures, lane: lane)) }
 
   private nonisolated func hear(_ event: DispatcherEvent) {
@@ -83,16 +83,16 @@ public actor Dispatcher {
 
   // MARK: - What is seen from outside
 
-  /// What was done since the start.
+  /// Counters since the start.
   public var counters: DispatcherCounters { machine.counters }
 
-  /// How much a lane's provider is ahead of our clock, by the index of the lane, where it was measured.
+  /// How far a lane's provider's clock is ahead of ours, by the index of the lane, where it was measured.
   public var clockSkews: [Int: Nanoseconds] { machine.clockSkews }
 
-  /// What keeps this dispatcher from sending, one sentence each; empty when deliveries flow.
+  /// The reasons why this dispatcher sends nothing, one sentence each; empty if it sends.
   public var obstacles: [String] { machine.obstacles(loop.now) }
 
-  /// The lanes whose requests go unanswered, one sentence each.
+  /// The lanes whose requests are not answered, one sentence each.
   public var unansweredLanes: [String] {
     lanes.compactMap { lane in
       let time = lane.provider.conditionOnLoop.unanswered
@@ -102,7 +102,7 @@ public actor Dispatcher {
     }
   }
 
-  /// How the lanes are now, in their order, and each one's provider.
+  /// The condition of each lane in order, and that of its provider.
   public func conditions(_ now: Instant) -> [(lane: LaneCondition, provider: ProviderCondition)] {
     zip(machine.conditions(now), lanes).map { condition, lane in (condition, lane.provider.conditionOnLoop) }
   }
@@ -131,7 +131,7 @@ public actor Dispatcher {
     if machine.isDraining, machine.isDrained { stopWaiting() }
   }
 
-  /// Has another turn at the earliest time something is due.
+  /// Schedules another turn for when something is due.
   private func setAlarm() {
     let next = machine.nextAlarm
     guard next != alarmAt || alarm?.isPending != true else { return }
@@ -161,14 +161,14 @@ public actor Dispatcher {
     case .log(let entry): logger.log(level: entry.level, entry.message, metadata: entry.metadata)
     default:
       let askedAt = loop.now
-      // At once, up to where the statement has left.
+      // Runs at once, until the statement is sent.
       Task.immediate {
         if let answer = await ask(action, askedAt) { handle(answer) }
       }
     }
   }
 
-  /// Calls the store; nil for what is no call of it.
+  /// Calls the store. Nil for an action that does not call it.
   private func ask(_ action: DispatcherAction, _ askedAt: Instant) async -> DispatcherEvent? {
     switch action {
     case .register:
@@ -217,15 +217,15 @@ public actor Dispatcher {
 
   // MARK: - The end
 
-  /// Stops claiming, lets what is in flight finish until `deadline`, gives the rest back, and writes everything down.
+  /// Stops claiming, lets requests in flight finish until `deadline`, returns the other deliveries, and writes all outcomes.
   ///
-  /// - Returns: whether all of it could be written; false when the store stayed unreachable until `deadline`.
+  /// - Returns: whether everything was written; false if the store stayed unreachable until `deadline`.
   public func drain(until deadline: Instant) async -> Bool {
     handle(.drain)
     await withTaskGroup { group in
       for lane in lanes { group.addTask { await lane.provider.shutDown(by: deadline) } }
     }
-    // Written within the time that is left, and a little more so that a slow answer at the deadline is not lost.
+    // Writing has the time that is left, and a little more so that a slow answer at the deadline is not lost.
     let patience = loop.schedule(at: max(deadline, loop.now) + .seconds(2)) { [weak self] in
       guard let self else { return }
       assumeIsolated { $0.stopWaiting() }
@@ -245,7 +245,7 @@ public actor Dispatcher {
 }
 
 extension OutboxStore {
-  /// Writes a batch of whatever kind.
+  /// Writes a batch of any kind.
   fileprivate func write(_ write: OutboxWrite) async throws(OutboxError) -> OutboxWriteAnswer {
     switch write {
     case .settle(let settlements): .count(try await settle(settlements))
@@ -260,10 +260,10 @@ extension OutboxStore {
 }
 
 extension PushProvider {
-  /// How it is; to be asked on its loop.
+  /// Its condition. Must be called on its loop.
   nonisolated var conditionOnLoop: ProviderCondition { assumeIsolated { $0.condition } }
 
-  /// Takes back what has not left, from whatever loop the caller is on.
+  /// Takes back requests that have not been sent. May be called from any loop.
   nonisolated func withdrawOnLoop(_ tags: Set<UInt64>) {
     if loop.isCurrent {
       assumeIsolated { $0.withdraw(tags) }
@@ -272,7 +272,7 @@ extension PushProvider {
     }
   }
 
-  /// Hands a batch over from whatever loop the caller is on.
+  /// Hands over a batch. May be called from any loop.
   nonisolated func sendOnLoop(_ batch: [PushRequest]) {
     if loop.isCurrent {
       assumeIsolated { $0.send(batch) }

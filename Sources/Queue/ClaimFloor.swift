@@ -1,36 +1,36 @@
 // The moving lower bound on the deadline in a lane's claim. Pure.
 //
-// A claimed row stays in the claim's index until it is settled, and a settled one stays there dead for as long as some transaction
-// pins xmin: earliest deadlines first, both. A claim that starts at the bottom, a sweep, has to step over what is in flight at
-// all gateways, and over all that is dead. As soon as these are many, claims start at the floor, a little below the newest
-// deadline claimed: what lies far below is in flight, dead or rare. Every so often a sweep finds the rare: shorter ring times,
-// retries and releases with an old deadline.
+// A claimed row keeps its index entry until it is settled. A settled row leaves a dead entry for as long as a transaction pins
+// xmin. Both kinds have the earliest deadlines. A sweep is a claim that starts at the bottom of the index: it steps over every row
+// in flight at any gateway, and over every dead entry. When there are many of these, claims start at the floor instead, a little
+// below the newest deadline claimed. Entries far below the floor are in flight, dead or rare. Sweeps find the rare ones from time
+// to time: shorter ring times, and retries and releases with an old deadline.
 //
-// As long as they are few, every claim is a sweep, and a lane's order is exactly that of its deadlines. What has hours, the
-// background, has a floor of its own: it is no reason to look past a ring.
+// While there are few such entries, every claim is a sweep and takes a lane's deliveries exactly by deadline. The background
+// (deadlines hours away) has a floor of its own, so that its deadlines never move the floor of rings.
 
 public import Runtime
 
 /// Floors of the lanes of one outbox, and when to sweep below them.
 public struct ClaimFloor: Sendable {
-  /// How far below the newest claimed deadline the floor lies, for deadlines that were given out of order. Each claim steps
-  /// over what was claimed or died in it.
+  /// How far below the newest claimed deadline the floor lies, for deadlines that were enqueued out of order. Each claim steps
+  /// over the claimed and dead entries within this distance.
   public static let slack: Nanoseconds = .milliseconds(50)
-  /// A sweep that took less cannot have stepped over much.
+  /// A sweep that took less time than this cannot have stepped over many entries.
   private static let quick = Nanoseconds.milliseconds(2)
-  /// A sweep that the server gave up after this long was given up for its length.
+  /// When the server cancels a sweep after this time, the sweep was too long.
   private static let tooLong = Nanoseconds.seconds(1)
-  /// The pause after the first sweep that was given up. It doubles with each that follows, up to the usual share of the time:
-  /// one that was given up may only have met a server that stood still, and a ring below the floor waits for the next.
+  /// The pause after the first cancelled sweep. It doubles with each further one, up to the usual share of the time. It starts
+  /// short because the server may only have stood still for a moment, and a ring below the floor waits for the next sweep.
   private static let firstPause = Nanoseconds.seconds(1)
   private static let doublingsMax = 6
-  /// Index entries that a sweep may read before it counts as expensive, and so many more for each row it brings, itself included:
-  /// at a quarter of a microsecond each. What is lost beyond it is little: a row below the floor waits for the next sweep, which
-  /// comes the sooner the less sweeps waste: 15 ms after one that stepped over 3,000.
+  /// A sweep is expensive when it reads more than `base` index entries plus `row` entries for each row it brings, that row's own
+  /// entry included. An entry costs a quarter of a microsecond. Starting at the floor delays a row below it until the next sweep,
+  /// which comes sooner the less the last one wasted: 15 ms after a sweep that stepped over 3,000 entries.
   private static let entriesMax = (base: 1_000, row: 2)
-  /// What taking a row costs, in entries stepped over.
+  /// The cost of claiming one row, as a number of entries stepped over.
   private static let entriesPerRow = 30
-  /// While there are more, what sweeps waste takes at most one part in so many of the time.
+  /// While sweeps are expensive, they waste at most one part in `sweepShare` of the time.
   private static let sweepShare: Int64 = 20
 
   /// A lane's rings, or its background.
@@ -42,13 +42,13 @@ public struct ClaimFloor: Sendable {
   /// The newest deadlines claimed.
   private var newest: [Range: Int64] = [:]
   private var isSweepExpensive = false
-  /// Whether the last sweep took so long that it may have stepped over much; true as long as there was none.
+  /// Whether the last sweep took so long that it may have stepped over many entries. True before the first sweep.
   private var wasSlow = true
   private var isSweeping = false
   private var nextSweep = Instant(nanoseconds: .min)
-  /// Sweeps in a row that were given up for their length.
+  /// Number of consecutive sweeps that were cancelled for being too long.
   private var sweepsGivenUp = 0
-  /// By the claim under way: the newest deadlines.
+  /// The newest deadlines of the claim under way.
   private var claimed: [Range: Int64] = [:]
   private var rows = 0
 
@@ -64,7 +64,7 @@ public struct ClaimFloor: Sendable {
   /// Where the claim of a lane's rings starts, in microseconds since 1970 on the database's clock; `.min` for the bottom.
   public func floor(of lane: Int16) -> Int64 { floor(of: Range(lane: lane, isBackground: false)) }
 
-  /// As `floor`, of what has more than ten minutes.
+  /// The same for deliveries with more than ten minutes left.
   public func backgroundFloor(of lane: Int16) -> Int64 { floor(of: Range(lane: lane, isBackground: true)) }
 
   private func floor(of range: Range) -> Int64 {
@@ -75,8 +75,9 @@ public struct ClaimFloor: Sendable {
   /// A row was claimed.
   ///
   /// - Parameters:
-  ///   - isBackground: it had more than ten minutes.
-  ///   - isVisible: a missed call or a notification. One that had less is no reason to look past a ring.
+  ///   - isBackground: the row had more than ten minutes left.
+  ///   - isVisible: the row is a missed call or a notification. With less than ten minutes left it does not move the floor of
+  ///     rings.
   public mutating func didClaim(
     lane: Int16, deadlineAtMicroseconds deadline: Int64, isBackground: Bool = false, isVisible: Bool = false
   ) {
@@ -86,21 +87,21 @@ public struct ClaimFloor: Sendable {
     claimed[range] = max(claimed[range] ?? .min, deadline)
   }
 
-  /// Whether `didFinish` wants to know how many index entries the claim under way steps over: asked before it is over, so that
-  /// the question can travel with it. After a quick sweep it does not.
+  /// Whether `didFinish` wants to know how many index entries the claim under way reads. The caller asks when it sends the claim,
+  /// so that the query for the count leaves together with it. After a quick sweep the count is not wanted.
   public var wantsScanCount: Bool { isSweeping && (isSweepExpensive || wasSlow) }
 
-  /// The connection is new: what was given back meanwhile lies below the floor, so the next claim is a sweep.
+  /// The connection is new. Rows that were given back meanwhile lie below the floor, so the next claim is a sweep.
   public mutating func restart() { nextSweep = Instant(nanoseconds: .min) }
 
   /// The claim failed.
   ///
   /// - Parameters:
-  ///   - cost: how long it took until then.
-  ///   - isRefused: the server said so. A connection that broke or fell silent says nothing of the sweep's length: the server
-  ///     gives a claim up before its answer is missed.
+  ///   - cost: how long the claim took until it failed.
+  ///   - isRefused: the server refused it. A connection that broke or fell silent says nothing about the length of the sweep,
+  ///     because the server cancels a claim before the gateway stops waiting for the answer.
   public mutating func didFail(cost: Nanoseconds, isRefused: Bool, _ now: Instant) {
-    // A sweep that was given up for its length would fail again for as long as it is the first thing done.
+    // A sweep that was too long fails again if the next claim is a sweep, too.
     if isSweeping, isRefused, cost >= Self.tooLong {
       isSweepExpensive = true
       nextSweep = now + min(cost * Self.sweepShare, Nanoseconds(Self.firstPause.count << sweepsGivenUp))
@@ -112,8 +113,8 @@ public struct ClaimFloor: Sendable {
   /// The claim is over.
   ///
   /// - Parameters:
-  ///   - cost: how long it took.
-  ///   - entriesScanned: how many index entries it stepped over, dead or alive; nil if nobody looked.
+  ///   - cost: how long the claim took.
+  ///   - entriesScanned: number of index entries it read, dead or alive; nil if they were not counted.
   public mutating func didFinish(cost: Nanoseconds, entriesScanned: Int? = nil, _ now: Instant) {
     if isSweeping {
       var wasted = cost
@@ -127,7 +128,7 @@ public struct ClaimFloor: Sendable {
       nextSweep = now + wasted * Self.sweepShare
     }
     for (range, deadline) in claimed {
-      // After a sweep the next claim goes on where that ended, not where the floor was: where one was rare, more may follow.
+      // After a sweep the next claim continues where the sweep ended, not at the old floor: more rare rows may follow there.
       newest[range] = isSweeping ? deadline : max(newest[range] ?? .min, deadline)
     }
     isSweeping = false

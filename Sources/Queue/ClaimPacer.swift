@@ -1,26 +1,26 @@
 // When to claim next. Pure.
 //
-// The bell is a hint and may be missing; polling is the guarantee. After many rows: at once, for there may be more. After few,
-// and after none, every two milliseconds for a while, because a commit whose own bell was saved by the debounce comes within its
-// 5 ms slot. Then only on the bell, with a slow poll behind it.
+// The bell is a hint and may be missing; polling is the guarantee. After a claim with many rows the next claim is due at once,
+// because there may be more. After a claim with few rows or none, polling continues every 2 ms for a while: a commit rings no bell
+// of its own within 5 ms of another. After that a claim is due when the bell rings, and otherwise at the slow poll.
 
 public import Runtime
 
 /// Adaptive polling.
 public struct ClaimPacer: Sendable {
   public struct Intervals: Sendable {
-    /// Between polls just after something was found.
+    /// The interval of polls just after rows were found.
     public var busy: Nanoseconds = .milliseconds(2)
-    /// How long that goes on.
+    /// How long the busy interval applies.
     public var busyFor: Nanoseconds = .milliseconds(20)
-    /// Between polls when nothing is going on.
+    /// The interval of polls otherwise.
     public var idle: Nanoseconds = .milliseconds(50)
-    /// After a failed claim.
+    /// The wait after a failed claim.
     public var failed: Nanoseconds = .milliseconds(250)
     public init() {}
   }
 
-  /// So many rows, and there may be more.
+  /// A claim that returns at least this many rows is repeated at once.
   private static let manyRows = 30
 
   private let intervals: Intervals
@@ -34,7 +34,7 @@ public struct ClaimPacer: Sendable {
     self.intervals = intervals
   }
 
-  /// The bell rang. While a claim is under way it may have missed the new row, so the bell is remembered.
+  /// The bell rang. A claim under way may miss the new row, so the bell is remembered until it ends.
   public mutating func didHearBell(_ now: Instant, isClaiming: Bool) {
     busyUntil = max(busyUntil, now + intervals.busyFor)
     next = min(next, now)

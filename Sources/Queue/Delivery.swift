@@ -23,8 +23,8 @@ public enum DeliveryOutcome: UInt8, CaseIterable, Sendable {
   }
 }
 
-/// The lease on one claimed row: its key, and the claim that took it. A settlement gets through only while the row is still
-/// claimed by this gateway under this number.
+/// The lease on one claimed row: its key, and the number of the claim that took it. A settlement changes the row only while it is
+/// claimed by this gateway under that number.
 public struct DeliveryLease: Hashable, Sendable {
   public var outboxID: Int64
   /// The number of the push within its call.
@@ -41,12 +41,12 @@ public struct DeliveryLease: Hashable, Sendable {
   }
 }
 
-/// Where a row was last seen (Postgres' `ctid`): settling finds it there without an index, and by its key if it has moved.
+/// Where a row was last seen (Postgres' `ctid`). Settling finds the row there without an index, or by its key if it has moved.
 public struct DeliveryPlace: Hashable, Sendable {
   public var block: UInt32
   public var offset: UInt16
 
-  /// Nowhere: the row is found by its key.
+  /// No place is known: the row is found by its key.
   public static let unknown = DeliveryPlace(block: 0, offset: 0)
 
   public init(block: UInt32, offset: UInt16) {
@@ -55,16 +55,16 @@ public struct DeliveryPlace: Hashable, Sendable {
   }
 }
 
-/// What all deliveries of a call have in common: one object for all that are claimed together.
+/// What all deliveries of a call have in common. The deliveries that one claim brings share one object.
 public final class CallData: Sendable {
   /// Where the texts lie in `bytes`, as UTF-8.
   public struct Texts: Sendable {
     /// `push.outbox.kind`: `incoming_call`, `video_call`, ….
     public var callKind: Range<Int>
     public var callID: Range<Int>
-    /// Why the call ended, as the backend said it; nil while it rings, and where nobody said.
+    /// Why the call ended, in the backend's word. Nil while it rings, and when the backend gave no reason.
     public var endReason: Range<Int>?
-    /// `push.outbox.traceparent`, checked there; nil for none.
+    /// `push.outbox.traceparent`, which SQL has checked; nil for none.
     public var traceparent: Range<Int>?
     /// baseCallData as JSON text.
     public var payload: Range<Int>
@@ -91,7 +91,7 @@ public final class CallData: Sendable {
     self.isOver = isOver
   }
 
-  /// A call of which each text comes by itself.
+  /// Creates a call from separate texts.
   public convenience init(
     callKind: [UInt8], callID: [UInt8], payload: [UInt8], endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil,
     isOver: Bool = false
@@ -110,8 +110,8 @@ public final class CallData: Sendable {
 
 /// A claimed push to one device.
 ///
-/// Its texts lie in one buffer, as UTF-8, and are named by where they lie; those of its call are in an object that the call's
-/// deliveries share.
+/// Its own texts are UTF-8 in one buffer, and `texts` has their ranges. The texts of its call are in `call`, which the deliveries
+/// of the call share.
 public final class Delivery: Sendable {
   public let lease: DeliveryLease
   public let place: DeliveryPlace
@@ -119,7 +119,7 @@ public final class Delivery: Sendable {
   public let lane: Int16
   /// Attempts so far, this one included.
   public let attempt: Int32
-  /// How many gateways died while they had it; one with two or more is given out alone.
+  /// How many gateways died while they held it. With two or more it is claimed alone.
   public let crashes: UInt8
   public let kind: PushKind
   public let environment: PushEnvironment
@@ -138,7 +138,7 @@ public final class Delivery: Sendable {
     public var token: Range<Int>
     /// BCP 47, nil when unknown.
     public var locale: Range<Int>?
-    /// What the recipient brought for templates: a JSON object of texts. Nil, as a rule: nothing.
+    /// The recipient's own values for templates: a JSON object of texts. Usually nil.
     public var data: Range<Int>?
 
     public init(userID: Range<Int>, token: Range<Int>, locale: Range<Int>?, data: Range<Int>? = nil) {
@@ -163,25 +163,26 @@ public final class Delivery: Sendable {
 
   public var key: DeliveryKey { lease.key }
 
-  /// Whether it is a missed call whose phone gets a cancel of the same call, too: `push.announce_missed` numbers those from here.
+  /// Whether it is a missed call whose phone also gets a cancel of the same call. `push.announce_missed` gives those the push
+  /// numbers from `firstAfterCancel`.
   public var followsCancel: Bool { kind == .missedCall && lease.pushNumber >= Self.firstAfterCancel }
 
   /// The number of a call's first missed call that follows a cancel.
   public static let firstAfterCancel: Int32 = 40_000
 
-  /// Whether it is a cancel whose phone is told of the missed call, too, before or after it: `push.announce_missed` numbers those
-  /// from here.
+  /// Whether it is a cancel whose phone is also told of the missed call, before or after it. `push.announce_missed` gives those the
+  /// push numbers from `firstBeforeMissedCall`.
   public var precedesMissedCall: Bool { kind == .cancel && lease.pushNumber >= Self.firstBeforeMissedCall }
 
   /// The number of a call's first cancel that a missed call follows.
   public static let firstBeforeMissedCall: Int32 = 30_000
 
-  /// When the push was enqueued, on our own monotonic clock: as early as `deadline` is.
+  /// When the push was enqueued, on our own monotonic clock. It is early by as much as `deadline` is.
   public var enqueuedAt: Instant {
     deadline - .microseconds(deadlineAtMicroseconds - createdAtMicroseconds)
   }
 
-  /// More than ten minutes before its deadline, as no ring is: it counts among a claim's background. `push.claim` counts with the
+  /// Whether its deadline is more than ten minutes away. No ring's is, so it counts as background of a claim. `push.claim` uses the
   /// same ten minutes (`v_near`), which are the longest ring window (`push.apps.ring_seconds`).
   public func isBackground(_ now: Instant) -> Bool { deadline - now > .seconds(600) }
 
@@ -206,7 +207,7 @@ public final class Delivery: Sendable {
     self.bytes = bytes
   }
 
-  /// A delivery of which each text comes by itself.
+  /// Creates a delivery and its call from separate texts.
   public convenience init(
     lease: DeliveryLease, lane: Int16, attempt: Int32, kind: PushKind, environment: PushEnvironment,
     platform: DevicePlatform,
@@ -222,7 +223,7 @@ public final class Delivery: Sendable {
         callKind: callKind, callID: callID, payload: payload, endReason: endReason, traceparent: traceparent))
   }
 
-  /// A delivery of a call whose own texts come one by one.
+  /// Creates a delivery of `call` from separate texts.
   public convenience init(
     lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
     kind: PushKind, environment: PushEnvironment, platform: DevicePlatform, userID: [UInt8], token: [UInt8],

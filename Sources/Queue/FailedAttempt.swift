@@ -4,7 +4,7 @@ public import Runtime
 
 /// One failed try.
 public struct FailedAttempt: Sendable {
-  /// No list of them grows beyond this: the oldest go.
+  /// Maximum length of a list of failed tries. The oldest are dropped.
   public static let keptMax = 20
 
   /// When its outcome was known.
@@ -28,7 +28,7 @@ public struct FailedAttempt: Sendable {
 }
 
 extension [FailedAttempt] {
-  /// Adds one, and forgets the oldest where there are too many.
+  /// Adds a failed try, and drops the oldest above `keptMax`.
   public mutating func note(_ failure: FailedAttempt) {
     if count >= FailedAttempt.keptMax { removeFirst() }
     append(failure)

@@ -5,19 +5,19 @@
 //     └──────────────────────── a success ────────────────────────────────┼──────────────────────────┤
 //                                                                         └──────── a failure ───────┘
 //
-// While it is open the lane claims nothing: its deliveries wait in the outbox, uncounted, until the provider answers again or
-// their deadline comes. Half-open lets a single delivery try.
+// While the circuit is open, the lane claims nothing. Its deliveries wait in the outbox, and no attempt is counted, until the
+// provider answers again or their deadline comes. A half-open circuit lets one delivery try.
 
 public import Runtime
 
-/// Whether a lane may claim, judged by its provider's answers.
+/// Decides from the provider's answers whether a lane may claim.
 public struct LaneCircuit: Sendable {
   public struct Limits: Sendable {
-    /// Failures in a row that open the circuit; refused credentials open it at once.
+    /// Number of consecutive failures that open the circuit. Refused credentials open it at once.
     public var failures = 20
-    /// Of these count so many of one delivery: it may be at fault itself, and must not stop its neighbours.
+    /// Maximum number of failures that count for one delivery. The fault may be its own, and it must not stop the others.
     public var failuresOfOne = 5
-    /// How long it stays open the first time; doubled each time a probe fails.
+    /// How long the circuit stays open the first time. The time doubles whenever a probe fails.
     public var openFor: Nanoseconds = .seconds(1)
     public var openForMost: Nanoseconds = .seconds(15)
     public init() {}
@@ -29,24 +29,24 @@ public struct LaneCircuit: Sendable {
     case halfOpen
   }
 
-  /// What an answer says about the provider, whatever it says about the delivery.
+  /// What an answer says about the provider, apart from what it says about the delivery.
   public enum Answer: Sendable, Equatable {
-    /// It works: it accepted, or it refused this one delivery.
+    /// The provider works: it accepted the delivery, or refused this one alone.
     case working
-    /// It is in trouble, or did not answer.
+    /// The provider is in trouble, or did not answer.
     case failing
-    /// A connection was lost with the request on it: however many there were, that is one failure.
+    /// A connection was lost with the request on it. A lost connection counts once, however many requests it carried.
     case lost(connection: Int)
-    /// It does not accept our credentials or configuration.
+    /// The provider does not accept our credentials or configuration.
     case unauthorized
   }
 
   public private(set) var state = State.closed
   private let limits: Limits
   private var failures = 0
-  /// How many of these are of one delivery.
+  /// The failures in a row by delivery.
   private var failuresByDelivery: [DeliveryKey: Int] = [:]
-  /// Connections whose loss was counted, the last ones.
+  /// The latest connections whose loss was counted.
   private var lostConnections: [Int] = []
   private static let lostConnectionsMax = 8
   private var openings = 0
@@ -55,12 +55,12 @@ public struct LaneCircuit: Sendable {
     self.limits = limits
   }
 
-  /// The state at `now`: an open circuit becomes half-open when its time is over.
+  /// Updates the state to `now`: an open circuit becomes half-open when its time is over.
   public mutating func advance(_ now: Instant) {
     if case .open(let until) = state, until <= now { state = .halfOpen }
   }
 
-  /// An answer came. Returns whether it opened the circuit.
+  /// Counts an answer. Returns whether it opened the circuit.
   ///
   /// - Parameter delivery: what it was about; nil where that is not known.
   public mutating func didHear(_ answer: Answer, about delivery: DeliveryKey? = nil, _ now: Instant) -> Bool {
@@ -71,7 +71,7 @@ public struct LaneCircuit: Sendable {
     }
     switch (answer, state) {
     case (.working, _):
-      // Late answers of before the opening count too: the provider works.
+      // An answer to a request from before the opening counts, too: the provider works.
       state = .closed
       forgetFailures()
       openings = 0
@@ -90,12 +90,12 @@ public struct LaneCircuit: Sendable {
     }
   }
 
-  /// What opened it may have been mended: an open circuit lets a delivery try at once.
+  /// The cause may be gone, so an open circuit becomes half-open at once.
   public mutating func tryNow() {
     if case .open = state { state = .halfOpen }
   }
 
-  /// How long it stays open at least; zero while it is not.
+  /// How long the circuit stays open from now on, at least; zero if it is not open.
   public func wait(_ now: Instant) -> Nanoseconds {
     if case .open(let until) = state { max(.zero, until - now) } else { .zero }
   }

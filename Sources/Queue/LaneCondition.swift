@@ -1,21 +1,21 @@
-// What a replica says of its lanes, for ops to read in push.lanes.
+// What a replica reports of its lanes. Ops read it in push.lanes.
 
 public import Runtime
 
-/// How one lane is at the moment, at one replica.
+/// The condition of one lane at one replica.
 public struct LaneCondition: Sendable, Equatable {
   /// `push.lane.id`.
   public var lane: Int16
-  /// The most deliveries it may hold.
+  /// Maximum number of deliveries it may hold.
   public var window: Int
-  /// How many its provider could hold now; 0 while no connection is usable.
+  /// How many requests its provider could take now; 0 while no connection is usable.
   public var capacity: Int
-  /// How many it holds.
+  /// How many deliveries it holds.
   public var inFlight: Int
   public var circuit: LaneCircuit.State
-  /// How long it sends nothing at least; zero: it sends.
+  /// How long it sends nothing from now on, at least; zero if it sends.
   public var wait: Nanoseconds
-  /// Requests since the condition before, over the time that passed.
+  /// Requests a second since the last report.
   public var perSecond: Int
 
   public init(

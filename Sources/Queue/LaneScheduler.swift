@@ -1,8 +1,9 @@
 // How many deliveries each lane may claim next. Pure.
 //
-// A lane is one app at one provider. Its room is what its provider can usefully hold (open streams, or 0 while no connection is
-// usable) within the configured window and rate; nothing while its circuit is open or its provider asked for a pause. A lane
-// without room claims nothing, so its rows stay in the outbox, uncounted, and no other lane notices.
+// A lane is one app at one provider. A lane's room is the number of deliveries it may claim now. It follows from the provider's
+// capacity (the streams of its connections; 0 while none is usable), within the configured window and rate. It is 0 while the
+// lane's circuit is open or its provider asked for a pause. A lane without room claims nothing: its rows stay in the outbox, no
+// attempt is counted, and other lanes are not affected.
 
 public import Runtime
 
@@ -10,15 +11,16 @@ public import Runtime
 public struct LaneScheduler: Sendable {
   /// Limits of the scheduler itself.
   public struct Limits: Sendable {
-    /// Rows of one lane in one claim: those that have more share what all together may bring. Fewer are not worth a write to
-    /// the provider.
+    /// Maximum number of rows of one lane in one claim. Lanes with a backlog share the rows of the whole claim within these bounds.
+    /// Fewer rows than the lower bound are not worth a write to the provider.
     public var claimPerLane: ClosedRange<Int> = 200...500
-    /// Rows of all lanes in one claim: more than the least only where so many lanes have more that their shares ask for it.
+    /// Maximum number of rows of all lanes in one claim. More than the lower bound is claimed only when more than
+    /// `claimInAll.lowerBound / claimPerLane.lowerBound` lanes have a backlog.
     public var claimInAll: ClosedRange<Int> = 1000...2000
-    /// Rows a second whose deadline is more than ten minutes away, as no ring's is: a flood of notifications shares the
-    /// processor with calls that ring now, and leaves it to them.
+    /// Maximum number of background rows a second. Their deadline is more than ten minutes away; no ring's is. A flood of
+    /// notifications shares the processor with calls that ring now and must leave it to them.
     public var backgroundPerSecond: Int = 5_000
-    /// Fewer of these are not worth a claim, and more at a time would let a ring wait.
+    /// Number of background rows in one claim. Fewer are not worth a claim; more would make a ring wait.
     public var backgroundInClaim: ClosedRange<Int> = 50...100
     public init() {}
   }
@@ -28,19 +30,19 @@ public struct LaneScheduler: Sendable {
     var window: Int
     var capacity: Int = 0
     var inFlight: Int = 0
-    /// Of these, the ones that wait for a turn: they take no room, but count for the window.
+    /// How many of the held deliveries wait for a turn. They take no room, but count towards the window.
     var aside: Int = 0
     var circuit = LaneCircuit()
     var rate: RateLimit?
     var throttledUntil = Instant(nanoseconds: .min)
-    /// Requests since the last report of its condition.
+    /// Number of requests since the lane's condition was last reported.
     var sent = 0
-    /// How many the claim under way asks for and has brought, and of these the background.
+    /// How many rows the claim under way asks for and has brought, and how many of them are background.
     var asked = 0, claimed = 0, background = 0
-    /// Its last claim brought all that was asked for.
+    /// Its last claim brought as many rows as it asked for.
     var hasMore = false
 
-    /// How many may be claimed now.
+    /// How many deliveries may be claimed now.
     mutating func allowance(_ now: Instant) -> Int {
       circuit.advance(now)
       guard now >= throttledUntil else { return 0 }
@@ -49,10 +51,10 @@ public struct LaneScheduler: Sendable {
       case .halfOpen: return capacity > 0 && inFlight == aside ? 1 : 0
       case .closed: break
       }
-      // Twice the capacity keeps the wire busy while the next claim is under way; the window bounds what a lane may hold.
+      // Twice the capacity keeps the connections busy while the next claim is under way. The window bounds what a lane may hold.
       let most = min(window, capacity * 2)
       let room = max(0, min(most - (inFlight - aside), window - inFlight))
-      // A busy lane waits until a claim is worth its round trip; an idle one never waits.
+      // A busy lane waits until a claim is worth its round trip. An idle lane never waits.
       guard room >= most / 4 || inFlight == aside else { return 0 }
       return min(room, rate?.available(now) ?? room)
     }
@@ -61,8 +63,8 @@ public struct LaneScheduler: Sendable {
   private var lanes: [Lane] = []
   private var indexByID: [Int16: Int] = [:]
   private var reportedAt: Instant?
-  private var first = 0  // who comes first in the next claim, so that a full claim starves nobody
-  private var busyCount = 0  // lanes that have more
+  private var first = 0  // the lane that comes first in the next claim, so that full claims starve no lane
+  private var busyCount = 0  // number of lanes with a backlog
   private var background: RateLimit
   private let limits: Limits
 
@@ -71,28 +73,28 @@ public struct LaneScheduler: Sendable {
     background = RateLimit(perSecond: limits.backgroundPerSecond)
   }
 
-  /// Adds a lane; its capacity is 0 until told.
+  /// Adds a lane. Its capacity is 0 until `setCapacity`.
   ///
   /// - Parameters:
-  ///   - window: the most deliveries it may hold at a time.
-  ///   - perSecond: the most it may send a second; nil for no limit.
+  ///   - window: maximum number of deliveries it may hold at a time.
+  ///   - perSecond: maximum number of pushes it may send a second; nil for no limit.
   public mutating func add(lane: Int16, window: Int, perSecond: Int? = nil) {
     guard indexByID[lane] == nil else { return }
     indexByID[lane] = lanes.count
     lanes.append(Lane(id: lane, window: window, rate: perSecond.map(RateLimit.init)))
   }
 
-  /// What the lane's provider can hold now.
+  /// Sets how many requests the lane's provider can take now.
   public mutating func setCapacity(_ capacity: Int, of lane: Int16) {
     withLane(lane) { $0.capacity = max(0, capacity) }
   }
 
-  /// The provider wants nothing of this lane before `instant`.
+  /// The provider asked this lane to send nothing before `instant`.
   public mutating func throttle(_ lane: Int16, until instant: Instant) {
     withLane(lane) { $0.throttledUntil = max($0.throttledUntil, instant) }
   }
 
-  /// The provider answered. Returns whether that opened the lane's circuit.
+  /// The provider answered. Returns whether the answer opened the lane's circuit.
   ///
   /// - Parameter delivery: what the answer was about; nil where that is not known.
   public mutating func didHear(
@@ -103,30 +105,30 @@ public struct LaneScheduler: Sendable {
     return hasOpened
   }
 
-  /// What the lane's provider connects with, or proves itself with, has changed: an open circuit lets a delivery try at once.
+  /// The credentials of the lane's provider or of its proxy have changed, so an open circuit lets a delivery try at once.
   public mutating func tryNow(_ lane: Int16) {
     withLane(lane) { $0.circuit.tryNow() }
   }
 
-  /// How long the lane sends nothing at least: its circuit is open, or its provider asked for a pause.
+  /// How long the lane sends nothing from now on, at least, because its circuit is open or its provider asked for a pause.
   public func wait(of lane: Int16, _ now: Instant) -> Nanoseconds {
     guard let index = indexByID[lane] else { return .zero }
     return max(lanes[index].circuit.wait(now), lanes[index].throttledUntil - now, .zero)
   }
 
-  /// Deliveries of the lane are sent once more.
+  /// `count` deliveries of the lane are sent once more.
   public mutating func didResend(_ lane: Int16, _ count: Int = 1) {
     withLane(lane) { $0.rate?.spend(count) }
   }
 
-  /// So many requests of the lane were handed to its provider.
+  /// `count` requests of the lane were handed to its provider.
   public mutating func didSend(_ count: Int, of lane: Int16) {
     withLane(lane) { $0.sent += count }
   }
 
-  /// A claim has brought deliveries of the lane; `didFinishClaim` when that was all.
+  /// A claim has brought deliveries of the lane. `didFinishClaim` follows after the last lane.
   ///
-  /// - Parameter background: how many of them have more than ten minutes.
+  /// - Parameter background: how many of them have more than ten minutes left.
   public mutating func didClaim(_ count: Int, of lane: Int16, background: Int = 0) {
     withLane(lane) { lane in
       lane.inFlight += count
@@ -136,7 +138,7 @@ public struct LaneScheduler: Sendable {
     }
   }
 
-  /// A delivery of the lane left the gateway, however.
+  /// The gateway holds a delivery of the lane no longer.
   public mutating func didFinish(_ lane: Int16) {
     withLane(lane) { lane in
       precondition(lane.inFlight > 0, "a delivery left a lane it never entered")
@@ -144,7 +146,7 @@ public struct LaneScheduler: Sendable {
     }
   }
 
-  /// A delivery of the lane waits for a turn: it will not leave before others do.
+  /// A delivery of the lane waits for a turn. Others leave before it.
   public mutating func didSetAside(_ lane: Int16) {
     withLane(lane) { $0.aside += 1 }
   }
@@ -163,7 +165,7 @@ public struct LaneScheduler: Sendable {
   /// Whether any lane could send.
   public var hasCapacity: Bool { lanes.contains { $0.capacity > 0 } }
 
-  /// How every lane is at `now`; the rate is that since the call before.
+  /// The condition of every lane at `now`. The rate is that since the previous call.
   public mutating func conditions(_ now: Instant) -> [LaneCondition] {
     let seconds = max(0.001, reportedAt.map { (now - $0).seconds } ?? 1)
     reportedAt = now
@@ -172,8 +174,8 @@ public struct LaneScheduler: Sendable {
     return conditions
   }
 
-  /// How every lane is at `now`, without starting a new count: its rate is that since `conditions` was last called, over
-  /// `seconds`.
+  /// The condition of every lane at `now`, without starting a new count. The rate is the number of requests since `conditions` was
+  /// last called, divided by `seconds`.
   public func currentConditions(_ now: Instant, over seconds: Double = 1) -> [LaneCondition] {
     lanes.map { lane in
       var circuit = lane.circuit
@@ -184,7 +186,7 @@ public struct LaneScheduler: Sendable {
     }
   }
 
-  /// What may be claimed now, for the lanes with room worth a claim, the one whose turn it is first.
+  /// The allowances of all lanes whose room is worth a claim. The lane whose turn it is comes first.
   public mutating func allowances(_ now: Instant) -> [LaneAllowance] {
     let share = claimInAll / max(1, busyCount)
     let most = min(max(limits.claimPerLane.lowerBound, share), limits.claimPerLane.upperBound)
@@ -205,23 +207,23 @@ public struct LaneScheduler: Sendable {
     min(max(limits.claimInAll.lowerBound, busyCount * limits.claimPerLane.lowerBound), limits.claimInAll.upperBound)
   }
 
-  /// How much the claim with these allowances may bring.
+  /// Limits of the claim with the current allowances.
   public mutating func claimLimits(_ now: Instant) -> ClaimLimits {
     let most = min(background.available(now), limits.backgroundInClaim.upperBound)
     return ClaimLimits(
       inAll: Int32(claimInAll), background: most < limits.backgroundInClaim.lowerBound ? 0 : Int32(most))
   }
 
-  /// The claim with the last allowances is over: whoever came last in it has had its turn.
+  /// The claim with the last allowances is over. The last lane that brought rows has had its turn.
   public mutating func didFinishClaim() {
     let order = lanes.indices.map { (first + $0) % lanes.count }
     let count = order.reduce(0) { $0 + lanes[$1].claimed }
     let backgroundCount = order.reduce(0) { $0 + lanes[$1].background }
     background.spend(backgroundCount)
-    // The background goes last, so where there was any, nobody's rings were left out.
+    // Background rows come last, so if the claim brought any, it left out no ring.
     let last = order.lastIndex { backgroundCount > 0 ? lanes[$0].background > 0 : lanes[$0].claimed > 0 }
     if let last { first = (order[last] + 1) % lanes.count }
-    // A full claim looked no further than its last lane, which may have more.
+    // A full claim ended within its last lane, which may have more rows.
     let isFull = count >= claimInAll
     for (position, index) in order.enumerated() {
       if lanes[index].asked > 0, !isFull || position <= last ?? 0 {

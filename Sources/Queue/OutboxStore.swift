@@ -1,4 +1,4 @@
-// The outbox as the dispatcher sees it. `PostgresOutbox` is the real one; a simulation brings its own.
+// The outbox as the dispatcher sees it. `PostgresOutbox` is the real one; the simulation has its own.
 
 public import PushModel
 public import Runtime
@@ -9,10 +9,10 @@ public struct LaneAllowance: Sendable, Equatable {
   public var lane: Int16
   /// At least 1.
   public var limit: Int32
-  /// How many of these may have more than ten minutes; at most `limit`.
+  /// How many of these may have more than ten minutes left; at most `limit`.
   public var background: Int32
 
-  /// - Parameter background: as many as `limit` when not given.
+  /// - Parameter background: `limit` if not given.
   public init(lane: Int16, limit: Int32, background: Int32? = nil) {
     self.lane = lane
     self.limit = limit
@@ -20,11 +20,11 @@ public struct LaneAllowance: Sendable, Equatable {
   }
 }
 
-/// How much one claim may bring.
+/// The limits of one claim.
 public struct ClaimLimits: Sendable, Equatable {
-  /// Rows of all lanes together, which are looked into in the order of their allowances until that many are found.
+  /// Maximum number of rows of all lanes. Lanes are searched in the order of their allowances until that many rows are found.
   public var inAll: Int32
-  /// Those among them whose deadline is more than ten minutes away, as no ring's is.
+  /// Maximum number of these whose deadline is more than ten minutes away. No ring's is.
   public var background: Int32
 
   public init(inAll: Int32 = .max, background: Int32 = .max) {
@@ -33,33 +33,33 @@ public struct ClaimLimits: Sendable, Equatable {
   }
 }
 
-/// What became of one delivery, to be written down. A class, since it passes through several queues.
+/// The outcome of one delivery, to be written. It is a class because it passes through several queues.
 public final class Settlement: Sendable {
   public let delivery: Delivery
-  /// The claim under which it is written: that of `delivery`, or a later one by which it was reclaimed.
+  /// The lease under which it is written: that of `delivery`, or a later one by which it was reclaimed.
   public let lease: DeliveryLease
   /// Where its row was last seen.
   public let place: DeliveryPlace
   public let outcome: DeliveryOutcome
-  /// Attempts made in all, those in memory included.
+  /// Number of attempts in all, including those in memory.
   public let attempts: Int32
   /// HTTP status of the last answer; 0 for none.
   public let status: UInt16
-  /// Why, in the provider's word or ours; nil for plain success.
+  /// The reason, in the provider's word or ours; nil for plain success.
   public let reason: String?
   public let providerMessageID: String?
-  /// When the last request left; nil if none did.
+  /// When the last request was sent; nil if none was.
   public let sentAt: Instant?
-  /// When its answer came; nil if none did.
+  /// When its answer came; nil if there was none.
   public let answeredAt: Instant?
-  /// The tries before the last, as far as they were made under this lease.
+  /// The failed tries before the last one that were made under this lease.
   public let failures: [FailedAttempt]
-  /// How long from now the receipt of `providerMessageID` can be read; nil where there is none to read.
+  /// How long from now the receipt of `providerMessageID` can be read; nil if there is none.
   public let receiptAfter: Nanoseconds?
 
   /// - Parameters:
-  ///   - lease: that of `delivery` when not given.
-  ///   - place: that of `delivery` when not given.
+  ///   - lease: that of `delivery` if not given.
+  ///   - place: that of `delivery` if not given.
   public init(
     _ delivery: Delivery, lease: DeliveryLease? = nil, place: DeliveryPlace? = nil, outcome: DeliveryOutcome,
     attempts: Int32, status: UInt16 = 0,
@@ -81,11 +81,11 @@ public final class Settlement: Sendable {
   }
 }
 
-/// A delivery to be tried again later than is worth keeping it in memory.
+/// A delivery whose next try is too far away to keep it in memory.
 public struct Parking: Sendable {
   public var lease: DeliveryLease
   public var attempts: Int32
-  /// How long from now.
+  /// When to try again, from now.
   public var delay: Nanoseconds
   /// Why the last attempt failed.
   public var reason: String
@@ -108,7 +108,7 @@ public struct TokenInvalidation: Sendable {
   /// `push.lane.id`: which app's token at which provider.
   public var lane: Int16
   public var token: ArraySlice<UInt8>
-  /// When it died, by the provider's word, in milliseconds since 1970; a token registered later is not meant.
+  /// When it died according to the provider, in milliseconds since 1970. A token registered later is not affected.
   public var since: Int64?
   public var reason: String
 
@@ -120,12 +120,12 @@ public struct TokenInvalidation: Sendable {
   }
 }
 
-/// An APNs token that works in the other environment than the one it was registered for.
+/// An APNs token that was registered for the wrong environment.
 public struct EnvironmentCorrection: Sendable {
   /// `push.lane.id`.
   public var lane: Int16
   public var token: ArraySlice<UInt8>
-  /// The one it works in.
+  /// The environment it works in.
   public var environment: PushEnvironment
 
   public init(lane: Int16, token: ArraySlice<UInt8>, environment: PushEnvironment) {
@@ -135,13 +135,13 @@ public struct EnvironmentCorrection: Sendable {
   }
 }
 
-/// A lane whose provider suddenly calls so many tokens dead that it is not to be believed.
+/// A lane whose provider suddenly calls so many tokens dead that they are quarantined instead of deleted.
 public struct InvalidationHold: Sendable {
   /// `push.lane.id`.
   public var lane: Int16
-  /// How far back tokens of the lane live again.
+  /// Tokens of the lane that were marked dead within this time live again.
   public var window: Nanoseconds
-  /// What was seen, for ops.
+  /// What the gateway saw, for ops.
   public var note: String
 
   public init(lane: Int16, window: Nanoseconds, note: String) {
@@ -151,22 +151,21 @@ public struct InvalidationHold: Sendable {
   }
 }
 
-/// Why the store could not do what it was asked.
+/// Why a call of the store failed.
 public struct OutboxError: Error, Sendable, CustomStringConvertible {
   public enum Code: Sendable, Equatable {
-    /// The statement never left: nothing was changed.
+    /// The statement was not sent: nothing was changed.
     case unavailable
-    /// The connection broke, or no answer came in time: the statement may have been executed or not.
+    /// The connection broke, or no answer came in time. The statement may have been executed or not.
     case answerLost
-    /// Another transaction held a lock for longer than one is waited for (SQLSTATE 55P03), as a rule on one of the rows: nothing
-    /// was changed.
-    case locked
-    /// The server refused the statement for another reason that will pass (deadlock, restart, read-only server): nothing was
+    /// Another transaction held a lock for longer than `lock_timeout` (SQLSTATE 55P03), usually on one of the rows. Nothing was
     /// changed.
+    case locked
+    /// The server refused the statement for another temporary reason (deadlock, restart, read-only server). Nothing was changed.
     case transient
-    /// The server refused what is in the statement (SQLSTATE class 22, 23 or 54): the same rows would be refused again.
+    /// The server refused the data of the statement (SQLSTATE class 22, 23 or 54). It would refuse the same rows again.
     case refusedRows
-    /// The server refused the statement for any other lasting reason, such as a missing right: no row is to blame.
+    /// The server refused the statement for another permanent reason, such as a missing privilege. No row is at fault.
     case refused
   }
 
@@ -179,29 +178,29 @@ public struct OutboxError: Error, Sendable, CustomStringConvertible {
   }
 }
 
-/// What the store tells its owner, on the store's loop.
+/// What the store reports to its owner, on the store's loop.
 public enum OutboxEvent: Sendable {
   /// Something may be ready to be claimed. A hint: polling is the guarantee.
   case bell
-  /// The connections that claim and settle are up (again), since this moment: ask for a beat.
+  /// The connections that claim and settle are up now. The owner should beat.
   case available
   /// The store cannot be reached; calls fail until `available`.
   case unavailable(reason: String)
-  /// Somebody says that these calls have ended. A hint: look it up.
+  /// A hint that these calls have ended. The owner must look it up.
   case mayHaveEnded([Int64])
-  /// Somebody says that many calls have ended. A hint: look it up.
+  /// A hint that many calls have ended. The owner must look it up.
   case manyMayHaveEnded
-  /// From now on hints are heard, or (false) not.
+  /// Whether hints are heard from now on.
   case listening(Bool)
-  /// Ops believe the lane's provider again when it calls tokens dead. A hint for a counter.
+  /// Ops have resumed the lane's invalidation: dead tokens are deleted again. A hint.
   case invalidationResumed(lane: Int16)
 }
 
 /// The answer to a beat.
 public struct Beat: Sendable, Equatable {
-  /// False: this gateway was declared dead, its claims are others' now, and it must register anew.
+  /// False if this gateway was declared dead. Its claims are free for others then, and it must register again.
   public var isAlive: Bool
-  /// The server may have lost commits since the last reclaim: see `OutboxStore.reclaim`.
+  /// Whether the server may have lost commits since the last reclaim; see `OutboxStore.reclaim`.
   public var mustReclaim: Bool
 
   public init(isAlive: Bool, mustReclaim: Bool) {
@@ -210,12 +209,12 @@ public struct Beat: Sendable, Equatable {
   }
 }
 
-/// What a claim brought.
+/// The result of a claim.
 public struct Claimed: Sendable {
   public var deliveries: [Delivery]
-  /// Rows this version cannot read (a kind it does not know): they are ours and must be given back.
+  /// Rows that this version cannot read, such as those of an unknown kind. They are ours and must be returned.
   public var unreadable: [DeliveryLease]
-  /// Rows whose call was deleted by a transaction that did not see them: they are ours, and go once they are given back.
+  /// Rows whose call was deleted by a transaction that did not see them. They are ours, and are deleted once they are returned.
   public var orphans: [DeliveryLease]
 
   public init(deliveries: [Delivery], unreadable: [DeliveryLease] = [], orphans: [DeliveryLease] = []) {
@@ -225,7 +224,7 @@ public struct Claimed: Sendable {
   }
 }
 
-/// A delivery by its key: the call's row and the number of the push within it.
+/// The key of a delivery: the call's row, and the number of the push within the call.
 public struct DeliveryKey: Hashable, Sendable {
   public var outboxID: Int64
   public var pushNumber: Int32
@@ -235,14 +234,14 @@ public struct DeliveryKey: Hashable, Sendable {
     self.pushNumber = pushNumber
   }
 
-  /// Both numbers in one word, for keys are hashed several times a delivery.
+  /// Hashes both numbers as one word, because keys are hashed several times for each delivery.
   public func hash(into hasher: inout Hasher) { hasher.combine(outboxID &* 1_000_003 &+ Int64(pushNumber)) }
 }
 
-/// A bounded part of the rows that are claimed in our name.
+/// One page of the rows that are claimed in our name.
 public struct ClaimedPage: Sendable {
   public var leases: [DeliveryLease]
-  /// Where the next part begins; nil after the last one.
+  /// Where the next page begins; nil after the last page.
   public var next: Int64?
 
   public init(leases: [DeliveryLease], next: Int64?) {
@@ -253,7 +252,7 @@ public struct ClaimedPage: Sendable {
 
 /// A delivery that is ours again.
 public struct Reclaimed: Sendable, Equatable {
-  /// Its index in what was asked for.
+  /// Its index among the keys that were asked for.
   public var index: Int
   public var place: DeliveryPlace
 
@@ -263,60 +262,59 @@ public struct Reclaimed: Sendable, Equatable {
   }
 }
 
-/// Claims and settles deliveries for one gateway, that is one life of one process. Every call is a batch; a claim is ours until
-/// settled, parked, released or forgotten, or until this gateway is declared dead.
+/// Claims and settles deliveries for one gateway, which is one life of one process. Every call takes a batch. A claimed delivery is
+/// ours until it is settled, parked, released or forgotten, or until this gateway is declared dead.
 public protocol OutboxStore: Sendable {
-  /// Becomes a new gateway: a new owner of claims, whose numbers begin anew.
+  /// Registers a new gateway: a new owner of claims. The numbers of its claims start again.
   func register() async throws(OutboxError)
-  /// Says that this gateway lives.
-  /// - Parameter mayReap: declare others dead that were silent for too long, and free what they had claimed.
+  /// Confirms that this gateway lives.
+  /// - Parameter mayReap: whether to declare gateways dead that were silent for too long, and free their claims.
   func beat(mayReap: Bool) async throws(OutboxError) -> Beat
 
-  /// Claims up to the allowed number a lane, earliest deadline first, lanes with rings before lanes without, else in the order
-  /// of the allowances. In no lane anything whose deadline is too near.
-  /// - Parameter number: counts this gateway's claims; it is written as the lease of each row.
+  /// Claims at most the allowed number of each lane, earliest deadline first. Lanes with rings come before lanes without; otherwise
+  /// lanes come in the order of the allowances. Deliveries whose deadline is too near are not claimed.
+  /// - Parameter number: the number of the claim, which is written as the lease of each row.
   func claim(_ number: Int32, _ allowances: [LaneAllowance], within limits: ClaimLimits) async throws(OutboxError)
     -> Claimed
-  /// The answer to a claim was lost: bars it if it has not begun, waits for it if it runs, and gives back what it took.
+  /// Forgets a claim whose answer was lost: bars it if it has not begun, waits for it if it runs, and returns what it took.
   /// Returns how many rows went back.
   func forget(_ number: Int32) async throws(OutboxError) -> Int
-  /// After a crash or a fail-over of the server: makes these deliveries ours again, as far as they exist and are ours or
-  /// nobody's. Repeating it does no harm.
-  /// - Parameter number: a new number of ours, which becomes the lease of each row.
+  /// Claims these deliveries again after a crash or a fail-over of the server, as far as they exist and no other gateway has them.
+  /// May be repeated.
+  /// - Parameter number: a new claim number, which becomes the lease of each row.
   func reclaim(_ number: Int32, _ keys: [DeliveryKey]) async throws(OutboxError) -> [Reclaimed]
-  /// Everything was reclaimed: claims may go on once all gateways have said so.
+  /// Reports that everything was reclaimed. Claims continue when all gateways have reported that.
   func confirmReclaimed() async throws(OutboxError)
-  /// A part of the rows claimed in our name, from the start or where the part before ended.
+  /// A page of the rows claimed in our name, from the start or where the previous page ended.
   func claimed(from page: Int64?) async throws(OutboxError) -> ClaimedPage
 
-  /// Writes down what became of deliveries; returns how many were still ours.
+  /// Writes outcomes. Returns how many deliveries were still ours.
   func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int
-  /// Which of these have been written down by this gateway lately: for a batch of which `settle` took only a part, or of
-  /// which the answer was lost.
+  /// Which of these this gateway has written lately: for a batch of which `settle` wrote only a part, or whose answer was lost.
   func settled(among settlements: [Settlement]) async throws(OutboxError) -> Set<DeliveryKey>
-  /// Puts deliveries back to be tried later; returns how many were still ours.
+  /// Returns deliveries to the outbox to be tried later. Returns how many were still ours.
   func park(_ parkings: [Parking]) async throws(OutboxError) -> Int
-  /// Gives claims back with the attempt uncounted; returns how many were still ours.
+  /// Returns deliveries to the outbox without counting the attempt. Returns how many were still ours.
   func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int
   /// Which of these calls have ended.
   func ended(among outboxIDs: [Int64]) async throws(OutboxError) -> [Int64]
-  /// Returns when a crash of the server can lose nothing any more that was answered before: claims and settlements do not wait
-  /// for the disk.
+  /// Waits until everything that was answered before is on the server's disk. Claims and settlements themselves do not wait for the
+  /// disk.
   func sync() async throws(OutboxError)
 
-  /// Marks tokens dead unless they were registered since, or quarantines them where the lane is on hold; returns how many
+  /// Marks tokens dead unless they were registered since. If the lane is on hold, they are quarantined instead. Returns how many
   /// are newly dead.
   func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int
-  /// Puts lanes on hold: from now on, and back to the start of the window, their dead tokens are quarantined until ops say
-  /// otherwise. Returns how many live again.
+  /// Puts lanes on hold: their dead tokens are quarantined from now on, and those of the past window as well, until ops resume
+  /// invalidation. Returns how many tokens live again.
   func hold(_ holds: [InvalidationHold]) async throws(OutboxError) -> Int
-  /// Notes the environments that tokens really belong to; returns how many were noted otherwise.
+  /// Corrects the environments of registered tokens. Returns how many were wrong.
   func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int
-  /// Says how this gateway's lanes are, for ops; to be called every second.
+  /// Reports the conditions of this gateway's lanes, for ops. Called every second.
   func report(_ conditions: [LaneCondition]) async throws(OutboxError)
 
-  /// The maintenance job that is due, if any: whoever asks first does it.
+  /// The maintenance job that is due, if any. The gateway that asks first runs it.
   func takeJob() async throws(OutboxError) -> String?
-  /// Does one bounded bite of a job; returns what SQL did by itself, where that is the job.
+  /// Runs one bounded step of a job. Returns what SQL did without a gateway, if that is the job.
   func run(job name: String) async throws(OutboxError) -> [Tally]
 }

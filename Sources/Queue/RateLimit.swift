@@ -1,8 +1,8 @@
-// A token bucket: how many may go now if so many may go a second. Pure.
+// A token bucket: how many pushes may leave now, for a maximum rate a second. Pure.
 
 public import Runtime
 
-/// A limit on the rate of a lane. What was saved up is at most a tenth of a second's worth.
+/// Limits the rate of a lane. At most the tokens of a tenth of a second are saved.
 public struct RateLimit: Sendable {
   private static let saved = Nanoseconds.milliseconds(100)
 
@@ -17,7 +17,7 @@ public struct RateLimit: Sendable {
     tokens = max(1, self.perSecond * Self.saved.seconds)
   }
 
-  /// How many may go at `now`.
+  /// How many pushes may leave at `now`.
   public mutating func available(_ now: Instant) -> Int {
     if let at, now > at {
       tokens = min(max(1, perSecond * Self.saved.seconds), tokens + (now - at).seconds * perSecond)
@@ -26,12 +26,12 @@ public struct RateLimit: Sendable {
     return max(0, Int(tokens))
   }
 
-  /// How many of these may be spent on what can wait: half of what is saved at most is kept for rings.
+  /// How many of these may be background. At most half of the saved tokens are reserved for calls.
   public mutating func availableToBackground(_ now: Instant) -> Int {
     max(0, available(now) - Int(max(1, perSecond * Self.saved.seconds)) / 2)
   }
 
-  /// So many went; more than were available is a debt.
+  /// `count` pushes left. More than were available is a debt that later tokens pay.
   public mutating func spend(_ count: Int) {
     tokens -= Double(count)
   }

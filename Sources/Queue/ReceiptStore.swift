@@ -1,4 +1,4 @@
-// Receipts as their collector sees them: what is due, what was said, what is looked up again later.
+// The store of Expo's receipts, as their collector sees it: which are due, what they said, which are looked up again later.
 
 public import Runtime
 
@@ -8,7 +8,7 @@ public struct DueReceipt: Sendable {
   public var ticket: String
   /// The device token the push went to.
   public var token: [UInt8]
-  /// When it was sent, in milliseconds since 1970: a token registered later is not meant.
+  /// When the push was sent, in milliseconds since 1970. The receipt says nothing about a token registered later.
   public var sentAtMilliseconds: Int64
 
   public init(ticket: String, token: [UInt8], sentAtMilliseconds: Int64) {
@@ -21,7 +21,7 @@ public struct DueReceipt: Sendable {
 /// What a receipt said.
 public struct ReceiptVerdict: Sendable, Equatable {
   public var ticket: String
-  /// Why the push did not reach the phone's own service; nil: it did.
+  /// Why the push did not reach APNs or FCM; nil if it did.
   public var reason: String?
 
   public init(ticket: String, reason: String?) {
@@ -30,14 +30,14 @@ public struct ReceiptVerdict: Sendable, Equatable {
   }
 }
 
-/// Keeps tickets across restarts, and gives each to one replica at a time.
+/// Keeps tickets across restarts. Gives each ticket to one replica at a time.
 public protocol ReceiptStore: Sendable {
-  /// Up to `max` due tickets of an app, which nobody else gets before `lease` is over.
+  /// At most `max` due tickets of an app. No other replica gets them before `lease` is over.
   func claimReceipts(app: String, max: Int, lease: Nanoseconds) async throws(OutboxError) -> [DueReceipt]
-  /// Writes down what receipts said; returns how many were still open.
+  /// Records what receipts said. Returns how many of them were still open.
   func settleReceipts(app: String, _ verdicts: [ReceiptVerdict]) async throws(OutboxError) -> Int
-  /// There is no receipt yet: to be looked up again after `delay`.
+  /// Looks the receipts of these tickets up again after `delay`, because there are none yet.
   func postponeReceipts(app: String, _ tickets: [String], by delay: Nanoseconds) async throws(OutboxError) -> Int
-  /// Forgets tickets whose receipts are gone (24 hours after sending); returns how many.
+  /// Deletes tickets whose receipts are gone (24 hours after sending). Returns how many.
   func giveUpReceipts(app: String) async throws(OutboxError) -> Int
 }

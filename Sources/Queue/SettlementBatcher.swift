@@ -1,19 +1,19 @@
-// Gathers settlements until a batch is worth a round trip. Pure.
+// Collects settlements until a batch is worth a round trip. Pure.
 
 public import Runtime
 
-/// A queue that is flushed when it is large enough or old enough, with a bounded number of batches under way.
+/// A queue that is flushed when it is large enough or old enough. The number of batches under way is bounded.
 public struct SettlementBatcher<Element> {
   public struct Limits: Sendable {
-    /// A batch of this size leaves at once.
+    /// A batch of at least this size leaves at once.
     public var worthwhile = 250
-    /// No batch is larger.
+    /// Maximum size of a batch.
     public var most = 1000
-    /// Nothing waits longer than this for company.
+    /// Maximum time an element waits for a larger batch.
     public var age: Nanoseconds = .milliseconds(5)
-    /// Batches under way at a time; more pile up into larger ones.
+    /// Maximum number of batches under way. While there are that many, elements collect into larger batches.
     public var underWay = 2
-    /// Pause after a failed batch.
+    /// The pause after a failed batch.
     public var retry: Nanoseconds = .milliseconds(250)
     public init() {}
   }
@@ -37,20 +37,20 @@ public struct SettlementBatcher<Element> {
     waiting.append(element)
   }
 
-  /// When `take` will have a batch if nothing more is added, nil when that does not depend on time.
+  /// When `dequeue` will have a batch if nothing more is added; nil when that does not depend on time.
   public var due: Instant? {
     guard !waiting.isEmpty, underWay < limits.underWay else { return nil }
     return max(notBefore, waiting.count >= limits.worthwhile ? Instant(nanoseconds: .min) : oldest + limits.age)
   }
 
-  /// The next batch if it is due; the caller reports its end with `didFlush` or `didFail`.
+  /// The next batch if it is due. The caller reports its end with `didFlush` or `didFail`.
   ///
-  /// - Parameter isLast: do not wait for company.
+  /// - Parameter isLast: do not wait for a larger batch.
   public mutating func dequeue(_ now: Instant, isLast: Bool = false) -> [Element]? {
     guard let due, due <= now || (isLast && notBefore <= now) else { return nil }
     let batch = Array(waiting.prefix(limits.most))
     waiting.removeFirst(batch.count)
-    oldest = now  // what is left has waited, but its batch is full or follows within the age
+    oldest = now  // elements that are left have waited, but their batch is full or follows within `age`
     underWay += 1
     return batch
   }
@@ -60,7 +60,7 @@ public struct SettlementBatcher<Element> {
     underWay -= 1
   }
 
-  /// A batch could not be written; it goes back to the front.
+  /// A batch could not be written. It goes back to the front.
   public mutating func didFail(_ batch: [Element], _ now: Instant) {
     underWay -= 1
     waiting.insert(contentsOf: batch, at: 0)

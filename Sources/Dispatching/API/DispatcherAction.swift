@@ -1,15 +1,15 @@
-// Everything that a dispatcher has done: calls of the store, requests to providers, lines in the log.
+// The actions of a dispatcher: calls of the store, requests to providers, log lines.
 
 public import Logging
 public import Providers
 public import Queue
 public import Runtime
 
-/// A batch on its way into the outbox.
+/// A batch to write into the outbox.
 public enum OutboxWrite: Sendable {
-  /// Answered by `OutboxWriteAnswer.count`, as all but the next.
+  /// Answered by `OutboxWriteAnswer.count`, as are all cases except the next one.
   case settle([Settlement])
-  /// Which of these have been written. Answered by `OutboxWriteAnswer.settled`.
+  /// Asks which of these have been written. Answered by `OutboxWriteAnswer.settled`.
   case settledAmong([Settlement])
   case park([Parking])
   case release([DeliveryLease])
@@ -18,11 +18,11 @@ public enum OutboxWrite: Sendable {
   case correct([EnvironmentCorrection])
 }
 
-/// What the store says to a batch.
+/// The store's answer to a batch.
 public enum OutboxWriteAnswer: Sendable {
-  /// How many of the batch were written.
+  /// Number of elements of the batch that were written.
   case count(Int)
-  /// Which of the batch had been written.
+  /// The elements of the batch that had been written.
   case settled(Set<DeliveryKey>)
 }
 
@@ -39,7 +39,8 @@ public struct DispatcherLogEntry: Sendable {
   }
 }
 
-/// What `DispatcherMachine` has its carrier do, in this order. Each call of the store is answered by one event.
+/// An action of `DispatcherMachine`, which its carrier performs. Actions are performed in order. Each call of the store is answered
+/// by one event.
 public enum DispatcherAction: Sendable {
   case register
   case beat(mayReap: Bool)
@@ -47,11 +48,11 @@ public enum DispatcherAction: Sendable {
   case forget(number: Int32)
   case reclaim(number: Int32, [DeliveryKey])
   case confirmReclaimed
-  /// The rows claimed in our name, from this page on.
+  /// Reads the rows claimed in our name, from this page on.
   case scan(from: Int64?)
   case write(batch: Int, OutboxWrite)
   case lookUpEnded([Int64])
-  /// Have the server's disk take what was committed so far.
+  /// Waits until everything committed so far is on the server's disk.
   case sync
   case takeJob
   case runJob(String)
@@ -59,9 +60,9 @@ public enum DispatcherAction: Sendable {
 
   /// Hands requests to the provider of a lane, by its index. Each comes back as one result.
   case send(lane: Int, [PushRequest])
-  /// Takes back those of these requests that have not left.
+  /// Takes back the requests among these that have not been sent.
   case withdraw(lane: Int, Set<UInt64>)
-  /// Requests may be written to the wire until this instant, and not later.
+  /// Allows providers to write requests to their connections until this instant.
   case permit(until: Instant)
 
   case log(DispatcherLogEntry)

@@ -1,10 +1,10 @@
-// Everything that a dispatcher hears: what the store says by itself, answers of the store, what providers say, and the end.
+// The events of a dispatcher: reports and answers of the store, reports of providers, and the end.
 
 public import Providers
 public import Queue
 public import Runtime
 
-/// What a push's receipt said of its token, where that was no success.
+/// What a receipt said of a token, if it was not success.
 public struct ReceiptFailure: Sendable {
   public var token: [UInt8]
   public var outcome: PushOutcome
@@ -15,20 +15,20 @@ public struct ReceiptFailure: Sendable {
   }
 }
 
-/// An event for `DispatcherMachine`. Each store action has exactly one answer, whatever becomes of it.
+/// An event for `DispatcherMachine`. Each call of the store has exactly one answer, even if it failed.
 public enum DispatcherEvent: Sendable {
-  /// The store tells something by itself.
+  /// The store reports an event of its own.
   case outbox(OutboxEvent)
 
   /// The answer to `register`.
   ///
-  /// - askedAt: the instant at which it was asked: what it confirms began then.
+  /// - askedAt: when the call was made. What the answer confirms counts from then.
   case registered(Result<Void, OutboxError>, askedAt: Instant)
   /// The answer to `beat`.
   case beaten(Result<Beat, OutboxError>, askedAt: Instant)
   /// The answer to `claim`.
   case claimed(number: Int32, Result<Claimed, OutboxError>)
-  /// The answer to `forget`: how many rows went back.
+  /// The answer to `forget`: number of rows that went back.
   case forgotten(number: Int32, Result<Int, OutboxError>)
   /// The answer to `reclaim`.
   case reclaimed(number: Int32, Result<[Reclaimed], OutboxError>)
@@ -38,7 +38,7 @@ public enum DispatcherEvent: Sendable {
   case scanned(Result<ClaimedPage, OutboxError>)
   /// The answer to `write`.
   case written(batch: Int, Result<OutboxWriteAnswer, OutboxError>)
-  /// The answer to `lookUpEnded`: which of them have ended.
+  /// The answer to `lookUpEnded`: the calls that have ended.
   case endedFound(Result<[Int64], OutboxError>)
   /// The answer to `sync`.
   case synced(Result<Void, OutboxError>)
@@ -53,9 +53,9 @@ public enum DispatcherEvent: Sendable {
   ///
   /// - lane: the index of the lane, not its id.
   case provider(PushProviderEvent, lane: Int)
-  /// Receipts of a lane's earlier pushes: they tell of tokens, credentials and limits as answers do.
+  /// Receipts of a lane's earlier pushes. Like answers they concern tokens, credentials and limits.
   case receipts([ReceiptFailure], lane: Int)
 
-  /// The gateway stops: no more claims; what waits goes back, what is in flight may finish.
+  /// The gateway stops. It claims nothing more, returns what waits, and lets requests in flight finish.
   case drain
 }

@@ -2,40 +2,40 @@
 
 public import Runtime
 
-/// What `DispatcherMachine` goes by.
+/// The settings of `DispatcherMachine`.
 public struct DispatcherSettings: Sendable {
   public var policy = RetryPolicy()
-  /// A gateway that was not heard of for so long is declared dead.
+  /// A gateway that was silent for this long is declared dead.
   public var silence = Nanoseconds.seconds(3)
-  /// Between two beats.
+  /// The interval of beats.
   public var beatInterval = Nanoseconds.seconds(1)
-  /// The part of `silence`, in percent, for which a confirmed beat lets requests leave.
+  /// How long a confirmed beat allows requests to be sent, as a percentage of `silence`.
   public var leasePercent: Int64 = 80
-  /// Between two comparisons of what is claimed in our name with what is held.
+  /// The interval at which the rows claimed in our name are compared with what is held.
   public var scanInterval = Nanoseconds.seconds(15)
   /// How long a settlement is remembered after it was written.
   public var rememberFor = Nanoseconds.seconds(30)
-  /// The most settlements remembered.
+  /// Maximum number of settlements remembered.
   public var rememberedMax = 200_000
-  /// The most memory for these.
+  /// Maximum memory for these, in bytes.
   public var rememberedBytesMax = 40 << 20
-  /// The most deliveries that one `reclaim` asks for.
+  /// Maximum number of deliveries in one `reclaim`.
   public var reclaimMax = 1_000
-  /// Between two reports of the lanes' conditions.
+  /// The interval of reports of the lanes' conditions.
   public var reportInterval = Nanoseconds.seconds(1)
-  /// Between two looks for a maintenance job, when none was due.
+  /// The wait before looking for a maintenance job again when none was due.
   public var jobInterval = Nanoseconds.milliseconds(250)
-  /// Between two look-ups of all invites held, while the ends of calls are not heard of.
+  /// The interval of look-ups of all held invites while hints are not heard.
   public var lookUpInterval = Nanoseconds.milliseconds(500)
-  /// After a call of the store that failed.
+  /// The wait after a call of the store that failed.
   public var retryInterval = Nanoseconds.milliseconds(250)
-  /// More deliveries that wait to be written stop the claims.
+  /// Maximum number of deliveries that wait to be written. Above it nothing is claimed.
   public var backlogMax = 50_000
-  /// For how long a row is put back that this version cannot use.
+  /// How long a row that this version cannot use is parked.
   public var unusableDelay = Nanoseconds.seconds(1)
 
   public init() {}
 
-  /// For how long after it was asked a confirmed beat lets requests leave.
+  /// How long a confirmed beat allows requests to be sent, from when it was sent.
   public var leaseTime: Nanoseconds { silence * leasePercent / 100 }
 }

@@ -1,4 +1,4 @@
-// A lane as the dispatcher decides about it: one app's account at one provider.
+// The settings of a lane: one app's account at one provider.
 
 public import Dialects
 public import Providers
@@ -12,15 +12,15 @@ public struct LaneConfiguration: Sendable {
   public var provider: ProviderKind
   /// Makes requests of the lane's deliveries.
   public var planner: CallPlanner
-  /// Most deliveries held at a time.
+  /// Maximum number of deliveries held at a time.
   public var window: Int
-  /// Most deliveries sent a second; nil for no limit.
+  /// Maximum number of deliveries sent a second; nil for no limit.
   public var perSecond: Int?
-  /// How long after sending the provider can tell more (Expo's receipts); nil where it has nothing to add.
+  /// How long after sending the provider has a receipt (Expo); nil if it has none.
   public var receiptAfter: Nanoseconds?
-  /// When the provider is no longer believed that tokens are dead.
+  /// When the lane's dead tokens are quarantined instead of deleted.
   public var invalidation: InvalidationBreaker.Limits
-  /// Whether missed calls and notifications whose fate is unknown are sent again: better twice than not at all.
+  /// Whether missed calls and notifications whose fate is unknown are sent again, because the app prefers two to none.
   public var isAtLeastOnce: Bool
 
   public init(

@@ -1,4 +1,4 @@
-// What a dispatcher did since it started, for logs and metrics. Plain values that only its loop touches: counting takes no lock.
+// The counters of a dispatcher since it started, for logs and metrics. Only its loop touches them, so counting takes no lock.
 
 public import Providers
 public import Queue
@@ -6,34 +6,34 @@ internal import Runtime
 
 /// Running totals.
 public struct DispatcherCounters: Sendable {
-  /// The app of what belongs to no lane of ours: an app that only other replicas, or none, have in their configuration. No
-  /// app can be called that.
+  /// The app of events that belong to no lane of this gateway: the configuration does not have their app. No app can have this
+  /// name.
   public static let unknownApp = "_other"
 
-  /// Those of the dispatcher, in its order, then one a provider for unknown apps.
+  /// The dispatcher's lanes in its order, then one for each provider for unknown apps.
   public private(set) var lanes: [LaneCounters]
-  /// Each app once, in the order of its first lane; then the unknown ones together.
+  /// Each app once, in the order of its first lane, then one for all unknown apps.
   public private(set) var apps: [AppCounters]
 
   public var claimed = 0
   public var parked = 0
   public var released = 0
-  /// Results dropped because the lease was no longer ours.
+  /// Number of results dropped because the lease was no longer ours.
   public var lostLeases = 0
-  /// Rows given back that were claimed in our name, and nobody here knew of.
+  /// Number of rows returned that were claimed in our name and that this gateway did not know.
   public var reconciled = 0
-  /// Claims given up because their answers were lost.
+  /// Number of claims forgotten because their answers were lost.
   public var forgottenClaims = 0
-  /// Settlements written once more, for the database had lost them.
+  /// Number of settlements written again because the database had lost them.
   public var settledAgain = 0
-  /// How often no beat was confirmed in time, so that nothing could be sent.
+  /// How often nothing could be sent because no beat was confirmed in time.
   public var leaseLapses = 0
-  /// How many settlements were written at a time.
+  /// Number of settlements in a batch.
   public private(set) var settlementBatches = Histogram(.batch)
-  /// From a provider's answer until it was written down.
+  /// The time from a provider's answer until it was written.
   public private(set) var settlementLag = Histogram(.latency)
 
-  /// Everything at zero.
+  /// All counters at zero.
   ///
   /// - Parameter lanes: in the order of the dispatcher.
   public init(lanes: [(app: String, provider: ProviderKind)]) {
@@ -43,28 +43,28 @@ public struct DispatcherCounters: Sendable {
     apps = self.lanes.map(\.app).filter { seen.insert($0).inserted }.map { AppCounters(app: $0) }
   }
 
-  /// Deliveries of all lanes that ended so.
+  /// Number of deliveries of all lanes with this outcome.
   public func deliveries(_ outcome: DeliveryOutcome) -> Int {
     lanes.reduce(0) { $0 + $1.deliveries.total(of: outcome) }
   }
 
-  /// Tries of all lanes without an answer.
+  /// Number of tries of all lanes without an answer.
   public var ambiguous: Int { lanes.reduce(0) { $0 + $1.ambiguous } }
 
-  /// Counts in one lane, by its index in the dispatcher.
+  /// Changes the counters of one lane, by its index in the dispatcher.
   mutating func note(inLane lane: Int, _ note: (inout LaneCounters) -> Void) { note(&lanes[lane]) }
 
-  /// A settlement was written down.
+  /// A settlement was written.
   mutating func note(_ settlement: Settlement, inLane lane: Int, isUntried: Bool, _ now: Instant) {
     lanes[lane].note(
       settlement.outcome, of: settlement.delivery.kind, reason: settlement.reason, isUntried: isUntried)
     if let answeredAt = settlement.answeredAt { settlementLag.observe(now - answeredAt) }
   }
 
-  /// So many settlements left together.
+  /// A batch of `count` settlements was sent.
   mutating func noteSettlements(_ count: Int) { settlementBatches.observe(Int64(count)) }
 
-  /// What SQL did by itself.
+  /// Counts what SQL did without a gateway.
   mutating func note(_ tally: Tally) {
     switch tally.event {
     case .ended(let kind, let outcome, let reason, let isUntried):

@@ -1,4 +1,4 @@
-// What happened in one lane, and to one app's calls, since the gateway started. Plain values, confined to the dispatcher.
+// The counters of one lane, and of one app's calls, since the gateway started. Plain values, confined to the dispatcher.
 
 public import Providers
 internal import PushModel
@@ -16,19 +16,19 @@ public struct LaneCounters: Sendable {
   public let provider: ProviderKind
   public let reasons: ReasonLabels
 
-  /// Answers to tries.
+  /// Number of answers to tries.
   public private(set) var attempts: OutcomeCounts<AttemptOutcome>
-  /// Deliveries that have ended and are written down.
+  /// Number of deliveries that have ended and are written.
   public private(set) var deliveries: OutcomeCounts<DeliveryOutcome>
-  /// By `PushKind`: from the backend's commit until the first request left.
+  /// By `PushKind`: the time from the backend's commit until the first request was sent.
   public private(set) var enqueueToSend: [Histogram]
-  /// By kind: from a request to its answer.
+  /// By kind: the time from a request to its answer.
   public private(set) var sendToAnswer: [Histogram]
-  /// By kind: from the backend's commit until the provider took it over.
+  /// By kind: the time from the backend's commit until the provider accepted the push.
   public private(set) var enqueueToAnswer: [Histogram]
-  /// Tries without an answer: the phone may have got them or not.
+  /// Number of tries without an answer. The phone may have got the push or not.
   public private(set) var ambiguous = 0
-  /// Deliveries that expired before any try.
+  /// Number of deliveries that expired before any try.
   public private(set) var expiredBeforeSend = 0
   public private(set) var invalidatedTokens = 0
   public private(set) var quarantinedTokens = 0
@@ -46,9 +46,9 @@ public struct LaneCounters: Sendable {
     enqueueToAnswer = histograms
   }
 
-  /// A try of a delivery came back.
+  /// A try of a delivery has a result.
   ///
-  /// - Parameter isFirst: no request of it had left before.
+  /// - Parameter isFirst: no request of it was sent before.
   mutating func note(_ result: PushResult, of delivery: Delivery, isFirst: Bool) {
     guard let (outcome, reason) = AttemptOutcome.reading(result.outcome) else { return }
     attempts[delivery.kind, outcome, reason: reasons.index(of: reason)] += 1
@@ -60,9 +60,9 @@ public struct LaneCounters: Sendable {
     if outcome == .accepted { enqueueToAnswer[kind].observe(result.answeredAt - delivery.enqueuedAt) }
   }
 
-  /// Deliveries have ended, by us or in the database.
+  /// Deliveries have ended, in this gateway or in the database.
   ///
-  /// - Parameter isUntried: no request of them ever left.
+  /// - Parameter isUntried: no request of them was ever sent.
   mutating func note(
     _ outcome: DeliveryOutcome, of kind: PushKind, reason: String?, isUntried: Bool, count: Int = 1
   ) {
@@ -80,11 +80,11 @@ public struct LaneCounters: Sendable {
 public struct AppCounters: Sendable {
   public let app: String
   public var calls = 0
-  /// Missed calls announced at the deadline.
+  /// Number of missed calls announced at the deadline.
   public var missedByDeadline = 0
-  /// Missed calls announced because the call ended unanswered.
+  /// Number of missed calls announced because the call ended unanswered.
   public var missedByEnd = 0
-  /// From the backend's commit until a phone said that it rings.
+  /// The time from the backend's commit until a phone reported that it rings.
   public var timeToRing = Histogram(.latency)
 
   init(app: String) { self.app = app }

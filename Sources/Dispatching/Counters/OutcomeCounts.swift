@@ -4,13 +4,13 @@ internal import Providers
 public import PushModel
 internal import Queue
 
-/// How often each outcome came about.
+/// How often each outcome occurred.
 public struct OutcomeCounts<Outcome: CaseIterable & RawRepresentable & Sendable>: Sendable
 where Outcome.RawValue == UInt8 {
   private let reasons: Int
   private var counts: [Int]
 
-  /// - Parameter reasons: how many reasons are told apart (`ReasonLabels.words`).
+  /// - Parameter reasons: number of reasons that are told apart (`ReasonLabels.words`).
   init(reasons: Int) {
     self.reasons = reasons
     counts = [Int](repeating: 0, count: PushKind.allCases.count * Outcome.allCases.count * reasons)
@@ -33,11 +33,11 @@ where Outcome.RawValue == UInt8 {
   }
 }
 
-/// What a provider said to one try; the cases of `PushOutcome` that a provider had a part in.
+/// A provider's answer to one try: the cases of `PushOutcome` that come from a provider.
 public enum AttemptOutcome: UInt8, CaseIterable, Sendable {
   case accepted, invalid, rejected, unauthorized, throttled, unavailable, unknown, refused
 
-  /// The outcome and its reason; nil where nothing was tried, for the deadline had passed.
+  /// The outcome and its reason; nil if nothing was tried because the deadline had passed.
   static func reading(_ outcome: PushOutcome) -> (AttemptOutcome, reason: String?)? {
     switch outcome {
     case .accepted: (.accepted, nil)

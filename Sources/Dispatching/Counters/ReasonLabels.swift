@@ -1,9 +1,9 @@
-// Reasons as labels: a bounded table, so that whatever a provider or a backend says, the number of series stays.
+// Reasons as labels. The table is bounded, so no provider or backend can increase the number of series.
 
 public import Providers
 internal import Queue
 
-/// The reasons that one provider's series tell apart, by dense index. The first is none, the last everything unknown.
+/// The reasons that one provider's series tell apart, by dense index. The first means no reason, the last any unknown reason.
 public struct ReasonLabels: Sendable {
   public static let apns = ReasonLabels(ProviderReasons.apns)
   public static let fcm = ReasonLabels(ProviderReasons.fcm)
@@ -17,7 +17,7 @@ public struct ReasonLabels: Sendable {
     }
   }
 
-  /// What the gateway and the database say of their own.
+  /// The reasons of the gateway and the database.
   private static let ours = [
     "AcceptedLate", "CallAnswered", "CallEnded", "CallMissed", "DeadlinePassed", "FateUnknown", "GatewayCrashed",
     "Interrupted", "MissingField", "NoTemplate", "PayloadTooLarge", "Restored", "SaidByCancel", "SettlementRefused",
@@ -34,7 +34,7 @@ public struct ReasonLabels: Sendable {
     indexByWord = Dictionary(uniqueKeysWithValues: known.enumerated().map { ($1, $0 + 1) })
   }
 
-  /// The index of a reason; nil and the empty one are none.
+  /// The index of a reason. Nil and the empty string mean no reason.
   public func index(of reason: String?) -> Int {
     guard let reason, !reason.isEmpty else { return 0 }
     return indexByWord[reason] ?? words.count - 1

@@ -1,15 +1,15 @@
-// Everything on its way into the outbox: one queue a kind, each written in batches until it is written. Pure.
+// Everything that waits to be written into the outbox: one queue for each kind, written in batches. Pure.
 
 internal import Logging
 internal import Queue
 internal import Runtime
 
-/// Gathers what became of deliveries and tokens, and makes batches of it.
+/// Collects the outcomes of deliveries and tokens, and makes batches of them.
 struct BatchWriter {
-  /// A batch under way, by what is in it.
+  /// A batch under way.
   private enum UnderWay {
     case settle(WriteBatch<HeldDelivery>, [Settlement])
-    /// A part of it was written: which is being asked.
+    /// Only a part was written. A query asks which one.
     case settledAmong(WriteBatch<HeldDelivery>, [Settlement])
     case park(WriteBatch<HeldDelivery>)
     case release(WriteBatch<HeldDelivery>)
@@ -20,15 +20,15 @@ struct BatchWriter {
     case correct(WriteBatch<EnvironmentCorrection>)
   }
 
-  /// What has become of a batch.
+  /// The result of a batch.
   enum Outcome {
-    /// These deliveries are settled, and those were others' by then.
+    /// The first deliveries are settled. The others belonged to another gateway by then.
     case settled([HeldDelivery], lost: [HeldDelivery])
-    /// These deliveries are back in the outbox, or were others' already: so many were ours.
+    /// These deliveries are back in the outbox, or belonged to another gateway already. `count` of them were ours.
     case returned([HeldDelivery], count: Int)
-    /// So many rows went back of which nobody here knew.
+    /// Number of unknown rows that went back.
     case strays(count: Int)
-    /// It is as it should be, or is written again.
+    /// Nothing is left to do, or the batch is written again.
     case nothing
   }
 
@@ -42,7 +42,7 @@ struct BatchWriter {
   private var corrections = WriteQueue<EnvironmentCorrection>()
   private var underWay: [Int: UnderWay] = [:]
   private var batches = 0
-  /// Batches and log lines of this turn, for the machine to take.
+  /// The batches and log lines of this turn, which the machine removes.
   private(set) var writes: [(batch: Int, write: OutboxWrite)] = []
   private(set) var lines: [DispatcherLogEntry] = []
 
@@ -55,29 +55,29 @@ struct BatchWriter {
   mutating func hold(_ hold: InvalidationHold, _ now: Instant) { holds.add(hold, now) }
   mutating func correct(_ environment: EnvironmentCorrection, _ now: Instant) { corrections.add(environment, now) }
 
-  /// When a batch leaves if nothing more is added.
+  /// When the next batch is due if nothing more is added.
   var due: Instant {
     min(
       min(min(settlements.due, parkings.due), min(releases.due, strays.due)),
       min(min(unusable.due, invalidations.due), min(holds.due, corrections.due)))
   }
 
-  /// No batch is under way.
+  /// Whether no batch is under way.
   var isQuiet: Bool { underWay.isEmpty }
 
-  /// Everything is written but what the database will not have.
+  /// Whether everything is written except what the database refuses.
   var isIdle: Bool {
     settlements.isIdle && parkings.isIdle && releases.isIdle && strays.isIdle && unusable.isIdle
       && invalidations.isIdle && holds.isIdle && corrections.isIdle && underWay.isEmpty
   }
 
-  /// How many deliveries the database will not have settled or parked.
+  /// Number of deliveries whose settlement or parking the database refuses.
   var apartCount: Int { settlements.apart.count + parkings.apart.count }
 
-  /// How many deliveries wait to be written.
+  /// Number of deliveries that wait to be written.
   var backlog: Int { settlements.count + parkings.count + releases.count }
 
-  /// What is in `writes` and `lines` was taken.
+  /// Empties `writes` and `lines` after the caller has read them.
   mutating func didTake() {
     writes.removeAll(keepingCapacity: true)
     lines.removeAll(keepingCapacity: true)
@@ -85,9 +85,9 @@ struct BatchWriter {
 
   /// Makes the batches that are due.
   ///
-  /// - Parameter isLast: do not wait for company.
+  /// - Parameter isLast: do not wait for larger batches.
   mutating func flush(_ now: Instant, isLast: Bool) {
-    // A hold goes before the tokens that caused it, so that these are quarantined.
+    // A hold is written before the tokens that caused it, so that these are quarantined.
     while let batch = holds.next(now, isLast: isLast) { start(.hold(batch), .hold(batch.elements)) }
     while let batch = settlements.next(now, isLast: isLast) {
       let settlements = batch.elements.map(\.settlement)
@@ -115,7 +115,7 @@ struct BatchWriter {
 
   // MARK: - Answers
 
-  /// A batch came back.
+  /// A batch was answered.
   mutating func didWrite(
     _ batch: Int, _ answer: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant
   ) -> Outcome {
@@ -135,7 +135,7 @@ struct BatchWriter {
     switch written {
     case .settle(let batch, let settlements):
       guard count >= settlements.count else {
-        // Leases were lost, or this is a second time after an answer that was: history knows what became of which.
+        // Leases were lost, or the batch was written before and that answer was lost. History tells which.
         start(.settledAmong(batch, settlements), .settledAmong(settlements))
         return .nothing
       }
@@ -169,7 +169,7 @@ struct BatchWriter {
       if keys.contains(entry.key) {
         written.append(entry)
       } else if entry.lease != settlement.lease {
-        self.settlements.add(entry, now)  // ours again, by another claim
+        self.settlements.add(entry, now)  // it is ours again, by another claim
       } else {
         lost.append(entry)
       }
@@ -193,14 +193,14 @@ struct BatchWriter {
       if let culprit = fail(batch, in: \.strays, error, now) { strays.setApart(culprit, now) }
     case .parkUnusable(let batch):
       if let culprit = fail(batch, in: \.unusable, error, now) { unusable.setApart(culprit, now) }
-    // What is said of a token is said again when it is pushed to again.
+    // If an invalidation is lost, the next push to the token brings it again.
     case .invalidate(let batch): _ = fail(batch, in: \.invalidations, error, now)
     case .hold(let batch): _ = fail(batch, in: \.holds, error, now)
     case .correct(let batch): _ = fail(batch, in: \.corrections, error, now)
     }
   }
 
-  /// Returns the one element that the database refuses.
+  /// Handles the one element that the database refuses.
   private mutating func fail<Element>(
     _ batch: WriteBatch<Element>, in queue: WritableKeyPath<BatchWriter, WriteQueue<Element>>, _ error: OutboxError,
     _ now: Instant
@@ -231,7 +231,7 @@ struct BatchWriter {
     }
   }
 
-  /// A result goes once more without its texts; where even that is refused, it is tried again every so often.
+  /// Writes an outcome again without its texts. If that is refused, too, it is retried at intervals.
   private mutating func setApart(
     _ entry: HeldDelivery, _ queue: WritableKeyPath<BatchWriter, WriteQueue<HeldDelivery>>, _ now: Instant
   ) {

@@ -1,23 +1,23 @@
-// Which calls of the invites held are to be looked up, since somebody says that they have ended. Pure.
+// Which calls of the held invites to look up, because a hint says that they may have ended. Pure.
 //
-// A notification is a hint, which anybody may send and which may get lost: nothing is dropped before the database has said so.
-// One look-up is under way at a time; what is hinted at meanwhile goes into the next. While no hints are heard, all invites are
-// looked up every so often.
+// A notification is only a hint: anybody may send one, and it may get lost. Nothing is dropped before the database confirms the
+// end. At most one look-up is under way. Hints that come meanwhile go into the next one. While no hints are heard, all invites
+// are looked up at intervals.
 
 internal import Runtime
 
-/// Collects hints, and says when to look up what.
+/// Collects hints, and decides when to look up which calls.
 struct CallEndings {
-  /// More calls are not looked up at a time; the rest follows.
+  /// Maximum number of calls in one look-up. The others follow in the next.
   private static let askedMax = 5_000
-  /// Between two look-ups: what is hinted at meanwhile goes together.
+  /// The minimum time between two look-ups, so that hints are collected.
   private static let pause = Nanoseconds.milliseconds(5)
-  /// More hints are taken for all.
+  /// Maximum number of hints kept by id. Above it all calls are looked up.
   private static let hintsMax = 50_000
 
-  /// Between two look-ups of all while no hints are heard.
+  /// The interval of look-ups of all calls while no hints are heard.
   private let interval: Nanoseconds
-  /// After one that failed.
+  /// The wait after a look-up that failed.
   private let retryInterval: Nanoseconds
   private var hinted: Set<Int64> = []
   private var isAllHinted = false
@@ -46,7 +46,7 @@ struct CallEndings {
     hinted.removeAll(keepingCapacity: true)
   }
 
-  /// From now on hints are heard, or not: some may have been missed.
+  /// Whether hints are heard from now on. Some may have been missed.
   mutating func setListening(_ isListening: Bool) {
     self.isListening = isListening
     noteAll()
@@ -55,10 +55,10 @@ struct CallEndings {
   /// Whether the next look-up is about this call.
   func isHinted(_ outboxID: Int64) -> Bool { isAllHinted || hinted.contains(outboxID) }
 
-  /// Whether an invite of this call is to be sent again only after a look-up.
+  /// Whether an invite of this call must be looked up before it is sent again.
   func mayHaveEnded(_ outboxID: Int64) -> Bool { !isListening || isHinted(outboxID) || asked.contains(outboxID) }
 
-  /// When a look-up is due; distant future for not before something happens.
+  /// When a look-up is due; distant future if none is due before the next event.
   var due: Instant {
     guard !isAsking else { return .distantFuture }
     if isAllHinted || !hinted.isEmpty { return notBefore }
@@ -67,7 +67,7 @@ struct CallEndings {
 
   /// The calls to look up now.
   ///
-  /// - Parameter rings: the calls of all invites that may still leave.
+  /// - Parameter rings: the calls of all invites that may still be sent.
   mutating func question(_ rings: Set<Int64>, _ now: Instant) -> [Int64]? {
     guard due <= now else { return nil }
     let isAll = isAllHinted || hinted.isEmpty
@@ -83,14 +83,14 @@ struct CallEndings {
     return Array(wanted)
   }
 
-  /// The look-up was answered; returns what it was about.
+  /// The look-up was answered. Returns the calls it was about.
   mutating func didAnswer() -> Set<Int64> {
     defer { asked = [] }
     isAsking = false
     return asked
   }
 
-  /// The look-up failed; it is done again.
+  /// The look-up failed and is repeated.
   mutating func didFail(_ now: Instant) {
     isAsking = false
     notBefore = now + retryInterval

@@ -1,12 +1,12 @@
-// The numbers of this gateway's claims, and which of them has no answer. Pure.
+// The numbers of this gateway's claims, and which claim has no answer. Pure.
 //
-// A claim has a number, which is written as the lease of each row it takes. When its answer is lost nobody knows what it took, or
-// whether it still will: it is forgotten in the database before the next claim is asked for.
+// Each claim has a number, which is written as the lease of each row it takes. When its answer is lost, the gateway knows neither
+// which rows it took nor whether it will still take some. So it is forgotten in the database before the next claim is sent.
 
 internal import Queue
 internal import Runtime
 
-/// Gives out numbers, one at a time, for claims and for reclaims.
+/// Assigns numbers to claims and reclaims, one at a time.
 struct ClaimLedger {
   private enum State: Equatable {
     case answered
@@ -17,7 +17,7 @@ struct ClaimLedger {
   }
 
   private let retryInterval: Nanoseconds
-  /// The number given out last.
+  /// The number assigned last.
   private(set) var last: Int32 = 0
   private var state = State.answered
   private var notBefore = Instant(nanoseconds: .min)
@@ -26,19 +26,19 @@ struct ClaimLedger {
     self.retryInterval = retryInterval
   }
 
-  /// Every claim with this number or a lower one is over: what it took is known here, or has gone back.
+  /// Every claim up to this number is over: the rows it took are known here, or went back.
   var answered: Int32 { state == .answered ? last : last - 1 }
 
-  /// Whether the next number may be given out.
+  /// Whether the next number may be assigned.
   var isClear: Bool { state == .answered }
 
-  /// No statement with a number is under way.
+  /// Whether no statement with a number is under way.
   var isQuiet: Bool { state == .answered || state == .lost }
 
-  /// There will soon be no numbers left: it takes a new gateway to go on.
+  /// Whether the numbers are nearly used up, so that a new gateway must register.
   var isExhausted: Bool { last > Int32.max - 100_000 }
 
-  /// When the claim whose answer was lost is to be forgotten; distant future where there is none.
+  /// When to forget the claim whose answer was lost; distant future if there is none.
   var due: Instant { state == .lost ? notBefore : .distantFuture }
 
   /// The number of the next claim.
@@ -50,19 +50,19 @@ struct ClaimLedger {
     return last
   }
 
-  /// The answer came. False if it is of a claim that nobody waits for.
+  /// The answer to a claim came. Returns false if the claim is not the one under way.
   mutating func didAnswer(_ number: Int32) -> Bool {
     guard number == last, state == .asked else { return false }
     state = .answered
     return true
   }
 
-  /// A reclaim failed: it is repeated under another number, and there is nothing to be forgotten.
+  /// A reclaim failed. It is repeated under another number, and nothing must be forgotten.
   mutating func abandon(_ number: Int32) {
     if number == last, state == .asked { state = .answered }
   }
 
-  /// The claim failed. Returns whether it may have been executed, and so must be forgotten.
+  /// The claim failed. Returns whether it may have been executed and must be forgotten.
   mutating func didFail(_ number: Int32, _ code: OutboxError.Code) -> Bool {
     guard number == last, state == .asked else { return false }
     state = code == .answerLost ? .lost : .answered
@@ -70,31 +70,31 @@ struct ClaimLedger {
     return state == .lost
   }
 
-  /// The number to forget now; nil for none.
+  /// The number of the claim to forget now; nil for none.
   mutating func forget(_ now: Instant) -> Int32? {
     guard due <= now else { return nil }
     state = .forgetting
     return last
   }
 
-  /// The claim is forgotten. False if nobody waits for that.
+  /// The claim is forgotten. Returns false if it is not the one being forgotten.
   mutating func didForget(_ number: Int32) -> Bool {
     guard number == last, state == .forgetting else { return false }
     state = .answered
     return true
   }
 
-  /// The claim could not be forgotten; that is tried again.
+  /// The claim could not be forgotten. It is tried again.
   mutating func didFailToForget(_ number: Int32, _ now: Instant) {
     guard number == last, state == .forgetting else { return }
     state = .lost
     notBefore = now + retryInterval
   }
 
-  /// Another gateway goes on with the numbers, so that no lease of the former one is taken for one of its own.
+  /// A new gateway continues the numbers, so that no lease of the former one is mistaken for its own.
   mutating func changeGateway() { state = .answered }
 
-  /// Another gateway, that has nothing of the former one, counts from the start.
+  /// A new gateway that has no deliveries of the former one counts from the start.
   mutating func restart() {
     last = 0
     state = .answered

@@ -1,4 +1,4 @@
-// The line about a delivery that has ended: one a device, at info, whatever became of it (docs/logging.md).
+// The log line about the end of a delivery: one for each device, at info, whatever the outcome (docs/logging.md).
 
 internal import Logging
 internal import Providers
@@ -7,7 +7,7 @@ internal import Queue
 internal import Runtime
 
 extension Logger.Metadata {
-  /// What every line about a delivery has.
+  /// The metadata of every line about a delivery.
   init(_ delivery: Delivery, app: String, provider: ProviderKind) {
     self = [
       "call_id": "\(String(decoding: delivery.callID, as: UTF8.self))",
@@ -18,7 +18,7 @@ extension Logger.Metadata {
     if let id = delivery.traceID { self["trace_id"] = "\(id)" }
   }
 
-  /// What the line about the end of a delivery says besides.
+  /// The further metadata of the line about the end of a delivery.
   mutating func note(_ outcome: DeliveryOutcome, _ reason: String?, _ entry: HeldDelivery) {
     self["outcome"] = "\(outcome.word)"
     self["attempts"] = .stringConvertible(entry.attempts)
@@ -32,13 +32,13 @@ extension Logger.Metadata {
 }
 
 extension Delivery {
-  /// The trace id of its call; nil where the call has none.
+  /// The trace id of its call; nil if the call has none.
   var traceID: String? {
     guard let traceparent, traceparent.count >= 35 else { return nil }
     return String(decoding: traceparent.dropFirst(3).prefix(32), as: UTF8.self)
   }
 
-  /// The token as `push.delivery_history.device` shows it: its first and last four characters.
+  /// The token as `push.delivery_history.device` shows it: its first four and last four characters.
   var maskedToken: String {
     let token = String(decoding: token, as: UTF8.self)
     return token.count > 12 ? "\(token.prefix(4))…\(token.suffix(4))" : "…"

@@ -1,17 +1,17 @@
-// What people see, from its claim until that is on the server's disk. Pure.
+// Visible pushes, from their claim until it is on the server's disk. Pure.
 //
-// Claims do not wait for the disk. If the server crashes and loses one, and its gateway cannot be reached when it is back, nobody
-// knows any more that the push was sent: so one that people see is not sent before its claim can no longer be lost. Rings do not
-// wait. One question is under way at a time; what is claimed meanwhile goes into the next.
+// Claims do not wait for the disk. A server that crashes may lose a claim. If its gateway cannot be reached when the server is
+// back, nothing tells that the push was sent. So a visible push is sent only when its claim can no longer be lost. Rings do not
+// wait. At most one sync is under way. Deliveries claimed meanwhile wait for the next one.
 
 internal import Runtime
 
-/// Collects deliveries, and says when to ask that the disk has all that was committed.
+/// Collects deliveries, and decides when to sync.
 struct DiskWait {
-  /// Between two questions: what is claimed meanwhile goes together.
+  /// The minimum time between two syncs, so that deliveries are collected.
   private static let pause = Nanoseconds.milliseconds(2)
 
-  /// After a question that failed.
+  /// The wait after a sync that failed.
   private let retryInterval: Nanoseconds
   private var waiting: [HeldDelivery] = []
   private var asked: [HeldDelivery] = []
@@ -20,20 +20,20 @@ struct DiskWait {
 
   init(retryInterval: Nanoseconds) { self.retryInterval = retryInterval }
 
-  /// When to ask next; distant future for never.
+  /// When to sync next; distant future for never.
   var due: Instant { isAsking || waiting.isEmpty ? .distantFuture : notBefore }
 
-  /// Its claim was answered, and may not be on the disk.
+  /// Adds a delivery whose claim was answered and may not be on the disk.
   mutating func add(_ entry: HeldDelivery) { waiting.append(entry) }
 
-  /// The question is asked, about all that wait now.
+  /// A sync begins for all deliveries that wait now.
   mutating func ask() {
     asked = waiting
     waiting = []
     isAsking = true
   }
 
-  /// The disk has what was asked about, which comes back.
+  /// The sync has finished. Returns the deliveries it was for.
   mutating func didAnswer(_ now: Instant) -> [HeldDelivery] {
     defer { asked = [] }
     isAsking = false
@@ -41,7 +41,7 @@ struct DiskWait {
     return asked
   }
 
-  /// Nobody knows.
+  /// The sync has failed.
   mutating func didFail(_ now: Instant) {
     waiting = asked + waiting
     asked = []

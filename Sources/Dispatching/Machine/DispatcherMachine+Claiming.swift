@@ -1,4 +1,4 @@
-// Claims: when the next one is asked for, what it brings, and what is done about one whose answer was lost.
+// Claims: when the next one is sent, what it brings, and what follows when its answer is lost.
 
 internal import Logging
 internal import PushModel
@@ -14,7 +14,7 @@ extension DispatcherMachine {
     guard mayClaim, pacer.next <= now, lease.isValid(now) else { return }
     let allowances = scheduler.allowances(now)
     guard !allowances.isEmpty else {
-      pacer.didClaim(0, now)  // a result or a connection will make room and have another turn
+      pacer.didClaim(0, now)  // a result or a new connection will make room and cause another turn
       return
     }
     ended.beginClaim()
@@ -50,7 +50,7 @@ extension DispatcherMachine {
         continue
       }
       entry.needsDisk = delivery.kind.isVisible && !lanes[lane].isAtLeastOnce
-      // Asked now: the next claim begins a new list.
+      // Read now, because the next claim starts a new list.
       if delivery.kind == .invite, ended.contains(entry.key.outboxID) { entry.needsLookUp = true }
       claimed.append(entry)
     }
@@ -65,7 +65,7 @@ extension DispatcherMachine {
     scheduler.didFinishClaim()
   }
 
-  /// A claim has brought what is known here. Returns whether it is a delivery like any other.
+  /// A claim has brought a delivery that is known here. Returns whether to treat it like a new one.
   private mutating func acceptKnown(_ former: KnownDeliveries.Known, _ entry: HeldDelivery, _ now: Instant) -> Bool {
     switch former {
     case .settled(let settled):
@@ -74,7 +74,7 @@ extension DispatcherMachine {
     case .held(let held):
       switch held.stage {
       case .parking, .releasing:
-        // It went back, and that is yet to be confirmed.
+        // It was returned, which is not confirmed yet.
         known.replace(with: entry)
         return true
       case .waiting, .sent, .settling:
@@ -84,11 +84,11 @@ extension DispatcherMachine {
     }
   }
 
-  /// Each delivery that is new here goes out, or back.
+  /// Sends each new delivery, or returns it.
   mutating func beginClaimed(_ now: Instant) {
     let entries = claimed
     claimed.removeAll(keepingCapacity: true)
-    // What has ended since, or is another's, has been taken care of.
+    // A delivery that has ended since, or that belongs to another gateway, is already handled.
     for entry in entries where known[entry.slot] === entry && entry.isWaiting {
       if isDraining || (entry.delivery.kind == .invite && entry.delivery.call.isOver) {
         release(entry, now)
@@ -98,7 +98,7 @@ extension DispatcherMachine {
     }
   }
 
-  /// A row that this version cannot use waits a little, for a gateway that can.
+  /// Parks a row that this version cannot use, for a gateway that can.
   private mutating func parkUnusable(
     _ lease: DeliveryLease, attempts: Int32, reason: String = "UnknownKind", _ now: Instant
   ) {

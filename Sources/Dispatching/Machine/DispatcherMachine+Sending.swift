@@ -1,4 +1,4 @@
-// Requests on their way to providers, their results, and what waits: for a time, for a confirmed beat, for a look-up.
+// Requests to providers, their results, and deliveries that wait: for a time, for a confirmed beat, for a look-up.
 
 internal import Dialects
 internal import Logging
@@ -10,10 +10,10 @@ internal import Runtime
 extension DispatcherMachine {
   // MARK: - Out
 
-  /// Sends a delivery, as soon as it may leave.
+  /// Sends a delivery as soon as it may be sent.
   mutating func send(_ entry: HeldDelivery, _ now: Instant) {
     guard maySend(now) else {
-      // Its call may end unheard until a beat is confirmed.
+      // Hints may be missed until a beat is confirmed, so its call is looked up then.
       if entry.delivery.kind == .invite { entry.needsLookUp = true }
       entry.stage = .waiting(.lease)
       leaseless.append(entry.slot)
@@ -49,7 +49,7 @@ extension DispatcherMachine {
     }
   }
 
-  /// Whether a suspect is sent now. If not, it asks again soon. One whose deadline is near goes on, to be found expired.
+  /// Whether to send a suspect now. If not, it asks again soon. A suspect whose deadline is near proceeds, and expires.
   private mutating func takeTurn(_ entry: HeldDelivery, _ now: Instant) -> Bool {
     guard entry.delivery.deadline > now + SuspectTurns.interval else {
       comeBack(entry)
@@ -67,7 +67,7 @@ extension DispatcherMachine {
     return entry.hasTurn
   }
 
-  /// The delivery no longer waits for a turn, and counts for its lane's room again.
+  /// The delivery no longer waits for a turn, and counts towards its lane's room again.
   mutating func comeBack(_ entry: HeldDelivery) {
     guard entry.isSetAside else { return }
     entry.isSetAside = false
@@ -80,11 +80,11 @@ extension DispatcherMachine {
     turns[entry.lane].didReturn(isAnswered: isAnswered)
   }
 
-  /// Counts what a result says of the connection: whether it brought an answer, or was lost.
+  /// Counts what a result says about the connection: whether it brought an answer or was lost.
   private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
     traffic[entry.lane].inFlight -= 1
     let isLost = if case .unknown(PushOutcome.connectionLostReason) = result.outcome { true } else { false }
-    // The first losses of a delivery hold back no suspect: else a lane that loses many would never send those that wait.
+    // The first losses of a delivery do not hold back suspects. Otherwise a lane with many losses would never send them.
     if isLost, entry.hasTurn { turns[entry.lane].didLose(now) }
     returnTurn(entry, isAnswered: result.isAnswered)
     if isLost {
@@ -104,7 +104,7 @@ extension DispatcherMachine {
     }
   }
 
-  /// A beat was confirmed: what waited for it goes out.
+  /// A beat was confirmed. Sends the deliveries that waited for it.
   mutating func sendLeaseless(_ now: Instant) {
     guard !leaseless.isEmpty, maySend(now) else { return }
     let slots = leaseless
@@ -121,7 +121,7 @@ extension DispatcherMachine {
     actions.append(.sync)
   }
 
-  /// The disk has the claims that were asked about, or nobody knows.
+  /// A sync has finished, or has failed.
   mutating func didSync(_ result: Result<Void, OutboxError>, _ now: Instant) {
     switch result {
     case .success:
@@ -138,7 +138,7 @@ extension DispatcherMachine {
 
   mutating func sendDue(_ now: Instant) {
     while let slot = retries.popDue(now) {
-      // The slot may have a new occupant since: it has its own time.
+      // The slot may belong to another delivery by now, which has a time of its own.
       guard let entry = known[slot], case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now else { continue }
       resend(entry, now)
     }
@@ -174,7 +174,7 @@ extension DispatcherMachine {
       switch outcome {
       case .accepted(let id): messageID = id
       case .unknown(let cause): entry.noteFailure(cause, result)
-      default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history says how often it left
+      default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history counts it
       }
       finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
     case .retry(let wait, let reason, let isCounted):
@@ -186,10 +186,10 @@ extension DispatcherMachine {
     }
   }
 
-  /// What an answer means for its delivery; nil when the question is put to APNs' other environment first.
+  /// What an answer means for its delivery; nil if APNs' other environment is asked first.
   ///
-  /// BadDeviceToken may be said of a token that is good, but of the other environment: only if that refuses it too, or does not
-  /// answer soon, is it dead (docs/protocols.md).
+  /// APNs answers BadDeviceToken for a good token of the other environment, too. The token is dead only if the other environment
+  /// also refuses it, or does not answer soon (docs/protocols.md).
   private mutating func resolveEnvironment(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) -> PushOutcome?
   {
     guard let firstEnvironmentOutcome = entry.firstEnvironmentOutcome else {
@@ -227,11 +227,11 @@ extension DispatcherMachine {
     if isCounted { park(entry, after: wait, reason: reason, now) } else { returnToOutbox(entry, now) }
   }
 
-  /// What an outcome says about the token and the whole lane.
+  /// Applies what an outcome says about the token and about the lane.
   ///
   /// - Parameters:
-  ///   - delivery: what it was about, where that is known.
-  ///   - connection: which carried the request, where that is known.
+  ///   - delivery: the delivery it is about, if known.
+  ///   - connection: the connection that carried the request, if known.
   mutating func apply(
     _ outcome: PushOutcome, of token: ArraySlice<UInt8>, about delivery: DeliveryKey? = nil, on connection: Int? = nil,
     toLane index: Int, _ now: Instant
@@ -254,7 +254,7 @@ extension DispatcherMachine {
       answer = connection.map { .lost(connection: $0) } ?? .failing
     case .unknown, .unavailable: answer = .failing
     case .unauthorized: answer = .unauthorized
-    case .refused, .expired: return  // the provider never saw it
+    case .refused, .expired: return  // the request did not reach the provider
     }
     guard scheduler.didHear(answer, about: delivery, from: id, now) else { return }
     counters.note(inLane: index) {
@@ -265,7 +265,7 @@ extension DispatcherMachine {
       ["app": "\(lanes[index].app)", "provider": "\(lanes[index].provider.rawValue)", "outcome": "\(outcome)"])
   }
 
-  /// The provider calls too many tokens dead to be believed.
+  /// The provider calls so many tokens dead that the lane's dead tokens are quarantined.
   private mutating func holdInvalidation(_ index: Int, _ note: String, _ now: Instant) {
     let lane = lanes[index]
     writer.hold(InvalidationHold(lane: lane.id, window: lane.invalidation.window, note: note), now)
@@ -283,7 +283,7 @@ extension DispatcherMachine {
     if let question = endings.question(rings, now) { actions.append(.lookUpEnded(question)) }
   }
 
-  /// Whether it is an invite that may still leave.
+  /// Whether it is an invite that may still be sent.
   private func isRing(_ entry: HeldDelivery) -> Bool {
     entry.delivery.kind == .invite && !entry.isVoid && (entry.isWaiting || entry.isSent)
   }
@@ -300,8 +300,8 @@ extension DispatcherMachine {
     }
   }
 
-  /// Nothing of these calls' invites may leave any more: what waits, here or at a provider, goes back to the outbox, which ends
-  /// it as void; what has left is not sent again.
+  /// These calls have ended: their invites must not be sent. Invites that wait, here or at a provider, go back to the outbox, which
+  /// ends them as void. Invites that were sent are not sent again.
   private mutating func void(_ calls: Set<Int64>, _ now: Instant) {
     var sent: [HeldDelivery] = []
     for entry in known.allHeld where isRing(entry) && calls.contains(entry.key.outboxID) {
@@ -315,10 +315,10 @@ extension DispatcherMachine {
     withdraw(sent)
   }
 
-  /// What of these has not left comes back from the providers.
+  /// Takes back from the providers the requests among these that have not been sent.
   mutating func withdraw(_ entries: [HeldDelivery]) {
     guard !entries.isEmpty else { return }
-    // What is to be sent in this turn must be there to be taken back.
+    // Requests of this turn must reach the provider before they can be taken back.
     renewPermit()
     sendOutgoing()
     var tags: [Int: Set<UInt64>] = [:]
@@ -326,8 +326,9 @@ extension DispatcherMachine {
     for (lane, tags) in tags.sorted(by: { $0.key < $1.key }) { actions.append(.withdraw(lane: lane, tags)) }
   }
 
-  /// Of these calls it is known that they ring: what waited for that goes out. A hint that came meanwhile asks for one more look-up,
-  /// and not for more: whoever may connect can send hints without end. An end that comes later finds an invite that has left.
+  /// These calls ring. Sends the invites that waited for the look-up. A hint that came meanwhile causes one more look-up and no
+  /// further ones, because everybody who may connect can send any number of hints. A call that ends later has an invite that was
+  /// sent.
   private mutating func sendUnsure(_ calls: Set<Int64>, _ now: Instant) {
     let slots = unsure
     unsure = []

@@ -1,4 +1,4 @@
-// The gateway's own life: what the store says by itself, registration, beats, reclaims, scans, jobs and reports.
+// The gateway's own life: events of the store, registration, beats, reclaims, scans, jobs and reports.
 
 internal import Logging
 internal import PushModel
@@ -32,7 +32,7 @@ extension DispatcherMachine {
 
   // MARK: - Registration and beats
 
-  /// Nothing that was asked in the name of this gateway is under way, so that another may take its place.
+  /// Whether no call in the name of this gateway is under way, so that a new gateway may replace it.
   var isQuiet: Bool { ledger.isQuiet && writer.isQuiet }
 
   mutating func joinIfDue(_ now: Instant) {
@@ -82,7 +82,7 @@ extension DispatcherMachine {
     }
   }
 
-  /// Others own what this gateway has: nothing that has not left may leave.
+  /// This gateway was declared dead. Nothing more of what it holds may be sent.
   private mutating func leaveGateway() {
     lease.revoke()
     renewPermit()
@@ -94,7 +94,7 @@ extension DispatcherMachine {
     withdraw(held.filter(\.isSent))
   }
 
-  /// A lease that has lapsed stops everything that has not left, here and at the providers.
+  /// When the gateway's lease has lapsed, requests that have not been sent are stopped, here and at the providers.
   mutating func noteLapse(_ now: Instant) {
     guard lease.noteLapse(now), !isDraining else { return }
     counters.leaseLapses += 1
@@ -129,7 +129,7 @@ extension DispatcherMachine {
           didTakeBack(key, number, place, now)
         } else if case .held(let entry) = known[key] {
           if entry.isWaiting { drop(entry) } else if entry.isSent { lost.append(entry) }
-          // What is being written is written: history knows whether it was before.
+          // A settlement under way is still written. History tells whether it was written before.
         }
       }
       for entry in lost { entry.isLost = true }
@@ -141,13 +141,13 @@ extension DispatcherMachine {
     }
   }
 
-  /// The delivery's row is ours by a new claim.
+  /// The delivery's row is ours under a new claim number.
   private mutating func didTakeBack(_ key: DeliveryKey, _ number: Int32, _ place: DeliveryPlace, _ now: Instant) {
     let lease = DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: number)
     switch known[key] {
     case .held(let entry): entry.adopt(lease, at: place)
     case .settled(let settled): settleAgain(settled, lease, place, now)
-    case nil: writer.release(stray: lease, now)  // it was written meanwhile
+    case nil: writer.release(stray: lease, now)  // its outcome was written meanwhile
     }
   }
 
@@ -190,10 +190,10 @@ extension DispatcherMachine {
     switch known[row.key] {
     case nil: writer.release(stray: row, now)
     case .settled(let settled):
-      // One that was written after the question may be in the answer all the same.
+      // A row that was written after the scan was sent may still be in the answer.
       if settled.writtenAt < question.askedAt { settleAgain(settled, row, .unknown, now) }
     case .held(let entry):
-      // It came by a claim that is older than what we hold it by: the row knows better.
+      // The row has another number of ours, of a claim that was answered. The row is right.
       if entry.lease != row, entry.lease.lease <= question.claimMax { entry.adopt(row, at: .unknown) }
     }
   }

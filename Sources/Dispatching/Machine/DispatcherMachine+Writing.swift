@@ -7,12 +7,12 @@ internal import Queue
 internal import Runtime
 
 extension DispatcherMachine {
-  /// What history says of a delivery that was accepted after it had been sent over two connections.
+  /// The reason of a delivery that was accepted after it had been sent over two connections.
   private static let hedgedReason = "Hedged"
-  /// What history says of an accepted invite that an iPhone only shows: without a VoIP push nothing rings there.
+  /// The reason of an accepted invite that an iPhone only shows: without a VoIP push it does not ring.
   private static let alertReason = "Alert"
 
-  /// What there is to say of a delivery that was accepted in time.
+  /// The reason of a delivery that was accepted in time.
   private func remark(on entry: HeldDelivery) -> String? {
     if entry.isHedged { return Self.hedgedReason }
     let isAlert =
@@ -20,7 +20,7 @@ extension DispatcherMachine {
     return isAlert ? Self.alertReason : nil
   }
 
-  /// A delivery is over.
+  /// Ends a delivery.
   mutating func finish(
     _ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
   ) {
@@ -34,7 +34,7 @@ extension DispatcherMachine {
         answeredAt: entry.answeredAt, failures: entry.failures,
         receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter))
     guard !entry.isLost else {
-      // Its row is another's; if it ever comes back to us, it is not sent again.
+      // Its row belongs to another gateway. If it comes back to us, it is not sent again.
       counters.lostLeases += 1
       return known.remember(entry, now)
     }
@@ -42,7 +42,7 @@ extension DispatcherMachine {
     writer.settle(entry, now)
   }
 
-  /// The database has lost what was settled: it is settled again with the same outcome.
+  /// Settles a delivery again with the same outcome, because the database has lost the settlement.
   mutating func settleAgain(
     _ settled: SettledDelivery, _ lease: DeliveryLease, _ place: DeliveryPlace, _ now: Instant
   ) {
@@ -52,7 +52,7 @@ extension DispatcherMachine {
     writer.settle(entry, now)
   }
 
-  /// A delivery is tried again later than is worth keeping it.
+  /// Parks a delivery in the outbox, because its next try is too far away to keep it in memory.
   mutating func park(_ entry: HeldDelivery, after wait: Nanoseconds, reason: String, _ now: Instant) {
     guard !entry.isLost else { return drop(entry) }
     comeBack(entry)
@@ -64,7 +64,7 @@ extension DispatcherMachine {
     writer.park(entry, now)
   }
 
-  /// A delivery goes back as if it had never been claimed.
+  /// Returns a delivery as if it had never been claimed.
   mutating func release(_ entry: HeldDelivery, _ now: Instant) {
     guard !entry.isLost else { return drop(entry) }
     comeBack(entry)
@@ -74,7 +74,8 @@ extension DispatcherMachine {
     writer.release(entry, now)
   }
 
-  /// Back into the outbox: what was never tried under this lease uncounted, anything else with what is known of it.
+  /// Returns a delivery to the outbox. If it was never tried under this lease, the attempt is not counted; otherwise its failed
+  /// tries are kept.
   mutating func returnToOutbox(_ entry: HeldDelivery, _ now: Instant) {
     if entry.failures.isEmpty {
       release(entry, now)
@@ -83,7 +84,7 @@ extension DispatcherMachine {
     }
   }
 
-  /// A delivery whose row is another's: nothing is written of it.
+  /// Drops a delivery whose row belongs to another gateway. Nothing is written.
   mutating func drop(_ entry: HeldDelivery) {
     counters.lostLeases += 1
     comeBack(entry)
@@ -111,7 +112,7 @@ extension DispatcherMachine {
   mutating func didWrite(_ batch: Int, _ result: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant) {
     switch writer.didWrite(batch, result, now) {
     case .settled(let written, let lost):
-      // The next channel of an invite that failed is ready now, and rings no bell.
+      // The next channel of a failed invite is ready now. It rings no bell.
       if written.contains(where: { $0.settlement.mayBeFollowed }) {
         pacer.didHearBell(now, isClaiming: !ledger.isClear)
       }
@@ -146,7 +147,7 @@ extension DispatcherMachine {
     Logger.Metadata(entry.delivery, app: lanes[entry.lane].app, provider: lanes[entry.lane].provider)
   }
 
-  /// The one line of a delivery that has ended.
+  /// Logs the one line about the end of a delivery.
   private mutating func logEnd(_ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?) {
     guard logLevel <= .info else { return }
     var metadata = about(entry)
@@ -156,7 +157,7 @@ extension DispatcherMachine {
 
   // MARK: - The end
 
-  /// No more claims; what waits goes back.
+  /// Stops claiming, and returns deliveries that wait.
   mutating func drain(_ now: Instant) {
     guard !isDraining else { return }
     isDraining = true
@@ -168,6 +169,6 @@ extension DispatcherMachine {
 }
 
 extension Settlement {
-  /// Whether its user's next channel may be tried instead.
+  /// Whether SQL may try the user's next channel instead.
   fileprivate var mayBeFollowed: Bool { delivery.kind == .invite && (outcome == .dead || outcome == .expired) }
 }

@@ -1,33 +1,32 @@
-// Every decision of a dispatcher, and nothing else: events in, actions out, no clock, no socket, no randomness but a seed.
+// Every decision of a dispatcher. It turns events into actions. It has no clock and no socket; randomness comes from a seed.
 //
-// A delivery is claimed, planned and sent, and what became of it is written down; in batches. This file has the parts that decide
-// and the order of a turn; the extensions have what an event means:
+// A delivery is claimed, planned and sent, and its outcome is written, all in batches. This file has the parts that decide and the
+// order of a turn. The extensions handle events:
 //
 //   DispatcherMachine+Store      the gateway's own life: registration, beats, reclaims, scans, jobs
 //   DispatcherMachine+Claiming   what a claim brings
 //   DispatcherMachine+Sending    requests, their results, and what waits
 //   DispatcherMachine+Writing    the ways a delivery leaves
 //
-// `turn` and `sendClaimed` are the only places where work is started: at the end of each turn in which something happened, and at
-// `nextAlarm`.
+// Only `turn` and `sendClaimed` start work: at the end of each turn of the loop that had events, and at `nextAlarm`.
 
 public import Logging
 internal import Providers
 public import Queue
 public import Runtime
 
-/// Claims deliveries of its lanes, has them sent, and sees to it that what became of them is written down.
+/// Claims the deliveries of its lanes, has them sent, and has their outcomes written.
 ///
-/// The carrier hands over each event, calls `turn` after the events of a turn and at `nextAlarm`, and then carries out what
-/// `take` gives it; after that the same with `sendClaimed`. Confined to its carrier.
+/// The carrier hands over each event. After the events of a turn, and at `nextAlarm`, it calls `turn` and performs the actions it
+/// gets from `dequeue(into:)`; then it does the same with `sendClaimed`. Confined to its carrier.
 public struct DispatcherMachine {
-  /// Lines of a lower level need not be made.
+  /// Log lines of a lower level are not made.
   public var logLevel = Logger.Level.info
-  /// What was done since the start.
+  /// Counters since the start.
   public internal(set) var counters: DispatcherCounters
-  /// How much a lane's provider is ahead of our clock, by the index of the lane, where it was measured.
+  /// How far a lane's provider's clock is ahead of ours, by the index of the lane, where it was measured.
   public internal(set) var clockSkews: [Int: Nanoseconds] = [:]
-  /// The gateway stops.
+  /// Whether the gateway stops.
   public internal(set) var isDraining = false
 
   let lanes: [LaneConfiguration]
@@ -49,7 +48,7 @@ public struct DispatcherMachine {
   var breakers: [InvalidationBreaker]
   var random: SplitMix64
 
-  /// What the last claim brought, until it is sent.
+  /// The deliveries of the last claim, until they are sent.
   var claimed: [HeldDelivery] = []
   /// Slots of deliveries that wait for their next try.
   var retries = DeadlineHeap<Int>()
@@ -57,9 +56,9 @@ public struct DispatcherMachine {
   var leaseless: [Int] = []
   /// Slots of invites whose calls are looked up before they are sent.
   var unsure: [Int] = []
-  /// Those that wait for the disk.
+  /// The deliveries that wait for the disk.
   var diskWait: DiskWait
-  /// What of each lane's requests was answered, and when suspects have their turn.
+  /// How each lane's requests ended, and when its suspects have their turn.
   var traffic: [LaneTraffic]
   var turns: [SuspectTurns]
   /// Requests of this turn, by lane.
@@ -68,8 +67,8 @@ public struct DispatcherMachine {
   private var permit = Instant(nanoseconds: .min)
 
   /// - Parameters:
-  ///   - lanes: in the order of the indices that events and actions name them by.
-  ///   - seed: where the jitter of retries starts.
+  ///   - lanes: events and actions name a lane by its index here.
+  ///   - seed: the seed of the jitter of retries.
   public init(lanes: [LaneConfiguration], settings: DispatcherSettings = DispatcherSettings(), seed: UInt64) {
     self.lanes = lanes
     self.settings = settings
@@ -96,7 +95,7 @@ public struct DispatcherMachine {
 
   // MARK: - For the carrier
 
-  /// Takes an event in.
+  /// Handles an event.
   public mutating func handle(_ event: DispatcherEvent, _ now: Instant) {
     switch event {
     case .outbox(let event): handle(event, now)
@@ -126,7 +125,7 @@ public struct DispatcherMachine {
     }
   }
 
-  /// Starts whatever is due: to be called at the end of a turn in which there were events, and at `nextAlarm`.
+  /// Starts what is due. Called at the end of a turn of the loop that had events, and at `nextAlarm`.
   public mutating func turn(_ now: Instant) {
     noteLapse(now)
     known.forgetOld(now, isStoreAvailable: membership.isOpen)
@@ -143,16 +142,16 @@ public struct DispatcherMachine {
       scanIfDue(now)
       keepHouse(now)
     }
-    // Nothing is sent before the permit that covers it.
+    // The permit precedes the requests that it covers.
     renewPermit()
     sendOutgoing()
   }
 
-  /// A claim has brought what is yet to be sent.
+  /// Whether deliveries of the last claim are still to be sent.
   public var hasClaimed: Bool { !claimed.isEmpty }
 
-  /// Sends what a claim has brought: to be called after the actions of `turn` were carried out, so that the database works on the
-  /// next claim meanwhile.
+  /// Sends the deliveries of a claim. Called after the actions of `turn` were performed, so that the database works on the next
+  /// claim meanwhile.
   public mutating func sendClaimed(_ now: Instant) {
     guard hasClaimed else { return }
     beginClaimed(now)
@@ -164,7 +163,7 @@ public struct DispatcherMachine {
     sendOutgoing()
   }
 
-  /// When `turn` has something to do if no event comes before; distant future for never.
+  /// When to call `turn` if no event comes before; distant future for never.
   public var nextAlarm: Instant {
     var next = retries.earliest ?? .distantFuture
     if membership.isRegistered || isQuiet { next = min(next, membership.due) }
@@ -178,19 +177,19 @@ public struct DispatcherMachine {
     return next
   }
 
-  /// Gives the actions since the last call, in order, for an array whose memory is used again.
+  /// Moves the actions since the last call into `buffer`, in order. The memory of the array in `buffer` is used again.
   public mutating func dequeue(into buffer: inout [DispatcherAction]) {
     buffer.removeAll(keepingCapacity: true)
     swap(&buffer, &actions)
   }
 
-  /// Nothing is held, and nothing is on its way into the outbox.
+  /// Whether nothing is held and nothing waits to be written.
   public var isIdle: Bool { isDrained && writer.apartCount == 0 }
 
-  /// As `isIdle`, but for what the database refuses to write down: waiting longer does not help that.
+  /// The same, not counting what the database refuses to write: waiting longer would not help.
   public var isDrained: Bool { known.heldCount == writer.apartCount && writer.isIdle && ledger.isQuiet }
 
-  /// What keeps deliveries from flowing, one sentence each; empty when they flow.
+  /// The reasons why deliveries are not sent, one sentence each; empty if they are.
   public func obstacles(_ now: Instant) -> [String] {
     if isDraining { return ["the gateway is shutting down"] }
     if !membership.isStoreAvailable { return ["the database cannot be reached"] }
@@ -200,7 +199,7 @@ public struct DispatcherMachine {
     return lanes.map { "\($0.app)/\($0.provider.rawValue): no usable connection to the provider" }
   }
 
-  /// How the lanes are now, in their order.
+  /// The conditions of the lanes, in their order.
   public func conditions(_ now: Instant) -> [LaneCondition] { scheduler.currentConditions(now) }
 
   // MARK: - For the extensions
@@ -209,10 +208,10 @@ public struct DispatcherMachine {
     actions.append(.log(DispatcherLogEntry(level, message, metadata)))
   }
 
-  /// Requests may leave: what is held is ours as far as anybody can know.
+  /// Whether requests may be sent: no other gateway can own what is held.
   func maySend(_ now: Instant) -> Bool { lease.isValid(now) && !membership.mustReclaim }
 
-  /// Tells the providers how long requests may be written, where that has changed.
+  /// Tells the providers until when they may write requests, if that has changed.
   mutating func renewPermit() {
     let until = membership.mustReclaim ? Instant(nanoseconds: .min) : lease.until
     guard until != permit else { return }

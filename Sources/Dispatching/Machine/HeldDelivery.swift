@@ -1,4 +1,4 @@
-// A claimed delivery while the gateway holds it, until what became of it is written down.
+// A claimed delivery while the gateway holds it, until its outcome is written.
 
 internal import Providers
 internal import PushModel
@@ -7,23 +7,23 @@ internal import Runtime
 
 /// A delivery from its claim until its settlement, parking or release is written. Confined to its machine.
 final class HeldDelivery {
-  /// What a delivery that is not at its provider waits for.
+  /// What a delivery that is not with its provider waits for.
   enum Wait: Equatable {
-    /// The next try.
+    /// The time of the next try.
     case time(Instant)
     /// A confirmed beat.
     case lease
-    /// Whether its call has ended.
+    /// A look-up of whether its call has ended.
     case lookUp
-    /// Its claim on the server's disk.
+    /// A sync after which its claim is on the server's disk.
     case disk
   }
 
   enum Stage {
     case waiting(Wait)
-    /// Its provider has it.
+    /// It was handed to its provider.
     case sent
-    /// It is over, and this is being written down.
+    /// It has ended, and the settlement is being written.
     case settling(Settlement)
     case parking(Parking)
     case releasing
@@ -32,55 +32,55 @@ final class HeldDelivery {
   let delivery: Delivery
   /// Index of its lane in the dispatcher.
   let lane: Int
-  /// Where `KnownDeliveries` has it.
+  /// Its slot in `KnownDeliveries`.
   var slot = -1
-  /// The claim that it is ours by: its own, or a later one.
+  /// The lease under which it is ours: that of its claim, or a later one.
   private(set) var lease: DeliveryLease
   private(set) var place: DeliveryPlace
   var stage = Stage.waiting(.time(Instant(nanoseconds: .min)))
-  /// Tries made, those of earlier claims included.
+  /// Number of tries, including those of earlier claims.
   var attempts: Int32
-  /// Where its token is tried next.
+  /// The environment of the next try.
   private(set) var environment: PushEnvironment
-  /// Its call has ended: it is not sent again.
+  /// Whether its call has ended. It is not sent again then.
   var isVoid = false
-  /// Its row is no longer ours; its provider has it still.
+  /// Whether its row is no longer ours, while its provider still has it.
   var isLost = false
-  /// It was claimed by the gateway that this one took the place of, and has not been claimed again.
+  /// Whether it was claimed by the gateway that this one replaces, and has not been reclaimed.
   var isOfFormerGateway = false
-  /// Its call may have ended unheard: that is looked up before it is sent.
+  /// Whether its call must be looked up before it is sent, because a hint may have been missed.
   var needsLookUp = false
-  /// Look-ups that found its call ringing, since it waits for one.
+  /// Number of look-ups that found its call ringing while it waited for one.
   var lookUps = 0
-  /// People see it once, and its claim is not known to be on the server's disk: it is sent when it is.
+  /// Whether it must wait until its claim is on the server's disk, because people must see it at most once.
   var needsDisk = false
-  /// It was settled before, and the database has lost that.
+  /// Whether it was settled before, and the database has lost the settlement.
   let isAgain: Bool
-  /// Its settlement has no texts any more, for the database refused it with them.
+  /// Whether its settlement is written without texts, because the database refused it with them.
   var isStripped = false
-  /// Why it was not delivered so far.
+  /// The reason of the last failed try.
   var reason: String?
   /// The failed tries of this claim.
   private(set) var failures: [FailedAttempt] = []
 
-  /// Whether sending it again is another try.
+  /// Whether the next request counts as another try.
   private(set) var isNextCounted = false
   private(set) var sentAt: Instant?
   private(set) var answeredAt: Instant?
   private(set) var status: UInt16 = 0
-  /// The last try was sent over two connections.
+  /// Whether the last try was sent over two connections.
   private(set) var isHedged = false
-  /// The connection on which the provider was in trouble, or did not answer.
+  /// The connection on which the provider was in trouble or did not answer.
   private(set) var avoidedConnection: Int?
-  /// How often the provider said that this token gets too many pushes.
+  /// How often the provider answered that this token gets too many pushes.
   private(set) var throttles = 0
-  /// How often the connection was lost with it.
+  /// The losses of connections that carried it.
   var losses = ConnectionLosses()
-  /// It is in flight as a suspect that was given a turn.
+  /// Whether it is in flight as a suspect that has its turn.
   var hasTurn = false
-  /// It waits for a turn, and takes no room of its lane meanwhile.
+  /// Whether it waits for a turn. It takes no room of its lane meanwhile.
   var isSetAside = false
-  /// What APNs' one environment said of the token, while the other is asked.
+  /// The outcome in the first APNs environment, while the other one is asked.
   private(set) var firstEnvironmentOutcome: PushOutcome?
 
   init(_ delivery: Delivery, lane: Int) {
@@ -93,7 +93,7 @@ final class HeldDelivery {
     isAgain = false
   }
 
-  /// One that was settled before, to be settled again under this claim.
+  /// Creates a delivery that was settled before and is settled again under this claim.
   init(settling settlement: Settlement, lane: Int) {
     delivery = settlement.delivery
     self.lane = lane
@@ -107,24 +107,24 @@ final class HeldDelivery {
 
   var key: DeliveryKey { lease.key }
 
-  /// No request of it has left, under this lease or an earlier one.
+  /// Whether no request of it was sent, under this lease or an earlier one.
   var isUntried: Bool { sentAt == nil && failures.isEmpty && delivery.attempt <= 1 }
 
   var isWaiting: Bool {
     if case .waiting = stage { true } else { false }
   }
 
-  /// It is at its provider.
+  /// Whether its provider has it.
   var isSent: Bool {
     if case .sent = stage { true } else { false }
   }
 
-  /// When it is tried again; now if it waits for something else.
+  /// When it is tried again; `now` if it waits for something else.
   func dueAt(_ now: Instant) -> Instant {
     if case .waiting(.time(let at)) = stage { at } else { now }
   }
 
-  /// From now on it is ours by this claim.
+  /// From now on it is ours under this lease.
   func adopt(_ lease: DeliveryLease, at place: DeliveryPlace) {
     self.lease = lease
     self.place = place
@@ -132,16 +132,16 @@ final class HeldDelivery {
     isOfFormerGateway = false
   }
 
-  /// Its row has been ours ever since it was claimed, unless the database has lost that.
+  /// Whether its row has been ours ever since it was claimed, unless the database has lost the claim.
   var isSurelyOurs: Bool {
     guard !isLost, !isOfFormerGateway else { return false }
     switch stage {
     case .waiting, .sent, .settling: return true
-    case .parking, .releasing: return false  // it may have been, and be another's by now
+    case .parking, .releasing: return false  // the row may have been returned and belong to another gateway by now
     }
   }
 
-  /// A try has come back.
+  /// A try has a result.
   func note(_ result: PushResult) {
     sentAt = result.sentAt ?? sentAt
     answeredAt = result.answeredAt
@@ -160,7 +160,7 @@ final class HeldDelivery {
         at: result.answeredAt, attempt: attempts, status: result.status, reason: reason, isHedged: result.isHedged))
   }
 
-  /// The next try goes to the other environment.
+  /// Sends the next try to the other environment.
   func suspect(_ outcome: PushOutcome) {
     firstEnvironmentOutcome = outcome
     environment = environment.other
@@ -172,7 +172,7 @@ final class HeldDelivery {
     self.isNextCounted = isNextCounted
   }
 
-  /// It is handed to its provider.
+  /// It was handed to its provider.
   func didSend() {
     if isNextCounted { attempts += 1 }
     isNextCounted = false
@@ -181,7 +181,7 @@ final class HeldDelivery {
 
   // MARK: - Being written
 
-  /// What is to be settled, under the claim that it is ours by now.
+  /// The settlement to write, under the current lease.
   var settlement: Settlement {
     guard case .settling(let settlement) = stage else {
       preconditionFailure("a delivery is settled that has not ended")
@@ -192,7 +192,7 @@ final class HeldDelivery {
     return current
   }
 
-  /// How it is put back, under the claim that it is ours by now.
+  /// The parking to write, under the current lease.
   var parking: Parking {
     guard case .parking(var parking) = stage else {
       preconditionFailure("a delivery is parked that nobody wanted to park")
@@ -201,7 +201,7 @@ final class HeldDelivery {
     return parking
   }
 
-  /// Takes the texts out of what is to be written: one of them is what the database refuses.
+  /// Removes the texts from what is to be written, because the database refuses one of them.
   func strip() {
     isStripped = true
     switch stage {
@@ -216,10 +216,10 @@ final class HeldDelivery {
 }
 
 extension Settlement {
-  /// The reason of a settlement whose own texts the database refused.
+  /// The reason of a settlement whose texts the database refused.
   static let refusedReason = "SettlementRefused"
 
-  /// The same under another claim.
+  /// The same settlement under another lease.
   func with(lease: DeliveryLease, place: DeliveryPlace) -> Settlement {
     Settlement(
       delivery, lease: lease, place: place, outcome: outcome, attempts: attempts, status: status, reason: reason,
@@ -227,7 +227,7 @@ extension Settlement {
       receiptAfter: receiptAfter)
   }
 
-  /// Nothing but codes.
+  /// The same settlement without texts.
   var stripped: Settlement {
     Settlement(
       delivery, lease: lease, place: place, outcome: outcome, attempts: attempts, status: status,

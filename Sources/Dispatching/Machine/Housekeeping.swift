@@ -1,9 +1,9 @@
-// What is done every so often beside deliveries: maintenance jobs, and telling ops how the lanes are. Pure.
+// Periodic work besides deliveries: maintenance jobs, and reports of the lanes' conditions. Pure.
 
 internal import Queue
 internal import Runtime
 
-/// One job at a time, one report at a time.
+/// Runs at most one job and one report at a time.
 struct Housekeeping {
   private let settings: DispatcherSettings
   private var isAtJob = false
@@ -15,23 +15,23 @@ struct Housekeeping {
     self.settings = settings
   }
 
-  /// When the next of it is due; distant future while both are under way.
+  /// When the next job or report is due; distant future while both are under way.
   var due: Instant { min(isAtJob ? .distantFuture : nextJob, isReporting ? .distantFuture : nextReport) }
 
-  /// Whether a job is to be looked for now; `didFindJob` or `didFail` follows.
+  /// Whether to look for a job now. `didFindJob` or `didFail` follows.
   mutating func takesJob(_ now: Instant) -> Bool {
     guard !isAtJob, nextJob <= now else { return false }
     isAtJob = true
     return true
   }
 
-  /// A job was looked for, and there was none.
+  /// No job was due.
   mutating func didFindNoJob(_ now: Instant) {
     isAtJob = false
     nextJob = now + settings.jobInterval
   }
 
-  /// A bite of a job was done: perhaps another is due.
+  /// A step of a job was done. Another job may be due.
   mutating func didRunJob(_ now: Instant) {
     isAtJob = false
     nextJob = now
@@ -42,7 +42,7 @@ struct Housekeeping {
     nextJob = now + settings.reportInterval
   }
 
-  /// Whether the lanes' conditions are to be reported now; `didReport` follows.
+  /// Whether to report the lanes' conditions now. `didReport` follows.
   mutating func reports(_ now: Instant) -> Bool {
     guard !isReporting, nextReport <= now else { return false }
     isReporting = true

@@ -1,16 +1,16 @@
-// The deliveries that this gateway knows: those it holds, by slot and by key, and those it has settled lately, by key. Pure.
+// The deliveries that this gateway knows: those it holds, by slot and by key, and those it settled lately, by key. Pure.
 
 internal import Queue
 internal import Runtime
 
-/// What a row claimed in our name is compared with.
+/// The deliveries that rows claimed in our name are compared with.
 struct KnownDeliveries {
   enum Known {
     case held(HeldDelivery)
     case settled(SettledDelivery)
   }
 
-  /// The slots of what is held.
+  /// The slots of held deliveries.
   private var slots: [DeliveryKey: Int] = [:]
   private var held = SlotTable<HeldDelivery>()
   private var memory: SettledMemory
@@ -19,13 +19,13 @@ struct KnownDeliveries {
     memory = SettledMemory(limits: limits)
   }
 
-  /// How many are held, those included that are being written.
+  /// Number of held deliveries, including those being written.
   var heldCount: Int { held.count }
-  /// How many settlements are remembered.
+  /// Number of remembered settlements.
   var settledCount: Int { memory.count }
   var isEmpty: Bool { slots.isEmpty && memory.count == 0 }
 
-  /// The delivery with this number.
+  /// The delivery in this slot.
   subscript(slot: Int) -> HeldDelivery? { held[slot] }
 
   subscript(key: DeliveryKey) -> Known? {
@@ -33,20 +33,20 @@ struct KnownDeliveries {
     return memory[key].map(Known.settled)
   }
 
-  /// Every delivery that is held, those included that are being written. O(n).
+  /// All held deliveries, including those being written. O(n).
   var allHeld: [HeldDelivery] { held.occupied.compactMap { held[$0] } }
 
-  /// The keys of all that are held or remembered. O(n).
+  /// The keys of all held deliveries and remembered settlements. O(n).
   var keys: [DeliveryKey] { slots.keys + memory.keys }
 
-  /// The keys of all that nobody can have claimed later than this gateway did, as long as the database calls it alive: what was
-  /// settled, and what is held and was never given back. After a crash the database may call these another's, of before; what
-  /// may have been given back may be another's of now. O(n).
+  /// The keys of all deliveries that no other gateway can have claimed after this one, as long as the database has it as alive:
+  /// those that were settled, and those that are held and were never returned. After a crash the database may show an earlier
+  /// owner for them. A delivery that may have been returned is not among them, because it may belong to another gateway now. O(n).
   var keysTakenOver: [DeliveryKey] {
     slots.compactMap { key, slot in held[slot].map(\.isSurelyOurs) ?? false ? key : nil } + memory.keys
   }
 
-  /// Takes a delivery in under its key, unless that is known already: then nothing is changed, and what is known comes back.
+  /// Inserts a delivery under its key. If the key is known already, nothing changes and the known entry is returned.
   mutating func insert(_ entry: HeldDelivery) -> Known? {
     if let settled = memory[entry.key] { return .settled(settled) }
     let slot = held.insert(entry)
@@ -59,20 +59,20 @@ struct KnownDeliveries {
     return nil
   }
 
-  /// Takes a delivery in under its key, in place of whatever was known under it.
+  /// Inserts a delivery under its key, and replaces what was known under that key.
   mutating func replace(with entry: HeldDelivery) {
     entry.slot = held.insert(entry)
     if slots.updateValue(entry.slot, forKey: entry.key) == nil { memory.remove(entry.key) }
   }
 
-  /// Nothing more is to be known of a delivery that was held.
+  /// Removes a held delivery.
   mutating func remove(_ entry: HeldDelivery) {
     guard held[entry.slot] === entry else { return }
     held.remove(entry.slot)
     if slots[entry.key] == entry.slot { slots[entry.key] = nil }
   }
 
-  /// A delivery that was held is settled: from now on that is remembered.
+  /// Replaces a held delivery that is settled by its remembered settlement.
   mutating func remember(_ entry: HeldDelivery, _ now: Instant) {
     guard held[entry.slot] === entry else { return }
     held.remove(entry.slot)

@@ -1,15 +1,15 @@
-// Whether this gateway exists for the database, and whether the database may be worked with. Pure.
+// Whether this gateway is registered, and whether it may claim and write. Pure.
 //
 //   unavailable ── the store is available ──▶ unconfirmed ── a beat is confirmed ──▶ open
 //        ▲                                         │                                  │
 //        └───────────── the store is gone ─────────┴──────────────────────────────────┤
 //                                                                                     │
-//   Whoever is told that it counts as dead, or that the server may have lost commits, reclaims what it has, and is open then.
+//   A gateway that was declared dead, or whose server may have lost commits, reclaims its deliveries before it is open.
 
 internal import Queue
 internal import Runtime
 
-/// Registration, beats, and what their answers mean.
+/// Decides about registration and beats, and what their answers mean.
 struct Membership {
   enum Call {
     case register
@@ -19,15 +19,15 @@ struct Membership {
   private let settings: DispatcherSettings
   private(set) var isStoreAvailable = false
   private(set) var isRegistered = false
-  /// Since the store is available a beat has been confirmed.
+  /// Whether a beat has been confirmed since the store is available.
   private(set) var isConfirmed = false
-  /// What this gateway has is to be reclaimed before anything else is done.
+  /// Whether deliveries must be reclaimed before anything else.
   private(set) var mustReclaim = false
-  /// The reclaim is to be confirmed: the database asked for it.
+  /// Whether the reclaim must be confirmed, because the database asked for it.
   private(set) var mustConfirmReclaim = false
   private var availableSince = Instant(nanoseconds: .min)
   private var isAsking = false
-  /// The connection was lost since the call under way was asked: what that confirms is old.
+  /// Whether the connection was lost since the call under way was sent, so that its answer is outdated.
   private var isAnswerOld = false
   private var nextCall = Instant(nanoseconds: .min)
   private var reclaimedAt = Instant(nanoseconds: .min)
@@ -36,10 +36,10 @@ struct Membership {
     self.settings = settings
   }
 
-  /// Deliveries may be claimed and written.
+  /// Whether deliveries may be claimed and written.
   var isOpen: Bool { isConfirmed && !mustReclaim }
 
-  /// The store can be reached: nothing is known of what happened meanwhile.
+  /// The store can be reached again. What happened meanwhile is unknown.
   mutating func becomeAvailable(_ now: Instant) {
     isStoreAvailable = true
     isConfirmed = false
@@ -54,25 +54,25 @@ struct Membership {
     isAnswerOld = isAsking
   }
 
-  /// When the next call is due; distant future for not before something happens.
+  /// When the next call is due; distant future if none is due before the next event.
   var due: Instant { isStoreAvailable && !isAsking ? nextCall : .distantFuture }
 
   /// The call that is due.
   ///
-  /// - Parameter isQuiet: no claim and no batch of the former gateway is under way: a new one may begin.
+  /// - Parameter isQuiet: no claim and no batch of the former gateway is under way, so that a new one may register.
   mutating func call(isQuiet: Bool, _ now: Instant) -> Call? {
     guard due <= now, isRegistered || isQuiet else { return nil }
     isAsking = true
     isAnswerOld = false
     nextCall = now + settings.beatInterval
     if !isRegistered { return .register }
-    // For as long as others may have been silent only because they could not reach the server either, nobody is declared dead.
+    // While others may have been silent only because they could not reach the server either, no gateway is declared dead.
     return .beat(mayReap: now - availableSince >= settings.silence)
   }
 
-  /// A new gateway.
+  /// A new gateway was registered.
   ///
-  /// - Parameter knowsAnything: the former one has left something.
+  /// - Parameter knowsAnything: deliveries of the former gateway are held or remembered.
   mutating func didRegister(knowsAnything: Bool) {
     isAsking = false
     isRegistered = true
@@ -81,7 +81,7 @@ struct Membership {
     mustConfirmReclaim = false
   }
 
-  /// A beat was answered. Returns false if this gateway counts as dead: it must drop what it has and register anew.
+  /// A beat was answered. Returns false if this gateway was declared dead. It must stop sending then, and register again.
   mutating func didBeat(_ beat: Beat, askedAt: Instant) -> Bool {
     isAsking = false
     guard beat.isAlive else {
@@ -92,7 +92,7 @@ struct Membership {
       return false
     }
     if isStoreAvailable, !isAnswerOld { isConfirmed = true }
-    // One asked before the last reclaim was confirmed does not know of that.
+    // A beat that was sent before the last reclaim was confirmed does not know of the reclaim.
     if beat.mustReclaim, askedAt > reclaimedAt {
       mustReclaim = true
       mustConfirmReclaim = true
@@ -105,14 +105,14 @@ struct Membership {
     nextCall = min(nextCall, now + settings.retryInterval)
   }
 
-  /// Everything was reclaimed, and that is confirmed where it had to be.
+  /// Everything was reclaimed, and confirmed if that was asked for.
   mutating func didReclaim(_ now: Instant) {
     mustReclaim = false
     mustConfirmReclaim = false
     reclaimedAt = now
   }
 
-  /// This gateway ends; another takes its place.
+  /// This gateway ends. A new one replaces it.
   mutating func leave(_ now: Instant) {
     isRegistered = false
     isConfirmed = false

@@ -1,9 +1,9 @@
-// Taking back, after a crash or a fail-over of the server, whatever this gateway has. Pure.
+// Reclaims everything this gateway has after a crash or a fail-over of the server. Pure.
 
 internal import Queue
 internal import Runtime
 
-/// Asks for all keys, part by part; begins anew after a loss of the connection, since that may have been another crash.
+/// Reclaims all keys in parts. It starts again after a loss of the connection, because that may have been another crash.
 struct Reclaiming {
   enum Call {
     case reclaim([DeliveryKey])
@@ -16,7 +16,7 @@ struct Reclaiming {
   private var position = 0
   private var part: [DeliveryKey] = []
   private(set) var isAsking = false
-  /// The answer under way is to a question of before the new start.
+  /// Whether the call under way was sent before the new start.
   private var isAnswerOld = false
   private var notBefore = Instant(nanoseconds: .min)
 
@@ -25,14 +25,14 @@ struct Reclaiming {
     self.retryInterval = retryInterval
   }
 
-  /// When the next call may be made; distant future while one is under way.
+  /// When the next call may be sent; distant future while one is under way.
   var due: Instant { isAsking ? .distantFuture : notBefore }
 
   /// The next call.
   ///
   /// - Parameters:
-  ///   - confirms: whether the end is to be confirmed.
-  ///   - allKeys: of everything held, being written or remembered; asked for at the start only.
+  ///   - confirms: whether to confirm the end.
+  ///   - allKeys: the keys of everything held, being written or remembered. Called at the start only.
   /// - Returns: nil when everything is done.
   mutating func call(confirms: Bool, allKeys: () -> [DeliveryKey]) -> Call? {
     let keys = keys ?? allKeys()
@@ -51,14 +51,14 @@ struct Reclaiming {
     return .confirm
   }
 
-  /// The part under way was answered; returns its keys, none if they are asked for anew.
+  /// The part under way was answered. Returns its keys; none if reclaiming starts again.
   mutating func didReclaim() -> [DeliveryKey] {
     guard finish() else { return [] }
     position += part.count
     return part
   }
 
-  /// The confirmation was answered; returns whether everything is done.
+  /// The confirmation was answered. Returns whether everything is done.
   mutating func didConfirm() -> Bool {
     guard finish() else { return false }
     restart()
@@ -70,7 +70,7 @@ struct Reclaiming {
     notBefore = now + retryInterval
   }
 
-  /// From the start, whenever that comes.
+  /// Starts again at the next call.
   mutating func restart() {
     keys = nil
     position = 0
@@ -78,7 +78,7 @@ struct Reclaiming {
     notBefore = Instant(nanoseconds: .min)
   }
 
-  /// Whether the answer that came is wanted still.
+  /// Whether the answer that came is still valid.
   private mutating func finish() -> Bool {
     defer { isAnswerOld = false }
     isAsking = false

@@ -1,19 +1,19 @@
-// When the rows claimed in our name are compared with what is held, and which of them are strays. Pure.
+// When to compare the rows claimed in our name with what is held. Pure.
 
 internal import Queue
 internal import Runtime
 
-/// A scan every so often and after each loss of the connection, page by page.
+/// Scans page by page, at intervals and after each loss of the connection.
 struct Reconciliation {
-  /// What a page was asked for with.
+  /// The parameters with which a page was asked for.
   struct Question: Equatable {
     var page: Int64?
-    /// Rows of later claims may be under way to us.
+    /// Rows of later claims may still be under way to us.
     var claimMax: Int32
     var askedAt: Instant
   }
 
-  /// Between two pages, so that other statements get their turn.
+  /// The time between two pages, so that other statements get their turn.
   private static let pause = Nanoseconds.milliseconds(20)
 
   private let interval: Nanoseconds
@@ -31,14 +31,14 @@ struct Reconciliation {
   /// When the next page is due; distant future while one is under way.
   var due: Instant { question == nil ? next : .distantFuture }
 
-  /// From the start, now: the connection was lost.
+  /// Starts again now, because the connection was lost.
   mutating func restart() {
     page = nil
     next = Instant(nanoseconds: .min)
     mustRestart = question != nil
   }
 
-  /// The page to ask for now; nil when none is due.
+  /// The page to ask for now; nil if none is due.
   ///
   /// - Parameter claimMax: every claim up to this one has been answered or forgotten.
   mutating func ask(claimMax: Int32, _ now: Instant) -> Question? {
@@ -48,7 +48,7 @@ struct Reconciliation {
     return question
   }
 
-  /// A page came; returns what it was asked for with.
+  /// A page came. Returns the parameters with which it was asked for.
   mutating func didAnswer(_ answer: ClaimedPage, _ now: Instant) -> Question? {
     defer { question = nil }
     if mustRestart {

@@ -1,10 +1,10 @@
-// What is remembered of a delivery that is settled: enough to settle it once more.
+// What is remembered of a settled delivery: enough to settle it again.
 
 internal import PushModel
 internal import Queue
 internal import Runtime
 
-/// A settlement without what its row holds anyway.
+/// A settlement without the values that its row has.
 struct SettledDelivery {
   let key: DeliveryKey
   let lane: Int
@@ -20,10 +20,10 @@ struct SettledDelivery {
   let answeredAt: Instant?
   let failures: [FailedAttempt]
   let receiptAfter: Nanoseconds?
-  /// When it was known to be written.
+  /// When the gateway learned that it was written.
   let writtenAt: Instant
 
-  /// The same once more, under the claim that it is ours by now.
+  /// The same settlement under the current lease.
   func settlement(lease: DeliveryLease, place: DeliveryPlace) -> Settlement {
     let delivery = Delivery(
       lease: lease, place: place, lane: laneID, attempt: attempts, kind: kind, environment: .production,

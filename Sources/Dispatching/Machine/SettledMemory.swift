@@ -1,15 +1,15 @@
 // The settlements of the last half minute, so that what a crash of the database undid is settled again and not sent again. Pure.
 //
-// Every delivery passes through here, and hardly one is ever asked for. So a settlement is packed behind the one before it, in
-// blocks that are used again, and is found by a chain: a table has the newest settlement of each hash, and each settlement the one
-// before it. What is forgotten is the oldest, which ends a chain, so that forgetting touches no index.
+// Every delivery is inserted here, and almost none is ever looked up. So settlements are packed one behind the other, in blocks
+// that are used again. They are found by chains: a table has the newest settlement of each hash, and each settlement refers to
+// the one before it with the same hash. Only the oldest settlement is removed. It ends a chain, so removing it touches no index.
 
 internal import PushModel
 internal import Queue
 internal import Runtime
 
-/// Remembers what was settled, by key. Its clock stops while the store is away; when there is too much, what people do not see is
-/// forgotten first.
+/// Remembers settlements by key. Its clock stops while the store cannot be reached. Above the limits, settlements of pushes that
+/// people do not see are forgotten first.
 struct SettledMemory {
   struct Limits {
     var time = Nanoseconds.seconds(30)
@@ -20,7 +20,7 @@ struct SettledMemory {
   private let limits: Limits
   private var unseen = SettledLine()
   private var visible = SettledLine()
-  /// The time that passed while the store could be reached.
+  /// The time during which the store could be reached.
   private var age = Nanoseconds.zero
   private var countedUntil: Instant?
 
@@ -28,20 +28,20 @@ struct SettledMemory {
     self.limits = limits
   }
 
-  /// How many settlements are remembered.
+  /// Number of remembered settlements.
   var count: Int { unseen.count + visible.count }
-  /// About how much memory they take.
+  /// The approximate memory they take, in bytes.
   var bytes: Int { unseen.bytes + visible.bytes }
-  /// The keys of all that is remembered. O(n).
+  /// The keys of all remembered settlements. O(n).
   var keys: [DeliveryKey] { unseen.keys + visible.keys }
 
-  /// Lets the clock go on, or (false) stand still from now on.
+  /// Advances the clock to `now`. From then on it runs or, if the store is not available, stands still.
   mutating func advance(_ now: Instant, isStoreAvailable: Bool) {
     if let countedUntil, now > countedUntil { age = age + (now - countedUntil) }
     countedUntil = isStoreAvailable ? now : nil
   }
 
-  /// Remembers a settlement from now on, under a key that is not remembered yet.
+  /// Remembers a settlement. Its key must not be remembered yet.
   mutating func insert(_ settlement: Settlement, lane: Int, _ now: Instant) {
     if settlement.delivery.kind.isVisible {
       visible.append(settlement, lane: lane, writtenAt: now, stamp: age)
@@ -50,14 +50,14 @@ struct SettledMemory {
     }
   }
 
-  /// What is remembered of a delivery; nil where nothing is.
+  /// The remembered settlement of a delivery; nil if there is none.
   subscript(key: DeliveryKey) -> SettledDelivery? { unseen[key] ?? visible[key] }
 
   /// Forgets one settlement. Returns whether it was remembered.
   @discardableResult
   mutating func remove(_ key: DeliveryKey) -> Bool { unseen.remove(key) || visible.remove(key) }
 
-  /// Forgets the next settlement whose time is over, or that there is no room for; nil when there is none.
+  /// Forgets the next settlement that is too old or exceeds the limits, and returns its key; nil if there is none.
   mutating func forgetNext() -> DeliveryKey? {
     if mustForget(unseen) { return unseen.removeFirst() }
     if mustForget(visible) { return visible.removeFirst() }
@@ -72,7 +72,7 @@ struct SettledMemory {
 
 /// Settlements in the order in which they came.
 private struct SettledLine {
-  /// What is kept of one beside its texts: plain numbers.
+  /// A settlement without its texts. It stores only integers, so copying it touches no reference counts.
   private struct Entry {
     var outboxID: Int64
     var sentAt: Instant
@@ -85,7 +85,7 @@ private struct SettledLine {
     var pushNumber: Int32
     var attempts: Int32
     var lane: Int32
-    /// Where its texts begin among those of its block, and how long each is; -1 for none.
+    /// The offset of its texts in those of its block, and the length of each; -1 for none.
     var texts: Int32
     var callIDLength: Int32
     var messageIDLength: Int32
@@ -106,16 +106,16 @@ private struct SettledLine {
     var texts: [UInt8] = []
   }
 
-  /// Settlements of a block.
+  /// Number of settlements in a block.
   private static let blockSize = 1 << 10
-  /// Hashes that are told apart, as a power of two.
+  /// The number of hashes is 2 to this power.
   private static let hashBits = 18
   private static let bytesOfFailure = 64
 
-  /// The blocks; those before `firstBlock` are empty.
+  /// The blocks. Those before `firstBlock` are empty.
   private var blocks: [Block] = []
   private var firstBlock = 0
-  /// Blocks to be used again, with their memory.
+  /// Empty blocks whose memory is used again.
   private var spare: [Block] = []
   /// The number of the first settlement of `blocks[0]`.
   private var base = 0
@@ -124,7 +124,7 @@ private struct SettledLine {
   private var next = 0
   /// The number of the newest settlement of each hash; -1 for none.
   private var newest: [Int] = []
-  /// The failed tries of the few that have some, by their numbers.
+  /// The failed tries by number of the settlement. Few settlements have some.
   private var failures: [Int: [FailedAttempt]] = [:]
 
   private(set) var count = 0
@@ -143,7 +143,7 @@ private struct SettledLine {
     blocks[(number - base) / Self.blockSize].entries[(number - base) % Self.blockSize]
   }
 
-  /// Four deliveries of a call, and calls that follow one another, lie side by side: claims bring them together.
+  /// Deliveries of one call, and of calls with neighbouring ids, have neighbouring hashes, because claims bring them together.
   private static func hash(_ key: DeliveryKey) -> Int {
     let word = key.outboxID &* 4 &+ Int64(key.pushNumber & 3) &+ Int64(key.pushNumber >> 2) &* 40_503_004
     return Int(truncatingIfNeeded: word) & (1 << hashBits - 1)
@@ -242,13 +242,13 @@ private struct SettledLine {
   mutating func remove(_ key: DeliveryKey) -> Bool {
     guard let number = number(of: key) else { return false }
     uncount(number)
-    // Its place is given back when its turn comes.
+    // Its place is freed when it is the oldest.
     blocks[(number - base) / Self.blockSize].entries[(number - base) % Self.blockSize].isTaken = true
     dropTaken()
     return true
   }
 
-  /// Forgets the oldest, which there must be.
+  /// Forgets the oldest settlement. There must be one.
   mutating func removeFirst() -> DeliveryKey {
     let entry = self[oldest]
     uncount(oldest)
@@ -263,7 +263,7 @@ private struct SettledLine {
     failures[number] = nil
   }
 
-  /// The oldest is always one that is remembered.
+  /// Drops entries that were removed, so that the oldest entry is a remembered one.
   private mutating func dropTaken() {
     while oldest < next, self[oldest].isTaken { dropFirst() }
   }
@@ -277,7 +277,7 @@ private struct SettledLine {
     block.texts.removeAll(keepingCapacity: true)
     if spare.count < 2 { spare.append(block) }
     firstBlock += 1
-    // The places of the blocks that are gone are given up together.
+    // The places of emptied blocks are removed together.
     if firstBlock == blocks.count || firstBlock >= 64 {
       blocks.removeFirst(firstBlock)
       base += firstBlock * Self.blockSize

@@ -1,45 +1,45 @@
-// Things of one kind on their way into the outbox. Pure.
+// A queue of elements of one kind that wait to be written into the outbox. Pure.
 //
-// A batch that the database refuses for what is in it, or because another transaction holds a lock, is split in halves until the
-// culprit is alone: one bad or locked row never stops its neighbours. For any other reason a batch is written again after a
-// pause, and nothing is dropped.
+// If the database refuses a batch for its data, or because another transaction holds a lock, the batch is split in halves until the
+// culprit is alone. So one bad or locked row never stops the others. If a batch fails for any other reason, it is written again
+// after a pause. Nothing is dropped.
 
 internal import Queue
 internal import Runtime
 
-/// Gathers elements into batches, and keeps each batch until it is written.
+/// Collects elements into batches, and keeps each batch until it is written.
 struct WriteQueue<Element> {
-  /// What is wrong with a batch.
+  /// What follows when a batch failed.
   enum Trouble {
-    /// Nothing that lasts: it is written again later.
+    /// The cause is temporary: the batch is written again later.
     case passing
-    /// Something in it: it is written again in two halves.
+    /// The cause is an element of the batch: it is written again in two halves.
     case split
-    /// This one is locked: it is written again, alone, after a pause.
+    /// This element is locked: it is written again, alone, after a pause.
     case locked
-    /// This one: the caller has it.
+    /// The database refuses this element: the caller decides.
     case culprit(Element)
   }
 
   /// Pauses after failures: 250 ms, doubling, at most 4 s.
   private static var pauses: (first: Nanoseconds, doublings: Int) { (.milliseconds(250), 4) }
-  /// Before what was set apart is tried again, and how many of it at a time.
+  /// The pause before elements that were set apart are tried again, and how many are tried at a time.
   private static var apartPause: Nanoseconds { .seconds(5) }
   private static var apartAtOnce: Int { 10 }
-  /// Pauses before locked elements are tried again: 500 ms, doubling, at most 4 s. Each try holds up the connection for as long as
-  /// the server waits for a lock.
+  /// Pauses before locked elements are tried again: 500 ms, doubling, at most 4 s. Each try blocks the connection while the server
+  /// waits for the lock.
   private static var lockPauses: (first: Nanoseconds, doublings: Int) { (.milliseconds(500), 3) }
 
   private var batcher: SettlementBatcher<Element>
-  /// Parts of refused batches, each to be written by itself.
+  /// Parts of refused batches, each written as a batch of its own.
   private var parts: [[Element]] = []
   private var partsUnderWay = 0
   private var notBefore = Instant(nanoseconds: .min)
   private var failures = 0
-  /// What is refused even by itself and without its texts.
+  /// Elements that are refused even alone and without texts.
   private(set) var apart: [Element] = []
   private var nextApart = Instant.distantFuture
-  /// What another transaction has locked.
+  /// Elements that another transaction has locked.
   private var locked: [Element] = []
   private var nextLocked = Instant.distantFuture
   private var lockFailures = 0
@@ -48,12 +48,12 @@ struct WriteQueue<Element> {
     batcher = SettlementBatcher(limits: limits)
   }
 
-  /// Elements that are neither written nor under way.
+  /// Number of elements that are neither written nor under way.
   var count: Int { batcher.count + parts.reduce(0) { $0 + $1.count } + apart.count + locked.count }
-  /// Nothing is left but what is set apart.
+  /// Whether nothing is left except elements that were set apart.
   var isIdle: Bool { batcher.isIdle && parts.isEmpty && partsUnderWay == 0 && locked.isEmpty }
 
-  /// When a batch leaves if nothing more is added.
+  /// When the next batch is due if nothing more is added.
   var due: Instant {
     var due = batcher.due.map { max($0, notBefore) } ?? .distantFuture
     if !parts.isEmpty, partsUnderWay == 0 { due = min(due, notBefore) }
@@ -63,18 +63,18 @@ struct WriteQueue<Element> {
 
   mutating func add(_ element: Element, _ now: Instant) { batcher.add(element, now) }
 
-  /// Sets an element apart, that is refused and must not be lost.
+  /// Sets an element apart that the database refuses and that must not be lost.
   mutating func setApart(_ element: Element, _ now: Instant) {
     apart.append(element)
     nextApart = min(nextApart, now + Self.apartPause)
   }
 
-  /// Puts an element in line that is to be written by itself.
+  /// Enqueues an element to be written alone.
   mutating func addAlone(_ element: Element) { parts.append([element]) }
 
-  /// The next batch if it is due; the caller reports its end.
+  /// The next batch if it is due. The caller reports its end.
   ///
-  /// - Parameter isLast: do not wait for company.
+  /// - Parameter isLast: do not wait for a larger batch.
   mutating func next(_ now: Instant, isLast: Bool) -> WriteBatch<Element>? {
     if nextApart <= now, !apart.isEmpty {
       for element in apart.prefix(Self.apartAtOnce) { parts.append([element]) }
@@ -130,6 +130,6 @@ struct WriteQueue<Element> {
 /// Elements that are written together.
 struct WriteBatch<Element> {
   let elements: [Element]
-  /// It was refused or failed before, in this or a larger batch.
+  /// Whether it was refused or failed before, in this batch or a larger one.
   let isPart: Bool
 }

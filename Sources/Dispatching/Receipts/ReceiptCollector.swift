@@ -1,7 +1,7 @@
-// Expo's second word on a push: a ticket says that Expo took it, the receipt whether Apple or Google did.
+// Expo's receipts. A ticket means that Expo accepted a push; the receipt says whether APNs or FCM did.
 //
-// Tickets are rows of push.receipt_batch, written with the settlement. Each replica looks for due ones, and claims a batch so
-// that no other asks for the same; what it learns goes the way that answers go: to tokens, circuits and throttles.
+// Tickets are in push.receipt_batch, written with the settlement. Each replica looks for due ones, and claims a batch so that no
+// other replica asks for the same. Receipts are applied like answers: to tokens, circuits and throttles.
 
 public import Logging
 public import Providers
@@ -14,18 +14,18 @@ public actor ReceiptCollector {
   public struct Counters: Sendable, Equatable {
     public internal(set) var ok = 0
     public internal(set) var failed = 0
-    /// Tickets whose receipts never came within 24 hours.
+    /// Number of tickets whose receipts did not come within 24 hours.
     public internal(set) var givenUp = 0
   }
 
   /// Asks Expo.
   public typealias Read = @Sendable (_ tickets: [String]) async -> ExpoReceiptsAnswer
-  /// Takes what was said of which token.
+  /// Called with the failures and their tokens.
   public typealias Report = @Sendable (_ failures: [ReceiptFailure]) async -> Void
 
-  /// The most tickets that Expo answers for at a time.
+  /// Maximum number of tickets in one request to Expo.
   private static let batchMax = 1000
-  /// How long a batch is ours. If we die with it, another replica asks again.
+  /// How long a batch is ours. If this replica dies, another one asks again after that.
   private static let lease = Nanoseconds.seconds(60)
 
   public nonisolated let loop: EventLoop
@@ -45,7 +45,7 @@ public actor ReceiptCollector {
   /// - Parameters:
   ///   - receiptAfter: how long after sending a receipt can be read.
   ///   - read: asks Expo.
-  ///   - report: takes what was said of which token, failures only.
+  ///   - report: called with the failures and their tokens.
   public init(
     app: String, receiptAfter: Nanoseconds, store: any ReceiptStore, loop: EventLoop, logger: Logger,
     read: @escaping Read, report: @escaping Report
@@ -60,10 +60,10 @@ public actor ReceiptCollector {
     schedule = ReceiptSchedule(receiptAfter: receiptAfter)
   }
 
-  /// Looks for due receipts from now on.
+  /// Starts to look for due receipts.
   public func start() { plan() }
 
-  /// Looks for no more.
+  /// Stops looking.
   public func stop() {
     isStopped = true
     timer?.cancel()

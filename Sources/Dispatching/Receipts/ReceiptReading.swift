@@ -1,14 +1,14 @@
-// What an answer to a question for receipts means for each ticket. Pure.
+// What Expo's answer to a request for receipts means for each ticket. Pure.
 
 internal import Providers
 internal import Queue
 
-/// The receipts of one batch, sorted: written down, told of, or asked for again.
+/// The receipts of one batch, sorted: to be settled, reported, or asked for again.
 struct ReceiptReading {
   private(set) var verdicts: [ReceiptVerdict] = []
   /// Tickets that have no receipt yet.
   private(set) var missing: [String] = []
-  /// What was said of which token, failures only.
+  /// The failures and their tokens.
   private(set) var failures: [ReceiptFailure] = []
 
   init(_ found: [String: PushOutcome], of due: [DueReceipt]) {
@@ -23,7 +23,7 @@ struct ReceiptReading {
     }
   }
 
-  /// Receipts of pushes that arrived.
+  /// Number of receipts of pushes that arrived.
   var okCount: Int { verdicts.count - failures.count }
 }
 
@@ -39,7 +39,7 @@ extension PushOutcome {
     }
   }
 
-  /// The token was dead when the push was sent: one that was registered since is another.
+  /// The token was dead when the push was sent. A token registered later is not affected.
   fileprivate func about(_ receipt: DueReceipt) -> PushOutcome {
     guard case .tokenInvalid(let reason, _) = self else { return self }
     return .tokenInvalid(reason: reason, since: receipt.sentAtMilliseconds)

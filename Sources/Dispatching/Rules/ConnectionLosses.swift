@@ -1,21 +1,21 @@
-// Whose fault lost connections are: the network's, or that of one push. Pure.
+// Decides whether the network or one push causes lost connections. Pure.
 //
-// A provider may close the connection each time it is sent one certain push. Every try of that push then costs its lane a
-// connection, and whatever else was in flight on it another try. The push is told apart by its neighbours: they are answered
-// between its losses. If they are not, or if more of them are lost than answered, the network or the provider is at fault, and
-// every delivery is tried until its deadline.
+// A provider may close the connection whenever it gets a certain push. Then every try of that push costs its lane a connection, and
+// costs every other request on that connection a try. Such a push is recognised by the other requests of its lane: they are
+// answered between its losses. If they are not answered, or if more of them are lost than answered, the network or the provider
+// is at fault, and every delivery is tried until its deadline.
 
 internal import Runtime
 
-/// The requests of one lane since the start, by how they ended.
+/// Counts the requests of one lane since the start by how they ended.
 struct LaneTraffic {
   var answered = 0
-  /// Ended because their connection was lost.
+  /// Number of requests whose connection was lost.
   var lost = 0
   var inFlight = 0
 }
 
-/// How often the connection was lost while one delivery was in flight on it.
+/// Counts the connections that were lost while one delivery was in flight on them.
 struct ConnectionLosses {
   /// A delivery is dead after this many losses that speak against it.
   static let most = 5
@@ -37,13 +37,13 @@ struct ConnectionLosses {
     before.lost += 1
   }
 
-  /// The provider closes the connection because of this push.
+  /// Whether the provider closes the connection because of this push.
   var isAtFault: Bool { countAgainst >= Self.most }
-  /// It may do so.
+  /// Whether it may do so.
   var isSuspect: Bool { count >= Self.suspectAfter }
 
-  /// The shortest wait before a suspect is tried again. It grows with the losses, so that of several suspects that were lost
-  /// together the innocent ones are tried first.
+  /// Minimum wait before a suspect is tried again. It grows with the losses, so that of several suspects that were lost together
+  /// the ones not at fault are tried first.
   var shortestWait: Nanoseconds {
     isSuspect ? min(.seconds(2), .seconds(1) + .milliseconds(250) * Int64(count - Self.suspectAfter)) : .zero
   }

@@ -1,7 +1,7 @@
-// Whether a lane's provider is believed when it calls tokens dead. Pure.
+// Decides whether a lane's dead tokens are deleted or quarantined. Pure.
 //
-// A wrong key, topic or environment makes a provider call good tokens dead, all at once. When more than a set share of a lane's
-// recent answers say so, its tokens are quarantined instead of invalidated until ops have looked (docs/protocols.md, rule 10).
+// With a wrong key, topic or environment a provider suddenly calls good tokens dead. If more than a set share of a lane's recent
+// answers do so, none of its tokens is deleted: they are quarantined until ops decide (docs/protocols.md, rule 10).
 
 public import Runtime
 
@@ -10,9 +10,9 @@ public struct InvalidationBreaker: Sendable {
   public struct Limits: Sendable, Equatable {
     /// It opens above this share of answers, in percent.
     public var deadPercent: Int
-    /// Fewer answers say nothing.
+    /// Minimum number of answers for a decision.
     public var answersMin: Int
-    /// How far back answers count.
+    /// How long an answer counts.
     public var window: Nanoseconds
 
     public init(deadPercent: Int = 20, answersMin: Int = 200, window: Nanoseconds = .seconds(300)) {
@@ -27,7 +27,7 @@ public struct InvalidationBreaker: Sendable {
     var dead = 0
   }
 
-  /// The window is counted in so many slices, of which the oldest is dropped at a time.
+  /// Number of slices of the window. The oldest slice is dropped at a time.
   private static let slices: Int64 = 10
 
   private let limits: Limits
@@ -39,7 +39,7 @@ public struct InvalidationBreaker: Sendable {
     self.limits = limits
   }
 
-  /// The provider accepted or refused a push. Returns what was seen if that opens the breaker.
+  /// Counts an accepted or refused push. Returns the counts if they open the breaker.
   mutating func didHear(isDead: Bool, _ now: Instant) -> String? {
     let slice = advance(now)
     counts[slice].answers += 1
@@ -52,12 +52,12 @@ public struct InvalidationBreaker: Sendable {
     return "\(dead) of \(answers) answers in \(limits.window.milliseconds / 1000) s called the token dead"
   }
 
-  /// Ops believe the provider again: what was counted is forgotten.
+  /// Ops have resumed invalidation. Resets the counts.
   mutating func reset() {
     self = InvalidationBreaker(limits: limits)
   }
 
-  /// The slice of `now`; those that have left the window are emptied.
+  /// The slice of `now`. Slices that have left the window are emptied.
   private mutating func advance(_ now: Instant) -> Int {
     let current = now.nanoseconds / max(1, limits.window.count / Self.slices)
     if let newest, newest < current {

@@ -1,7 +1,7 @@
 // What to do about an outcome. Pure: outcome, attempts, time left and a random number in; a disposition out.
 //
-// The waits double from `base`, with full jitter, because everything that failed together must not come back together. A retry
-// only happens when its wait and a typical round trip still end before the deadline: a late ring is worse than none.
+// Waits double from `base`, with full jitter, so that deliveries that failed together are not retried together. A retry happens
+// only if its wait and a typical round trip end before the deadline: a late ring is worse than none.
 
 internal import Providers
 internal import PushModel
@@ -10,30 +10,30 @@ public import Runtime
 
 /// What happens to a delivery next.
 enum Disposition: Sendable, Equatable {
-  /// It is over: write it down.
+  /// It has ended: settle it.
   case settle(DeliveryOutcome, reason: String?)
-  /// Try again after a short wait, kept in memory under the lease. `isCounted` is false when nothing was attempted.
+  /// Try again after a short wait, in memory, under the same lease. `isCounted` is false if the request was not attempted.
   case retry(after: Nanoseconds, reason: String, isCounted: Bool)
-  /// Try again after a wait too long to keep it in memory: put it back into the outbox.
+  /// Return it to the outbox, because the wait is too long to keep it in memory.
   case park(after: Nanoseconds, reason: String)
 }
 
 /// Decides about outcomes.
 public struct RetryPolicy: Sendable {
-  /// The first wait's upper end; each further one doubles it.
+  /// The upper end of the first wait. It doubles with each further wait.
   public var base: Nanoseconds = .milliseconds(200)
-  /// No wait of our own choosing is longer.
+  /// Maximum wait that the gateway itself chooses.
   public var cap: Nanoseconds = .seconds(5)
   /// A typical round trip, which must fit between a retry and the deadline.
   public var roundTrip: Nanoseconds = .milliseconds(200)
-  /// Longer waits are parked in the outbox.
+  /// Maximum wait in memory. Deliveries with longer waits are parked in the outbox.
   public var longestInMemory: Nanoseconds = .seconds(2)
   /// How long APNs' other environment may take to say whether a token is its own.
   public var environmentProbe: Nanoseconds = .seconds(2)
-  /// The wait before something that was certainly not processed is sent again.
+  /// The wait before a request that was certainly not processed is sent again.
   public var refusedWait: Nanoseconds = .milliseconds(20)
 
-  /// A provider's word silences a whole lane for this long at most; then it is asked again.
+  /// Maximum pause of a whole lane at a provider's request. Then the provider is asked again.
   public var longestPause: Nanoseconds = .seconds(60)
 
   public init() {}
@@ -43,23 +43,22 @@ public struct RetryPolicy: Sendable {
     min(cap, Nanoseconds(base.count << min(max(attempts - 1, 0), 20)))
   }
 
-  /// The reason of a push that people see, and of which nobody knows whether it arrived; what happened to it is among its failed
-  /// tries.
+  /// The reason of a visible push that may have arrived or not. What happened is among its failed tries.
   static let fateUnknown = "FateUnknown"
 
-  /// Whether a push of unknown fate is sent again. A phone makes one call of two invites, but two missed calls stay two: what
-  /// people see is repeated only where its app would rather have it twice than not at all.
+  /// Whether a push of unknown fate is sent again. A phone makes one call of two invites, but shows two missed calls. So a
+  /// visible push is repeated only if its app prefers two to none.
   static func isRepeatable(_ kind: PushKind, isAtLeastOnce: Bool) -> Bool {
     isAtLeastOnce || !kind.isVisible
   }
 
   /// - Parameters:
-  ///   - attempts: attempts made so far, the one just answered included.
-  ///   - throttles: how often the provider said that this very token gets too many pushes, this time included.
-  ///   - losses: how often the connection was lost with it, this time included.
-  ///   - isRepeatable: whether it is sent again when nobody knows if it arrived.
-  ///   - answeredAt: when the outcome was known.
-  ///   - random: uniform in 0..<1, for the jitter; drawn only when there is a wait.
+  ///   - attempts: number of attempts so far, including the one just answered.
+  ///   - throttles: how often the provider answered that this token gets too many pushes, including this time.
+  ///   - losses: the losses of connections that carried it, including this one.
+  ///   - isRepeatable: whether it is sent again when it is unknown whether it arrived.
+  ///   - answeredAt: when the outcome became known.
+  ///   - random: a uniform random number in 0..<1 for the jitter. Called only if there is a wait.
   func disposition(
     of outcome: PushOutcome, attempts: Int, throttles: Int = 0, losses: ConnectionLosses = ConnectionLosses(),
     isRepeatable: Bool = true, deadline: Instant, answeredAt now: Instant,
@@ -75,7 +74,7 @@ public struct RetryPolicy: Sendable {
     case .refused(let reason):
       return again(after: refusedWait, reason, isCounted: false, deadline, now)
     case .throttled(let reason, _, isLaneWide: false) where throttles > 1:
-      // Another wait helps no more than the first did: the user's next channel is tried.
+      // Another wait would not help. The user's next channel is tried.
       return .settle(.dead, reason: reason)
     case .throttled(let reason, let after, _), .unavailable(let reason, let after):
       let wait = jittered(attempts, random())
@@ -83,10 +82,10 @@ public struct RetryPolicy: Sendable {
     case .unknown where !isRepeatable:
       return .settle(.dead, reason: Self.fateUnknown)
     case .unknown(PushOutcome.connectionLostReason) where losses.isAtFault:
-      // Each further try would cost its neighbours another connection: the user's next channel is tried.
+      // Each further try would cost other deliveries another connection. The user's next channel is tried.
       return .settle(.dead, reason: PushOutcome.connectionLostReason)
     case .unknown(PushOutcome.connectionLostReason) where losses.isSuspect:
-      // Kept in memory, for the outbox does not know of its losses.
+      // It stays in memory because the outbox does not store its losses.
       let wait = min(max(jittered(attempts, random()), losses.shortestWait), longestInMemory)
       return again(after: wait, PushOutcome.connectionLostReason, isCounted: true, deadline, now)
     case .unknown(let reason), .unauthorized(let reason):

@@ -1,14 +1,14 @@
-// How often a quantity fell between fixed bounds. A plain value: whoever counts owns it, whoever reads it gets a copy.
+// A histogram with fixed bounds. It is a plain value: the counter owns it, and readers get a copy.
 
 public import Runtime
 
 /// Counts of observations, by bucket.
 public struct Histogram: Sendable, Equatable {
-  /// The upper bounds of the buckets, rising, in the unit of what is observed; above the last comes one more bucket.
+  /// The upper bounds of the buckets in ascending order. One more bucket lies above the last bound.
   public struct Bounds: Sendable, Equatable {
-    /// In whole units of `scale`.
+    /// The bounds, in units of `scale`.
     public let limits: [Int64]
-    /// What a unit is: 1e-9 where nanoseconds are observed and seconds are shown.
+    /// One unit: 1e-9 if nanoseconds are observed and seconds are shown.
     public let scale: Double
 
     public init(limits: [Int64], scale: Double) {
@@ -16,7 +16,7 @@ public struct Histogram: Sendable, Equatable {
       self.scale = scale
     }
 
-    /// From a millisecond to a minute, as a call sees them.
+    /// Latencies of calls, from a millisecond to a minute.
     public static let latency = Bounds(
       limits: [
         1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
@@ -28,9 +28,9 @@ public struct Histogram: Sendable, Equatable {
   }
 
   public let bounds: Bounds
-  /// By bucket, not added up; one more than there are limits.
+  /// Number of observations by bucket, not cumulative. There is one bucket more than there are limits.
   public private(set) var counts: [Int]
-  /// Of everything observed, in the unit of the bounds.
+  /// The sum of all observations, in units of the bounds.
   public private(set) var total: Int64 = 0
 
   public init(_ bounds: Bounds) {
@@ -38,10 +38,10 @@ public struct Histogram: Sendable, Equatable {
     counts = [Int](repeating: 0, count: bounds.limits.count + 1)
   }
 
-  /// How many observations there were.
+  /// Number of observations.
   public var count: Int { counts.reduce(0, +) }
 
-  /// Counts one observation, in the unit of the bounds; a negative one (two clocks) is zero.
+  /// Counts one observation, in units of the bounds. A negative value, which two clocks can yield, counts as zero.
   public mutating func observe(_ value: Int64) {
     let value = max(0, value)
     var bucket = 0

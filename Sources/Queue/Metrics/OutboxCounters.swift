@@ -1,4 +1,4 @@
-// What the outbox's connections did since they were opened, for metrics.
+// Counters of the outbox's connections, for metrics.
 
 internal import Runtime
 
@@ -11,10 +11,10 @@ public struct OutboxCounters: Sendable {
     static func of(_ statement: PostgresStatement) -> RoundTrip { RoundTrip(rawValue: statement.name) ?? .other }
   }
 
-  /// From a statement to its answer.
+  /// The time from a statement to its answer.
   public private(set) var roundTrips = Dictionary(
     uniqueKeysWithValues: RoundTrip.allCases.map { ($0, Histogram(.latency)) })
-  /// Connections made anew after a loss.
+  /// Number of connections that were opened again after a loss.
   public internal(set) var reconnects = 0
 
   public init() {}

@@ -1,20 +1,20 @@
-// What SQL did by itself: notes of push.tally, added up, on their way into the leader's counters.
+// What SQL did without a gateway: rows of push.tally, added up, for the counters of the replica that takes them.
 
 public import PushModel
 public import Runtime
 
-/// So many of one thing that no gateway saw.
+/// The number of events of one kind that no gateway saw.
 public struct Tally: Sendable, Equatable {
   public enum Event: Sendable, Equatable {
-    /// Deliveries of the lane that the end of their call, or their deadline, ended.
+    /// Deliveries of the lane that ended with their call or at their deadline.
     ///
-    /// - isUntried: no try of them was ever made.
+    /// - isUntried: whether they were never sent.
     case ended(PushKind, DeliveryOutcome, reason: String, isUntried: Bool)
     /// Calls enqueued.
     case enqueued
     /// Missed calls announced: at the deadline, or because the call ended.
     case missed(isDeadline: Bool)
-    /// A phone said that it rings, so long after the call was enqueued.
+    /// A phone reported that it rings, `after` the call was enqueued.
     case rang(after: Nanoseconds)
     /// Tokens of the lane that are newly dead.
     case invalidated

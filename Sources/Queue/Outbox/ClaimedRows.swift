@@ -1,4 +1,4 @@
-// From the rows of a claim to deliveries.
+// Makes deliveries of the rows of a claim.
 
 internal import PushModel
 public import Runtime
@@ -10,21 +10,22 @@ public struct ClaimedRows {
   private let result: PostgresResult
   /// The claim's number, which is the lease of each row.
   private let number: Int32
-  /// When the question left: deadlines are counted from here, so that they are early by the way there, and never late.
+  /// When the claim was sent. Deadlines count from this instant, so they are early by the time the claim took to arrive, never
+  /// late.
   private let asked: Instant
 
   /// - Parameters:
   ///   - result: the rows.
-  ///   - number: the claim's.
-  ///   - asked: when the question left.
+  ///   - number: the claim's number.
+  ///   - asked: when the claim was sent.
   public init(_ result: PostgresResult, number: Int32, asked: Instant) {
     self.result = result
     self.number = number
     self.asked = asked
   }
 
-  /// What was claimed. Deliveries of one call share its data, which the answer has in one of their rows at least.
-  /// - Parameter note: is told of each delivery, with the microseconds that were left until its deadline.
+  /// The claimed deliveries. Deliveries of one call share its data, which at least one of their rows has.
+  /// - Parameter note: called for each delivery, with the microseconds left until its deadline.
   public func claimed(_ note: (Delivery, _ remaining: Int64) -> Void) -> Claimed {
     let (calls, deleted) = calls()
     var claimed = Claimed(deliveries: [])
@@ -49,12 +50,12 @@ public struct ClaimedRows {
     return claimed
   }
 
-  /// A code as its enum's raw value; nil for a number outside of the type.
+  /// A code as a raw value; nil if it does not fit a raw value.
   private func code(_ row: Int, _ column: Column) -> UInt8? { UInt8(exactly: result.int16(row, column.rawValue)) }
 
   private func outboxID(_ row: Int) -> Int64 { result.int64(row, Column.outboxID.rawValue) }
 
-  /// What the rows say of calls, and the calls that are over and of which nothing is said: they were deleted.
+  /// The calls in the rows by outbox id, and the ids of deleted calls: those that are over and have no data in any row.
   private func calls() -> ([Int64: CallData], deleted: Set<Int64>) {
     var calls: [Int64: CallData] = [:]
     var deleted: Set<Int64> = []
@@ -109,7 +110,7 @@ public struct ClaimedRows {
       bytes: result.bytes(row, Column.userID.rawValue..<Column.data.rawValue + 1))
   }
 
-  /// Where neighbouring texts of a row lie in their common bytes: asked for in the order of the columns.
+  /// The ranges of neighbouring texts of a row in their common bytes. `next` must be called in the order of the columns.
   private struct Texts {
     private let result: PostgresResult
     private let row: Int

@@ -1,14 +1,14 @@
-// The database's clock, told on our own monotonic one. Pure.
+// Estimates the database's clock from our own monotonic clock. Pure.
 
 internal import Runtime
 
 /// Maps instants to the database's time, so that one clock dates everything in the tables.
 ///
-/// Each claim says what time it was in the database; the answer arrives a little later. The largest difference between the two
-/// in a window of time is the one that travelled fastest, and the best estimate.
+/// The answer to each claim has the database's time and arrives a little later. The answer with the largest difference between the
+/// two clocks within a window of time travelled fastest, so its difference is the best estimate.
 struct DatabaseClock: Sendable {
   private static let window = Nanoseconds.seconds(10)
-  /// A difference this large is the clock having been set, not the network.
+  /// A change of the difference by this much means that the clock was set, not that the network was slow.
   private static let jumpMicroseconds: Int64 = 1_000_000
 
   private var current: Int64?

@@ -1,20 +1,20 @@
-// One connection to the outbox's database that comes back by itself.
+// One connection to the outbox's database that reconnects by itself.
 
 internal import Logging
 internal import Runtime
 
-/// Keeps a `PostgresChannel` open: connects, runs the set-up, and after a loss does it again with growing pauses. While nobody asks
-/// anything it asks by itself, so that a connection that died in silence is replaced before it is needed.
+/// Keeps a `PostgresChannel` open: connects and runs the set-up, and after a loss repeats both with growing pauses. While there are
+/// no statements it sends a probe of its own, so that a connection that died silently is replaced before it is needed.
 ///
 /// Confined to its loop, owned by `PostgresOutbox`.
 final class OutboxLink {
-  /// How long the server may be silent when it is a statement's turn: longer than its own `statement_timeout`.
+  /// Maximum silence of the server while it is a statement's turn. It is longer than the server's `statement_timeout`.
   static let patience = Nanoseconds.seconds(7)
-  /// As `patience`, of the question that is asked while there is no other.
+  /// The same for a probe.
   static let probePatience = Nanoseconds.seconds(2)
-  /// How long there is no other question before it is asked.
+  /// How long a link is idle before it sends a probe.
   static let probeInterval = Nanoseconds.seconds(1)
-  /// A connection that held this long starts the pauses anew.
+  /// After a connection that lasted at least this long, the pauses start at the beginning.
   private static let steadyAfter = Nanoseconds.seconds(2)
 
   /// Pauses before the next try to connect: 50 ms, doubling, at most 2 s.
@@ -22,11 +22,11 @@ final class OutboxLink {
     .milliseconds(min(2_000, 50 << min(failures, 6)))
   }
 
-  /// What a session is set to before it is used.
+  /// The statements that set up a session before it is used.
   struct SetUp {
-    /// The link is not up without them.
+    /// The link is up only if all of them succeed.
     var required: [PostgresStatement]
-    /// Where the server refuses them it goes without.
+    /// The link is up even if the server refuses them.
     var optional: [PostgresStatement] = []
   }
 
@@ -61,7 +61,7 @@ final class OutboxLink {
   }
 
   private(set) var isUp = false
-  /// How often it came back after a loss.
+  /// How often it reconnected after a loss.
   private(set) var reconnects = 0
   private var hasBeenUp = false
 
@@ -92,7 +92,7 @@ final class OutboxLink {
     channel = nil
   }
 
-  /// Executes a statement; fails at once, as `unavailable`, while the link is down.
+  /// Executes a statement. Fails at once with `unavailable` while the link is down.
   func query(
     _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
     patience: Nanoseconds = OutboxLink.patience, isolation: isolated any Actor
@@ -109,7 +109,7 @@ final class OutboxLink {
     }
   }
 
-  /// As `query`, with a statement without parameters behind it in the same round trip; nil when only that one failed.
+  /// The same, followed by a statement without parameters in the same round trip. The second result is nil if only that one failed.
   func query(
     _ statement: PostgresStatement, _ parameters: PostgresParameters, patience: Nanoseconds = OutboxLink.patience,
     then next: PostgresStatement, isolation: isolated any Actor
@@ -139,7 +139,7 @@ final class OutboxLink {
     return channel
   }
 
-  /// Leaves a server that is not, or no longer, the one to write to: the next connection looks its name up anew.
+  /// Leaves a server that does not take writes, or no longer does. The next connection looks the name up again.
   private func note(_ error: PostgresError, _ channel: PostgresChannel) -> OutboxError {
     if error.needsNewConnection, channel === self.channel { fail(error) }
     return OutboxError(error)
@@ -174,7 +174,7 @@ final class OutboxLink {
     onUp?()
   }
 
-  /// Closes the connection for so long; then it comes back.
+  /// Closes the connection for the time of `pause`; then it reconnects.
   func rest(for pause: Nanoseconds, because error: PostgresError) { fail(error, pause: pause) }
 
   private func fail(_ error: PostgresError, pause: Nanoseconds? = nil) {

@@ -1,15 +1,15 @@
-// What Postgres' notifications say, and how many of them are listened to. Pure.
+// What Postgres' notifications mean, and how many of them are read. Pure.
 
 internal import Runtime
 
 /// A notification on one of the channels we listen to.
 enum OutboxNotification: Equatable {
   case bell
-  /// This call has ended; nil: many have.
+  /// This call has ended; nil if many have.
   case ended(outboxID: Int64?)
   case invalidationResumed(lane: Int16)
 
-  /// What is longer is somebody else's: it may have 8,000 bytes, and characters whose borders take long to find.
+  /// Maximum length of a payload that is read. A longer one is not ours. It may have 8,000 bytes and take long to decode.
   private static let bytesMax = 64
 
   /// The bell; on the control channel `void <outbox id>`, `void *` and `resume <lane id>`. Nil for what this version does not know.
@@ -30,15 +30,15 @@ enum OutboxNotification: Equatable {
   }
 }
 
-/// Hints of one turn of the loop, which become one event.
+/// The hints of one turn of the loop. They become one event.
 struct EndedHints {
-  /// More than these are as good as "many".
+  /// Maximum number of calls that are kept by id. Above it the event is `manyMayHaveEnded`.
   static let idsMax = 10_000
 
   private var ids: [Int64] = []
   private var areMany = false
 
-  /// Takes a hint; returns whether it is the first.
+  /// Adds a hint. Returns whether it is the first.
   mutating func note(_ outboxID: Int64?) -> Bool {
     let isFirst = ids.isEmpty && !areMany
     if let outboxID, !areMany, ids.count < Self.idsMax {
@@ -50,30 +50,30 @@ struct EndedHints {
     return isFirst
   }
 
-  /// What they come to; they are then gone.
+  /// Removes all hints and returns them as one event.
   mutating func dequeue() -> OutboxEvent? {
     defer { self = EndedHints() }
     return areMany ? .manyMayHaveEnded : ids.isEmpty ? nil : .mayHaveEnded(ids)
   }
 }
 
-/// Maximum rate of notifications. A gateway of a busy house hears a few thousand a second; above the limit somebody sends them
-/// who means no good, and reading them would take the loop's time from sending.
+/// Maximum rate of notifications. A busy gateway hears a few thousand a second. Above the limit an attacker sends them, and reading
+/// them would take the loop's time from sending.
 struct NotificationLimit {
-  /// Within one second.
+  /// Maximum number of notifications in one second.
   static let countMax = 20_000
-  /// Of payloads, within one second.
+  /// Maximum bytes of payloads in one second.
   static let bytesMax = 1_048_576
-  /// For how long nothing is heard once there were more.
+  /// How long the listener is closed after the limit was exceeded.
   static let rest = Nanoseconds.seconds(5)
 
   private var count = 0
   private var bytes = 0
   private var since: Instant?
 
-  /// Whether a notification that came now is to be read.
+  /// Whether to read a notification that came now.
   ///
-  /// - Parameter size: of its payload, bytes.
+  /// - Parameter size: size of its payload in bytes.
   mutating func admit(_ now: Instant, size: Int = 0) -> Bool {
     if since.map({ now - $0 >= .seconds(1) }) ?? true {
       since = now

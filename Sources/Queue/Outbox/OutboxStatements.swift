@@ -3,13 +3,14 @@
 enum OutboxStatements {
   // MARK: - Sessions
   //
-  // They do not wait for the disk: what a crash of Postgres loses of claims and settlements is reclaimed and settled again
-  // (docs/adr/0001); functions that must not be lost say so themselves. No lock is waited for as long as `deadlock_timeout`
-  // (1 s): of two that wait for each other one gives up before Postgres looks for a deadlock. The functions count on each of their
-  // statements seeing what was committed before it, whatever the database or the role has for others. What a gateway writes
-  // rings no bell (push.ring_doorbell).
+  // Commits do not wait for the disk. What a crash of Postgres loses of claims and settlements is reclaimed and settled again
+  // (docs/adr/0001). Functions whose effect must not be lost set `synchronous_commit` themselves. The wait for a lock is shorter
+  // than `deadlock_timeout` (1 s), so of two sessions that wait for each other one gives up before Postgres looks for a deadlock.
+  // The functions rely on read committed, whatever the database or the role sets: each of their statements sees what was committed
+  // before it. What a gateway writes rings no bell (push.ring_doorbell).
 
-  /// A claim's answer is waited for less long than others', so its end must come sooner, too: otherwise it goes on alone.
+  /// The gateway waits for the answer to a claim for a shorter time, so claims have a shorter timeout, too. Otherwise a claim would
+  /// run on after the gateway gave it up.
   static let setUpClaims = PostgresStatement(
     name: "set_up_claims",
     sql: """
@@ -28,7 +29,7 @@ enum OutboxStatements {
         set_config('default_transaction_isolation', 'read committed', false), set_config('push.is_gateway', 'on', false)
       """)
 
-  /// The server, too, notices within seconds that we are gone: what a session holds is free then. Without effect on a Unix socket.
+  /// Makes the server notice within seconds that we are gone, so that it frees what the session holds. No effect on a Unix socket.
   static let setUpKeepalives = PostgresStatement(
     name: "set_up_keepalives",
     sql: """
@@ -76,13 +77,13 @@ enum OutboxStatements {
       from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7, p_later_floor => $8, p_later_max => $9)
       """)
 
-  /// The columns of `claim`, in order. Texts that are read together lie together.
+  /// The columns of `claim`, in order. Texts that are read together are neighbours.
   enum ClaimColumn: Int {
     case place, lane, outboxID, pushNumber, attempt, kind, crashes, environment, platform, createdAt, deadlineAt
     case remaining, userID, token, locale, data, isOver, callKind, callID, endReason, traceparent, payload
   }
 
-  /// How many index entries the session's last claim read; sent right behind it.
+  /// Number of index entries that the session's last claim read. Sent right behind the claim.
   static let entriesScanned = PostgresStatement(
     name: "entries_scanned", sql: "select coalesce(nullif(current_setting('push.walked', true), ''), '0')::int8")
 
@@ -90,7 +91,7 @@ enum OutboxStatements {
   static let reclaim = PostgresStatement(name: "reclaim", sql: "select i, place from push.reclaim($1, $2, $3, $4)")
   static let confirmReclaimed = PostgresStatement(
     name: "confirm_reclaimed", sql: "select push.confirm_reclaimed($1)")
-  /// A row each, and one row of nulls where there is none.
+  /// One row for each claimed delivery; one row of nulls if there is none.
   static let claimed = PostgresStatement(
     name: "claimed",
     sql: """

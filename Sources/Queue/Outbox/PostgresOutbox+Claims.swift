@@ -1,4 +1,4 @@
-// Claims, and what is done when their answer, or the server, was lost.
+// Claims, and what follows when their answer or the server was lost.
 
 internal import Logging
 internal import PushModel
@@ -29,12 +29,12 @@ extension PostgresOutbox {
         lane: $0.lane, deadlineAtMicroseconds: $0.deadlineAtMicroseconds, isBackground: $0.isBackground(answered),
         isVisible: $0.kind.isVisible)
     }
-    // The floors are for the next claim, which is asked for when this one is done: nothing comes between.
+    // The floors are used by the next claim, which begins only after this one.
     floor.didFinish(cost: answered - asked, entriesScanned: scanned, answered)
     return claimed
   }
 
-  /// Asks for deliveries and, where the floor wants to know, how many index entries that reads: in one round trip.
+  /// Claims deliveries. If the floor wants the count, it also asks how many index entries that read, in the same round trip.
   private func perform(
     claim parameters: PostgresParameters, _ asked: Instant
   ) async throws(OutboxError) -> (PostgresResult, entriesScanned: Int?) {
@@ -58,7 +58,7 @@ extension PostgresOutbox {
     var parameters = PostgresParameters()
     parameters.append(try identity())
     parameters.append(number)
-    // No claim may go before it, and settlements need not wait for what it waits for.
+    // On the link of claims: no claim may overtake it, and settlements need not wait behind it.
     return Int(try await claims.query(OutboxStatements.forget, parameters, isolation: self).int64(0, 0))
   }
 

@@ -1,10 +1,10 @@
-// Everything that may wait a little: apps and lanes, tokens, what ops see, and the jobs of the outbox itself.
+// Statements that may wait: apps and lanes, tokens, reports for ops, and the jobs of the outbox.
 
 internal import PushModel
 public import Runtime
 
 extension PostgresOutbox {
-  /// The job whose results are a gateway's counters: `push.take_tally` is called for it.
+  /// The job whose results go into a gateway's counters. `push.take_tally` runs it.
   static let tallyJob = "tally"
 
   // MARK: - Jobs
@@ -23,21 +23,21 @@ extension PostgresOutbox {
     }
     var parameters = PostgresParameters()
     parameters.append(name)
-    _ = try await perform(OutboxStatements.runJob, parameters)  // where there is more, it is due again at once
+    _ = try await perform(OutboxStatements.runJob, parameters)  // if there is more to do, the job is due again at once
     return []
   }
 
   // MARK: - Apps and lanes
 
-  /// Makes an app's settings known to the database, where `enqueue` and escalation read them.
+  /// Stores an app's settings in the database, where `enqueue` and escalation read them.
   ///
   /// - Parameters:
-  ///   - ringSeconds: the ring window of a call that gives none of its own, 1 to 600.
-  ///   - escalateAfterSeconds: when a user of whom no phone was heard is tried on the next channel; nil: never.
-  ///   - atLeastOnce: what people see is repeated where its fate is unknown, rather than left out.
-  ///   - providers: which of `apns`, `fcm` and `expo` the app has; tokens of others are passed over. Nil: as it was.
-  ///   - missedCalls: as `push.apps.missed_calls` has it (`off`, `newest`, `all`), or `default`. Nil: as it was.
-  ///   - voipCancel: whether a cancel goes to VoIP tokens, too. Nil: as it was.
+  ///   - ringSeconds: the ring window of calls without one of their own, 1 to 600.
+  ///   - escalateAfterSeconds: when a user is tried on the next channel if no phone of theirs was heard; nil for never.
+  ///   - atLeastOnce: whether a visible push whose fate is unknown is sent again.
+  ///   - providers: which of `apns`, `fcm` and `expo` the app has. Tokens of others are passed over. Nil for no change.
+  ///   - missedCalls: as `push.apps.missed_calls` has it (`off`, `newest`, `all`), or `default`. Nil for no change.
+  ///   - voipCancel: whether a cancel goes to VoIP tokens, too. Nil for no change.
   public func register(
     app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false,
     providers: [String]? = nil, missedCalls: String? = nil, voipCancel: Bool? = nil
@@ -107,7 +107,7 @@ extension PostgresOutbox {
 
   // MARK: - Provider tokens
 
-  /// The token all replicas use now; nil when there is none.
+  /// The token that all replicas use now; nil if there is none.
   public func providerToken(_ provider: String, _ name: String) async throws(OutboxError) -> StoredToken? {
     var parameters = PostgresParameters()
     parameters.append(provider)
@@ -116,7 +116,7 @@ extension PostgresOutbox {
     return result.rowCount == 0 ? nil : StoredToken(result)
   }
 
-  /// Offers a new token; returns the one in use from now on, which is another if that is younger than `ageMin`.
+  /// Offers a new token. Returns the token to use from now on, which is another one if that is younger than `ageMin`.
   public func offer(
     _ token: StoredToken, _ provider: String, _ name: String, ageMin: Nanoseconds
   ) async throws(OutboxError) -> StoredToken {
@@ -131,7 +131,7 @@ extension PostgresOutbox {
 
   // MARK: - Helpers
 
-  /// Executes a statement that may wait, and is any gateway's.
+  /// Executes a statement that may wait and does not depend on which gateway sends it.
   func perform(
     _ statement: PostgresStatement, _ parameters: PostgresParameters
   ) async throws(OutboxError) -> PostgresResult {

@@ -6,11 +6,11 @@
 //   maintenance  jobs, tokens, receipts, what ops see                    may wait
 //   listener     LISTEN                                                  always drained; closed for a while when it is flooded
 //
-// The first three are needed to work. A beat that stood in line behind a settlement that waits for a lock would come too late, and
-// others would take this gateway for dead. The same goes for notifications: whoever may connect to the database may send them, as
-// many as they like. Without a listener the gateway polls.
+// The first three are needed to work. A beat must not queue behind a settlement that waits for a lock: it would come too late, and
+// other gateways would declare this one dead. Notifications have a link of their own because everybody who may connect to the
+// database may send any number of them. Without the listener the gateway polls.
 //
-// All that belongs to one database is in this object, so that a gateway can serve several of them.
+// This object has everything that belongs to one database, so that a gateway can serve several databases.
 
 public import Logging
 public import Runtime
@@ -19,7 +19,7 @@ public import Runtime
 public actor PostgresOutbox: OutboxStore {
   public struct Options: Sendable {
     /// `postgres://…` or a libpq connection string, with one host or several. A direct connection: LISTEN does not work through a
-    /// pooler in transaction mode. Unless it says `target_session_attrs`, a server that does not write is not taken.
+    /// pooler in transaction mode. Unless it sets `target_session_attrs`, a server that takes no writes is not used.
     public var url: String
     /// What `push.gateways.name` shows: the host's name.
     public var name: String
@@ -33,7 +33,7 @@ public actor PostgresOutbox: OutboxStore {
     }
   }
 
-  /// How long answers are waited for that come quickly or not at all.
+  /// How long to wait for answers that come quickly or not at all.
   enum Patience {
     static let beat = Nanoseconds.seconds(2)
     static let claim = Nanoseconds.seconds(3)
@@ -50,20 +50,20 @@ public actor PostgresOutbox: OutboxStore {
   let maintenance: OutboxLink
   private let listener: OutboxLink
   private var notificationLimit = NotificationLimit()
-  /// There were too many notifications, and it has not come back since.
+  /// Whether the listener was closed for too many notifications and has not reconnected since.
   private var isListenerResting = false
   private var report: (@Sendable (OutboxEvent) -> Void)?
 
-  /// Our row in `push.gateways`: one life of this process, the owner of what it claims.
+  /// Our row in `push.gateways`: one life of this process, and the owner of what it claims.
   private var gatewayID: Int32?
   private var isAvailable = false
   private var isClosed = false
   private var roundTrips = OutboxCounters()
-  /// Why the database could not be reached since it was available last.
+  /// The reasons why the database could not be reached since it was last available.
   private var complaints = Complaints()
-  /// Calls that somebody said have ended, in this turn of the loop.
+  /// Hints of this turn of the loop that calls have ended.
   private var hints = EndedHints()
-  /// The last beat that was to reap got no answer in time: it may have had much to free.
+  /// Whether the last beat that was to reap got no answer in time. It may have had many rows to free.
   private var isReapingSlow = false
   var floor = ClaimFloor()
   var databaseClock = DatabaseClock()
@@ -89,7 +89,7 @@ public actor PostgresOutbox: OutboxStore {
 
   private var links: [OutboxLink] { [claims, settlements, control, maintenance, listener] }
 
-  /// What was done since the start.
+  /// Counters since the start.
   public var counters: OutboxCounters {
     var counters = roundTrips
     counters.reconnects = links.reduce(0) { $0 + $1.reconnects }
@@ -98,7 +98,7 @@ public actor PostgresOutbox: OutboxStore {
 
   // MARK: - Life
 
-  /// Connects and keeps connected; what happens is told through `report`, on the store's loop.
+  /// Connects and stays connected. Events go to `report`, on the store's loop.
   public func open(report: @escaping @Sendable (OutboxEvent) -> Void) {
     self.report = report
     for link in links {
@@ -113,7 +113,7 @@ public actor PostgresOutbox: OutboxStore {
     listener.onUp = {
       self.isListenerResting = false
       report(.listening(true))
-      report(.bell)  // whatever was enqueued while we did not listen
+      report(.bell)  // deliveries may have been enqueued while we did not listen
       self.linkIsUp()
     }
     listener.onDown = { self.listenerIsDown($0) }
@@ -124,15 +124,15 @@ public actor PostgresOutbox: OutboxStore {
 
   /// Closes.
   ///
-  /// - Parameter retires: tell the database that we are gone, so that others take over at once what is claimed in our name. Only
-  ///   where everything that was sent is written down: it would be sent again. Else we are found silent, and what people see is
-  ///   not repeated.
+  /// - Parameter retires: tell the database that we are gone, so that others take over our claims at once. Set it only if the
+  ///   outcome of everything that was sent is written: otherwise it would be sent again. Without it others find us silent, and do
+  ///   not repeat visible pushes.
   public func close(retires: Bool = true) async {
     isClosed = true
     if retires, let gatewayID {
       var parameters = PostgresParameters()
       parameters.append(gatewayID)
-      // Behind the settlements that are under way.
+      // On this link it comes after the settlements under way.
       _ = try? await settlements.query(OutboxStatements.retireGateway, parameters, isolation: self)
     }
     for link in links { link.close() }
@@ -155,13 +155,13 @@ public actor PostgresOutbox: OutboxStore {
     report?(.unavailable(reason: error.description))
   }
 
-  /// Work goes on without it, but does not begin: apps and lanes are registered over it.
+  /// The maintenance link is down. Work continues without it, but cannot begin: it registers apps and lanes.
   private func maintenanceIsDown(_ error: PostgresError) {
     guard isAvailable else { return linkIsDown(error) }
     logger.warning("The connection for maintenance is lost; reconnecting", metadata: ["reason": "\(error)"])
   }
 
-  /// Work goes on without it, by polling.
+  /// The listener is down. Work continues by polling.
   private func listenerIsDown(_ error: PostgresError) {
     report?(.listening(false))
     guard isAvailable else { return linkIsDown(error) }
@@ -181,7 +181,7 @@ public actor PostgresOutbox: OutboxStore {
       return listener.rest(for: NotificationLimit.rest, because: error)
     }
     switch OutboxNotification(channel: channel, payload: payload) {
-    case nil: return  // of a later version
+    case nil: return  // a notification of a later version
     case .bell: report?(.bell)
     case .invalidationResumed(let lane): report?(.invalidationResumed(lane: lane))
     case .ended(let outboxID):
@@ -208,7 +208,7 @@ public actor PostgresOutbox: OutboxStore {
     var parameters = PostgresParameters()
     parameters.append(try identity())
     parameters.append(mayReap)
-    // The server frees what a silent gateway had in the same statement. Where that took too long, it is granted the time.
+    // The beat that declares a gateway dead also frees its rows. If that took too long, the next beat waits longer.
     let patience = mayReap && isReapingSlow ? OutboxLink.patience : Patience.beat
     do throws(OutboxError) {
       let result = try await control.query(OutboxStatements.beat, parameters, patience: patience, isolation: self)
@@ -220,7 +220,7 @@ public actor PostgresOutbox: OutboxStore {
     }
   }
 
-  /// Our number, as long as there is anybody to tell it to.
+  /// Our gateway number, while the database can be reached.
   func identity() throws(OutboxError) -> Int32 {
     try checkAvailable()
     guard let gatewayID else { throw OutboxError(.unavailable, "this gateway has not registered with the database") }

@@ -1,13 +1,13 @@
-// What became of a batch of deliveries, as the parameters of push.settle: one array a column.
+// The parameters of push.settle for a batch of settlements: one array for each column.
 
 internal import Runtime
 
 extension PostgresParameters {
   /// - Parameters:
   ///   - gateway: our row in `push.gateways`.
-  ///   - clock: puts our instants on the database's clock.
+  ///   - clock: converts our instants to the database's clock.
   init(settling settlements: [Settlement], for gateway: Int32, _ clock: DatabaseClock) {
-    // In the order of the primary key: two batches that meet lock rows in the same order.
+    // Sorted by primary key, so that two concurrent batches lock rows in the same order.
     let ordered = settlements.sorted {
       ($0.lease.outboxID, $0.lease.pushNumber) < ($1.lease.outboxID, $1.lease.pushNumber)
     }

@@ -6,7 +6,7 @@ public struct StoredToken: Sendable {
   public var value: [UInt8]
   /// Milliseconds since 1970.
   public var mintedAtMilliseconds: Int64
-  /// When the next one is to be made: milliseconds since 1970.
+  /// When to make the next token: milliseconds since 1970.
   public var renewAtMilliseconds: Int64
 
   public init(value: [UInt8], mintedAtMilliseconds: Int64, renewAtMilliseconds: Int64) {

@@ -1,4 +1,4 @@
-// Statements without an answer yet, in the order in which Postgres answers them, and how long the first is waited for. Pure.
+// The statements without an answer, in the order in which Postgres answers them, and when the first answer is overdue. Pure.
 
 internal import Runtime
 
@@ -6,32 +6,32 @@ internal import Runtime
 struct PendingStatement {
   var completion: PostgresChannel.Completion
   var asked: Instant
-  /// How long its answer may take from when it is the server's turn; nil: for ever.
+  /// Maximum time for its answer, counted from when it is this statement's turn; nil for no limit.
   var patience: Nanoseconds?
   var result: PostgresResult?
   var error: PostgresError?
-  /// The name of the statement it prepares, until the server has said that it did.
+  /// The name of the statement it prepares, until the server has confirmed that.
   var unconfirmed: String?
 }
 
-/// A line of them.
+/// A queue of pending statements.
 struct PendingStatements {
   private var statements: [PendingStatement] = []
   private var head = 0
 
-  /// When one was last answered.
+  /// When the last answer came.
   private(set) var lastAnswer = Instant(nanoseconds: .min)
 
   var count: Int { statements.count - head }
   var isEmpty: Bool { count == 0 }
 
-  /// The one whose answer comes next. There must be one.
+  /// The statement whose answer comes next. The queue must not be empty.
   var first: PendingStatement {
     get { statements[head] }
     set { statements[head] = newValue }
   }
 
-  /// When that answer is overdue. A statement behind others is waited for only from when it is its turn.
+  /// When the next answer is overdue. The time of a statement behind others starts when it is its turn.
   var overdue: Instant {
     guard !isEmpty, let patience = first.patience else { return .distantFuture }
     return max(first.asked, lastAnswer) + patience
@@ -41,7 +41,7 @@ struct PendingStatements {
     statements.append(statement)
   }
 
-  /// The first was answered.
+  /// Removes the first statement: it was answered.
   mutating func removeFirst(_ now: Instant) -> PendingStatement {
     let first = first
     head += 1

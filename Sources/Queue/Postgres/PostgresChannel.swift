@@ -1,7 +1,7 @@
 // One libpq connection on an event loop: asynchronous, in pipeline mode, binary both ways.
 //
-// A statement is queued with `submit`; everything queued in a turn of the loop leaves in one write, and Postgres works it off in
-// order. Each statement ends with a sync of its own, so it is its own transaction and an error touches no neighbour.
+// `submit` queues a statement. All statements queued in one turn of the loop leave in one write, and Postgres executes them in
+// order. Each statement has a sync of its own, so it is a transaction of its own and an error does not affect the others.
 //
 // The class is confined to its loop and not Sendable: an actor on that loop owns it. `PostgresConnection` is the actor for
 // general use.
@@ -17,7 +17,7 @@ internal import Darwin
 
 /// A connection that answers through callbacks, on its loop.
 @safe final class PostgresChannel {
-  /// What a statement came to.
+  /// The result of a statement.
   typealias Completion = (Result<PostgresResult, PostgresError>) -> Void
 
   private enum State {
@@ -37,10 +37,10 @@ internal import Darwin
   private var answerTimer: EventLoop.Timer?
   private var answerTimerDue = Instant.distantFuture
   private var isFlushPlanned = false
-  /// A script runs outside pipeline mode; it is then the only pending entry.
+  /// Whether a script runs. It runs outside pipeline mode and is then the only pending entry.
   private var isRunningScript = false
 
-  /// Called once when the server's address has taken the connection, which is not open by that.
+  /// Called once when the server's address has accepted the connection. The connection is not open yet.
   var onReach: (() -> Void)?
   /// Called for each notification on a channel we listen to.
   var onNotification: ((_ channel: String, _ payload: String) -> Void)?
@@ -51,16 +51,16 @@ internal import Darwin
   ///
   /// - Parameters:
   ///   - url: a libpq connection string or URI.
-  ///   - endpoint: which of the URL's places it is; nil: libpq tries all that there are, and looks up names on the loop's thread.
-  ///   - timeout: how long connecting may take in all.
+  ///   - endpoint: the place of the URL to connect to. With nil libpq tries all of them and looks names up on the loop's thread.
+  ///   - timeout: maximum time to connect in all.
   init(
     url: String, endpoint: PostgresEndpoint?, applicationName: String, loop: EventLoop, timeout: Nanoseconds,
     onConnect: @escaping (PostgresError?) -> Void
   ) {
     self.loop = loop
     self.onConnect = onConnect
-    // A dead peer is noticed in seconds, not in the system's two hours, and a server that only reads is none of ours. Before
-    // `dbname` what the URL says wins where it says something; behind it, it does not. An empty value says nothing.
+    // These settings notice a dead peer in seconds, not in the system's two hours, and reject a server that takes no writes.
+    // A setting of the URL overrides those before `dbname`, but not those behind it. An empty value sets nothing.
     let settings = [
       ("fallback_application_name", applicationName), ("keepalives_idle", "5"), ("keepalives_interval", "2"),
       ("keepalives_count", "3"), ("tcp_user_timeout", "5000"), ("client_encoding", "UTF8"),
@@ -96,8 +96,8 @@ internal import Darwin
 
   /// Queues a statement. The completion is called on the loop, never inside this call.
   ///
-  /// - Parameter patience: how long the server may be silent when it is this statement's turn. Then the connection is given up, and
-  ///   with it everything that is under way: libpq by itself waits for minutes on a connection that something in between forgot.
+  /// - Parameter patience: maximum silence of the server while it is this statement's turn. After that the connection is closed and
+  ///   every pending statement fails. libpq alone would wait for minutes if something on the way forgot the connection.
   func submit(
     _ statement: PostgresStatement, _ parameters: PostgresParameters, patience: Nanoseconds? = nil,
     _ completion: @escaping Completion
@@ -124,7 +124,8 @@ internal import Darwin
 
   /// `submit` for code that awaits.
   ///
-  /// - Parameter leavesAtOnce: before whatever else the loop does in this turn, so that the server works meanwhile.
+  /// - Parameter leavesAtOnce: whether to send it before the loop does anything else in this turn, so that the server works
+  ///   meanwhile.
   func query(
     _ statement: PostgresStatement, _ parameters: PostgresParameters, patience: Nanoseconds? = nil,
     leavesAtOnce: Bool = false, isolation: isolated any Actor
@@ -136,7 +137,7 @@ internal import Darwin
     return try outcome.get()
   }
 
-  /// Runs several statements in one go, in one transaction of the server's making. Nothing else may be pending.
+  /// Runs several statements as one script. The server runs them in one transaction. Nothing else may be pending.
   func runScript(_ sql: String, _ completion: @escaping Completion) {
     precondition(pending.isEmpty, "a script needs the connection for itself")
     guard state == .ready, unsafe PQexitPipelineMode(connection) == 1, unsafe PQsendQuery(connection, sql) == 1 else {
@@ -148,7 +149,7 @@ internal import Darwin
     planFlush()
   }
 
-  /// Closes at once; whatever is pending fails with `connectionLost`.
+  /// Closes at once. Pending statements fail with `connectionLost`.
   func close() {
     guard state != .closed else { return }
     onLoss = nil
@@ -187,7 +188,7 @@ internal import Darwin
     }
   }
 
-  /// libpq may change its socket while it tries one address after the other.
+  /// libpq may change its socket while it tries the addresses.
   private func rewatch(for interest: EventLoop.Readiness) {
     if let watch { loop.unwatch(watch) }
     watch = loop.watch(unsafe PQsocket(connection), for: interest) { [weak self] in self?.handle($0) }
@@ -232,7 +233,7 @@ internal import Darwin
     }
   }
 
-  /// Hands what is queued to the system; without it that is done at the end of the loop's turn.
+  /// Sends what is queued now. Otherwise it leaves at the end of the loop's turn.
   func flush() {
     guard state == .ready, let watch else { return }
     switch unsafe PQflush(connection) {
@@ -244,7 +245,7 @@ internal import Darwin
 
   // MARK: - Waiting
 
-  /// Sees to it that the timer fires when the first statement is overdue, or before.
+  /// Sets the timer so that it fires no later than when the first statement is overdue.
   private func awaitAnswer() {
     let due = pending.overdue
     guard due < answerTimerDue else { return }
@@ -256,7 +257,7 @@ internal import Darwin
   private func checkAnswer() {
     answerTimerDue = .distantFuture
     guard state == .ready else { return }
-    // The loop may have been held up: what came meanwhile is no silence.
+    // The loop may have been busy. Bytes that came meanwhile are not silence.
     handle(.readable)
     guard state == .ready else { return }
     if pending.overdue <= loop.now {
@@ -288,7 +289,7 @@ internal import Darwin
     while state == .ready, !pending.isEmpty, unsafe PQisBusy(connection) == 0 {
       guard let result = unsafe PQgetResult(connection) else {
         if isRunningScript { finishScript() }
-        if wasNil { return }  // a broken connection gives nothing but nil
+        if wasNil { return }  // a broken connection returns only nil
         wasNil = true  // otherwise, in pipeline mode, one nil separates the answers
         continue
       }

@@ -44,8 +44,8 @@ public actor PostgresConnection {
 
   /// Executes a prepared statement in a transaction of its own and returns its rows.
   ///
-  /// - Parameter patience: how long the server may be silent when it is this statement's turn, before the connection is given up;
-  ///   nil: for ever.
+  /// - Parameter patience: maximum silence of the server while it is this statement's turn, before the connection is closed; nil
+  ///   for no limit.
   public func query(
     _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
     patience: Nanoseconds? = nil

@@ -1,5 +1,5 @@
-// COPY … FROM STDIN: the fastest way in for very many rows. A connection of its own, in libpq's blocking mode, because a COPY
-// is one long statement during which nothing else could use it.
+// COPY … FROM STDIN: the fastest way to load very many rows. It uses a connection of its own in libpq's blocking mode, because
+// nothing else could use the connection during a COPY.
 
 internal import CLibPQ
 
@@ -11,13 +11,13 @@ internal import Darwin
 
 /// One bulk load.
 public enum PostgresCopy {
-  /// Runs a COPY to its end, in a transaction of its own. Blocks the thread: call it on one that may wait.
+  /// Runs a COPY to its end, in a transaction of its own. Blocks the calling thread.
   ///
   /// - Parameters:
   ///   - statement: `copy … from stdin`, in text format.
   ///   - url: `postgres://…` or a libpq connection string.
   ///   - applicationName: what `pg_stat_activity` shows.
-  ///   - next: the next whole lines of the text format, nil at the end.
+  ///   - next: returns the next whole lines of the text format, nil at the end.
   /// - Throws: `connectionFailed`, or what the server says; nothing is loaded then.
   public static func load(
     _ statement: String, url: String, applicationName: String, next: () -> [UInt8]?

@@ -1,18 +1,18 @@
 // From a connection URL to an open connection: look names up, then race the addresses.
 //
-// libpq's own way through a list of hosts looks names up on the thread of the loop, and, where connecting is asynchronous, waits for the first
-// that does not answer for as long as it is let. So it is given one address at a time, and the next is tried beside it when
-// the first does not take the connection within a moment (`AddressRace`). The hosts keep the URL's order, but for those that
-// failed lately, which come last, and the one that worked last, which comes first.
+// Given a list of hosts, libpq looks names up on the loop's thread. When it connects asynchronously, it waits without limit for the
+// first host that does not answer. So it gets one address at a time, and the next address is tried beside it if the first does not
+// accept the connection within a moment (`AddressRace`). Hosts are tried in the URL's order, except that hosts that failed lately
+// come last, and the host that worked last comes first.
 
 internal import Runtime
 
-/// One attempt to reach a server. Confined to its loop; done when it has called back.
+/// One attempt to reach a server. Confined to its loop. It is over when it has called `completion`.
 final class PostgresDialer {
-  /// How long connecting may take in all to one address, unless the URL says `connect_timeout`.
+  /// Maximum time to connect to one address, unless the URL sets `connect_timeout`.
   static let timeout = Nanoseconds.seconds(5)
-  /// How long an address that has taken the connection may go on with it before another is tried as well. A busy server is
-  /// not asked twice.
+  /// How long an address that has accepted the connection may take before another one is tried as well, so that a busy server
+  /// does not get a second connection.
   static let patience = Nanoseconds.seconds(2)
 
   private let url: String
@@ -23,16 +23,16 @@ final class PostgresDialer {
   private var completion: ((Result<PostgresChannel, PostgresError>) -> Void)?
 
   private var timeout = PostgresDialer.timeout
-  /// What the address book calls the places of the URL together.
+  /// The address book's name for all places of the URL together.
   private var bookName = ""
-  /// By the places of the URL: what each has become, once it is looked up.
+  /// The endpoints of each place of the URL, once it is looked up.
   private var resolved: [[PostgresEndpoint]] = []
   private var unresolvedCount = 0
   private var endpoints: [PostgresEndpoint] = []
   private var race: AddressRaceRunner?
   private var channels: [Int: PostgresChannel] = [:]
   private var timer: EventLoop.Timer?
-  /// Why the ones before failed, each reason once.
+  /// Why earlier addresses failed, each reason once.
   private var complaints: [String] = []
 
   /// - Parameter completion: called once on the loop, never inside `start`, unless `cancel` comes first.
@@ -61,7 +61,7 @@ final class PostgresDialer {
     resolved = plan.endpoints.map { $0.needsAddress ? [] : [$0] }
     unresolvedCount = plan.endpoints.count(where: \.needsAddress)
     if unresolvedCount == 0 { return begin() }
-    // The names together get as long as one address.
+    // All names together get the time of one address.
     timer = loop.schedule(at: loop.now + timeout) { [self] in
       complain("looking up the name of the database's host takes too long")
       begin()
@@ -69,7 +69,7 @@ final class PostgresDialer {
     for (place, endpoint) in plan.endpoints.enumerated() where endpoint.needsAddress { resolve(endpoint, place) }
   }
 
-  /// Gives up without a word.
+  /// Gives up without calling `completion`.
   func cancel() {
     completion = nil
     leaveAll()
@@ -130,7 +130,7 @@ final class PostgresDialer {
   }
 
   private func open(_ place: Int) {
-    // The race looks at the time; libpq's own limit only comes behind it.
+    // The race enforces the time limit. libpq's own limit comes later.
     let channel = PostgresChannel(
       url: url, endpoint: endpoints[place], applicationName: applicationName, loop: loop, timeout: timeout + .seconds(1)
     ) { [self] error in
@@ -152,7 +152,7 @@ final class PostgresDialer {
     book.didFail(endpoints[place].description, of: bookName, now: loop.now)
   }
 
-  /// libpq finds out by itself where to connect.
+  /// Lets libpq decide where to connect.
   private func openAnywhere() {
     channels[0] = PostgresChannel(
       url: url, endpoint: nil, applicationName: applicationName, loop: loop, timeout: timeout

@@ -1,25 +1,25 @@
-// What can go wrong between us and Postgres. The text is safe to log: no SQL, no parameters, no password.
+// Errors of connections and statements. Their text is safe to log: it has no SQL, no parameters and no password.
 
 internal import CLibPQ
 
-/// A failed connection or statement.
+/// An error of a connection or a statement.
 public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// The kind of failure, which decides what to do about it.
   public enum Code: Sendable, Equatable {
     /// The server could not be reached, or refused us.
     case connectionFailed
-    /// The connection broke; a statement under way may have been carried out or not.
+    /// The connection broke. A statement under way may have been executed or not.
     case connectionLost
     /// The server refused the statement; the five-character SQLSTATE says why.
     case server(sqlState: String)
-    /// The answer did not have the shape we rely on: the schema is not the one this version was made for.
+    /// The answer does not have the expected columns: the schema is of another version.
     case unexpectedResult
   }
 
   public var code: Code
   /// One sentence for people.
   public var message: String
-  /// What to do about it, where the server or we know.
+  /// What to do about it, if the server or the gateway knows.
   public var hint: String?
 
   public init(_ code: Code, _ message: String, hint: String? = nil) {
@@ -35,7 +35,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     return text
   }
 
-  /// Whether the same statement may succeed when tried again: the connection is gone, or the server asked for a retry
+  /// Whether the same statement may succeed when it is tried again: the connection is gone, or the server asked for a retry
   /// (serialization failure, deadlock, lock or statement timeout, shutting down, out of resources), or it is the wrong server.
   public var isTransient: Bool {
     switch code {
@@ -46,8 +46,8 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
   }
 
-  /// Whether only another connection helps: to another server, for this one may not write (25006), or to one that knows what we
-  /// prepared (26000).
+  /// Whether only a new connection helps: to a server that takes writes (25006), or because the prepared statements are gone
+  /// (26000).
   var needsNewConnection: Bool { code == .server(sqlState: "25006") || code == .server(sqlState: "26000") }
 
   /// SQLSTATEs whose message quotes the offending input.
@@ -57,7 +57,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   public enum Shortage: Sendable {
     case locks, memory, disk, connections
 
-    /// What to do: the server's own hint leads astray, for more room does not help against a session that fills it.
+    /// What to do. The server's own hint misleads: a larger table does not help against a session that fills it.
     var remedy: String {
       switch self {
       case .locks: "Its table of locks is full: end the session that holds most of them, pg_locks says which"
@@ -68,10 +68,10 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
   }
 
-  /// What the server has run out of, where it refused us for that.
+  /// What the server has run out of, if that is why it refused the statement.
   public private(set) var shortage: Shortage?
 
-  /// In the server's hint, in every language; nothing else tells the table of locks from memory.
+  /// The server's hint names this setting in every language. Nothing else tells a full table of locks from a lack of memory.
   private static let locksSetting = "max_locks_per_transaction"
 
   private static func shortage(_ sqlState: String, _ hint: String?) -> Shortage? {
@@ -91,7 +91,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// The error a result carries. DETAIL and CONTEXT are left out because they quote rows and statements.
   static func from(_ result: OpaquePointer) -> PostgresError {
     guard let sqlState = unsafe field(result, Int32(UInt8(ascii: "C"))) else {
-      // Only the server gives a SQLSTATE; without one it is libpq that speaks, of a connection that broke.
+      // Only the server gives a SQLSTATE. Without one the error is libpq's: the connection broke.
       return PostgresError(.connectionLost, "the connection to Postgres broke while a statement was under way")
     }
     let primary = unsafe field(result, Int32(UInt8(ascii: "M"))) ?? "the server gave no reason"

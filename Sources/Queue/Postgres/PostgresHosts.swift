@@ -1,4 +1,4 @@
-// Which hosts a connection URL leads to, by libpq's own reading of it.
+// The hosts of a connection URL, as libpq itself reads it.
 
 internal import CLibPQ
 
@@ -6,7 +6,7 @@ internal import CLibPQ
 struct PostgresEndpoint: Sendable, Equatable, CustomStringConvertible {
   /// A name, an address or the directory of a Unix socket; empty for libpq's default.
   var host: String
-  /// The address in digits; empty where libpq needs none, or nobody has looked it up yet.
+  /// The numeric address. Empty if libpq needs none, or if it is not looked up yet.
   var address: String
   /// Empty for libpq's default.
   var port: String
@@ -15,7 +15,7 @@ struct PostgresEndpoint: Sendable, Equatable, CustomStringConvertible {
   /// The host as the URL names it, or its address where there is no name.
   var place: String { host.isEmpty ? address : host }
 
-  /// Whether `host` is a name, or an address, that `address` is still to be found for.
+  /// Whether `address` is still to be looked up for `host`.
   var needsAddress: Bool { address.isEmpty && !host.isEmpty && !PostgresHosts.isSocket(host) }
 }
 
@@ -23,9 +23,9 @@ struct PostgresEndpoint: Sendable, Equatable, CustomStringConvertible {
 public enum PostgresHosts {
   /// What a URL says about connecting.
   struct Plan: Equatable {
-    /// In the order they are to be tried. Empty: libpq is to find out by itself.
+    /// The endpoints in the order in which to try them. Empty if libpq decides by itself.
     var endpoints: [PostgresEndpoint]
-    /// `connect_timeout` in seconds: how long each may take; nil when not given.
+    /// `connect_timeout` in seconds: maximum time for each endpoint; nil if not given.
     var timeoutSeconds: Int64?
   }
 
@@ -46,16 +46,16 @@ public enum PostgresHosts {
     try values(of: ["sslmode"], in: url)[0]
   }
 
-  /// Whether a URL itself gives a password; one in the environment or a password file does not count. False for a URL that cannot
-  /// be read.
+  /// Whether the URL itself has a password. A password in the environment or a password file does not count. False for a URL that
+  /// cannot be read.
   public static func givesPassword(_ url: String) -> Bool {
     guard let given = unsafe PQconninfoParse(url, nil) else { return false }
     defer { unsafe PQconninfoFree(given) }
     return ["password", "sslpassword"].contains { unsafe value(of: $0, in: given) != nil }
   }
 
-  /// The places a URL leads to. None where a service file says more, nothing is said at all, or the lists do not match, about which
-  /// libpq complains best.
+  /// The endpoints of a URL. There are none if a service file names them, if nothing is given, or if the lists do not match, which
+  /// libpq reports best.
   ///
   /// - Throws: `connectionFailed` when the URL cannot be read.
   static func plan(for url: String) throws(PostgresError) -> Plan {
@@ -67,7 +67,7 @@ public enum PostgresHosts {
     var plan = Plan(endpoints: [], timeoutSeconds: values[4].flatMap { Int64($0) }.flatMap { $0 > 0 ? $0 : nil })
     let (hosts, addresses, ports) = (list(values[0]), list(values[1]), list(values[2]))
     let count = max(hosts.count, addresses.count)
-    // An empty value means none to libpq, so one that a list leaves out cannot be said by itself.
+    // libpq reads an empty value as none, so an entry that a list leaves out cannot be given alone.
     guard values[3] == nil, hosts.isEmpty || addresses.isEmpty || hosts.count == addresses.count,
       ports.count <= 1 || ports.count == count, count == 1 || !(hosts + addresses).contains("")
     else { return plan }

@@ -1,6 +1,6 @@
 // The parameters of one statement in Postgres' binary format, in one buffer.
 
-/// A prepared statement: sent once to a connection, executed by name from then on.
+/// A prepared statement. It is sent to a connection once and then executed by name.
 public struct PostgresStatement: Sendable {
   let name: String
   let sql: String
@@ -12,7 +12,7 @@ public struct PostgresStatement: Sendable {
     self.init(name: "\(name)", text: "\(sql)")
   }
 
-  /// A statement whose text is made at run time; the same name must always come with the same text on a connection.
+  /// A statement whose text is made at run time. On a connection the same name must always have the same text.
   public init(name: String, text: String) {
     self.name = name
     self.sql = text

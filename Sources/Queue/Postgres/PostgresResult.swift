@@ -13,9 +13,9 @@ internal import CLibPQ
   public let rowCount: Int
   public let columnCount: Int
 
-  /// Takes over what libpq, or whoever makes such results, has given out.
+  /// Takes ownership of a result.
   ///
-  /// - Parameter handle: a `PGresult *` with its columns in binary format. Nobody else clears or changes it.
+  /// - Parameter handle: a `PGresult *` with its columns in binary format. Nothing else may clear or change it.
   public init(owning handle: OpaquePointer) {
     unsafe self.handle = unsafe handle
     rowCount = Int(unsafe PQntuples(handle))
@@ -44,7 +44,7 @@ internal import CLibPQ
     Double(bitPattern: integer(row, column, as: UInt64.self))
   }
 
-  /// A `tid`: where a row lies.
+  /// A `tid`, the place of a row.
   public func place(_ row: Int, _ column: Int) -> DeliveryPlace {
     let bytes = unsafe buffer(row, column)
     precondition(bytes.count == 6, "column \(column) is no tid")
@@ -64,12 +64,12 @@ internal import CLibPQ
     unsafe Array(buffer(row, column).dropFirst())
   }
 
-  /// How many bytes a column has, in the binary format; nil for NULL.
+  /// Number of bytes of a column in the binary format; nil for NULL.
   public func length(_ row: Int, _ column: Int) -> Int? {
     isNull(row, column) ? nil : unsafe buffer(row, column).count
   }
 
-  /// The bytes of neighbouring columns, one after another; nothing for NULL.
+  /// The bytes of neighbouring columns, one after the other. A NULL column has none.
   public func bytes(_ row: Int, _ columns: Range<Int>) -> [UInt8] {
     var count = 0
     for column in columns { count += unsafe buffer(row, column).count }
