@@ -192,7 +192,7 @@ public enum OutboxEvent: Sendable {
   case manyMayHaveEnded
   /// Whether hints are heard from now on.
   case listening(Bool)
-  /// Ops have resumed the lane's invalidation: dead tokens are deleted again. A hint.
+  /// Ops have resumed the lane's invalidation: dead tokens are deleted again. A hint, for a counter.
   case invalidationResumed(lane: Int16)
 }
 

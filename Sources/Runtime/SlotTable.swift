@@ -1,10 +1,10 @@
-// Numbered places for things in flight: constant-time insert, look-up and removal without hashing.
+// A table with numbered slots: constant-time insertion, look-up and removal without hashing.
 
-/// A table whose elements keep their number until they are removed; numbers of removed elements are used again.
+/// A table whose elements keep their number until they are removed. Numbers of removed elements are used again.
 ///
-/// Inlinable, so that other modules get code made for their element.
+/// It is inlinable, so that other modules get code specialised for their element.
 ///
-/// An element that holds more than a few words or any reference is better a class: reading a slot copies it.
+/// An element with more than a few words, or with references, should be a class, because reading a slot copies the element.
 public struct SlotTable<Element> {
   @usableFromInline var slots: [Element?] = []
   @usableFromInline var free: [Int] = []
@@ -12,7 +12,7 @@ public struct SlotTable<Element> {
   @inlinable
   public init() {}
 
-  /// How many elements there are.
+  /// Number of elements.
   @inlinable
   public var count: Int { slots.count - free.count }
   @inlinable
@@ -29,7 +29,7 @@ public struct SlotTable<Element> {
     return slots.count - 1
   }
 
-  /// Takes the element with this number out; nil when there is none.
+  /// Removes and returns the element with this number; nil if there is none.
   @discardableResult
   @inlinable
   public mutating func remove(_ slot: Int) -> Element? {
@@ -39,7 +39,7 @@ public struct SlotTable<Element> {
     return element
   }
 
-  /// The element with this number, to be changed in place (`table[slot]?.field = …`); setting nil is not a removal.
+  /// The element with this number, which may be changed in place (`table[slot]?.field = …`). Setting nil does not remove it.
   @inlinable
   public subscript(slot: Int) -> Element? {
     get { slots.indices.contains(slot) ? slots[slot] : nil }

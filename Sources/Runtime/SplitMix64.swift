@@ -1,6 +1,6 @@
-// Randomness that can be repeated: what decides by chance takes a seed.
+// Reproducible randomness from a seed.
 
-/// A small generator for jitter (Steele, Lea, Flood 2014); nothing that must be secret comes from it.
+/// A small generator for jitter (Steele, Lea, Flood 2014). It must not be used for secrets.
 public struct SplitMix64: RandomNumberGenerator, Sendable {
   private var state: UInt64
 

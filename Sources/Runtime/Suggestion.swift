@@ -1,16 +1,16 @@
-// "Did you mean": the nearest of the names that would have been right.
+// "Did you mean": suggests the nearest valid name.
 
-/// What an error message adds when a word is nearly one that is known.
+/// The addition to an error message when a word is close to a known one.
 public enum Suggestion {
-  /// `; did you mean X?`, or nothing when no name is near.
+  /// `; did you mean X?`, or nothing if no name is close.
   /// - Parameters:
-  ///   - word: what was written.
-  ///   - candidates: all that would have been right.
+  ///   - word: the word that was written.
+  ///   - candidates: all valid words.
   public static func text(for word: String, among candidates: [String]) -> String {
     nearest(to: word, among: candidates).map { "; did you mean \($0)?" } ?? ""
   }
 
-  /// The candidate with the fewest edits away, if they are few enough for a slip of the finger.
+  /// The candidate with the fewest edits, if they are few enough for a typing error.
   static func nearest(to word: String, among candidates: [String]) -> String? {
     let limit = max(1, word.count / 3)
     return

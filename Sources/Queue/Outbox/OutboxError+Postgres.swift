@@ -1,4 +1,4 @@
-// What an error of Postgres means for whoever asked the outbox.
+// What an error of Postgres means for the caller of the outbox.
 
 extension OutboxError {
   /// - Parameter error: of a statement on an open connection, or (`connectionFailed`) of one that found none.

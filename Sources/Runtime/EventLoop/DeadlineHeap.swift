@@ -1,6 +1,6 @@
 // A binary heap of things that become due, earliest first. Pure; used by the event loop's timers.
 
-/// A min-heap ordered by `Instant`; equal instants come out in no particular order.
+/// A min-heap ordered by `Instant`. Elements with equal instants have no particular order.
 public struct DeadlineHeap<Element> {
   private var entries: [(at: Instant, element: Element)] = []
 
@@ -9,7 +9,7 @@ public struct DeadlineHeap<Element> {
   public var count: Int { entries.count }
   public var isEmpty: Bool { entries.isEmpty }
 
-  /// When the earliest element is due, or nil when there is none.
+  /// When the earliest element is due; nil if there is none.
   public var earliest: Instant? { entries.first?.at }
 
   /// Adds an element. O(log n).

@@ -1,8 +1,8 @@
 // Which of many descriptors are ready: epoll(7) on Linux, poll(2) elsewhere.
 //
-// Both report a descriptor as long as it is ready (level-triggered), a hang-up or an error asked for or not, and what is no open
-// descriptor as hung up. Each descriptor has a tag, which says whose it is when its number is used again: what was found of the
-// old one still bears the old tag.
+// Both report a descriptor as long as it is ready (level-triggered). Both report hang-ups and errors even if not asked for, and
+// report a descriptor that is not open as hung up. Each descriptor has a tag. When a number is used again, events of the old
+// descriptor still have the old tag.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -17,9 +17,9 @@ protocol DescriptorPoller {
   mutating func update(_ descriptor: Int32, for interest: EventLoop.Readiness, tag: UInt32)
   /// The descriptor may be closed already.
   mutating func remove(_ descriptor: Int32)
-  /// Waits until one is ready and puts what it finds into `ready`, of very many a part.
+  /// Waits until a descriptor is ready and writes the ready ones into `ready`; if there are very many, only a part.
   ///
-  /// - Parameter milliseconds: the longest wait; negative for no limit.
+  /// - Parameter milliseconds: maximum wait; negative for no limit.
   mutating func wait(milliseconds: Int32, into ready: inout [ReadyDescriptor])
 }
 
@@ -36,7 +36,7 @@ typealias SystemPoller = EpollPoller
 typealias SystemPoller = PollPoller
 #endif
 
-/// poll(2): each wait costs as much as there are descriptors.
+/// poll(2): the cost of a wait grows with the number of descriptors.
 struct PollPoller: DescriptorPoller {
   private var polled: [pollfd] = []
   private var tags: [UInt32] = []

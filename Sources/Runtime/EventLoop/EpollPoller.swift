@@ -1,7 +1,7 @@
-// epoll(7): a wait costs as much as is ready, however many descriptors there are.
+// epoll(7): the cost of a wait grows with the number of ready descriptors only.
 //
-// The kernel forgets a descriptor by itself when it is closed. libpq and libcurl close their sockets before we hear of it, so
-// what is not there any more is no error when it is removed, and is added anew when it is updated.
+// The kernel forgets a descriptor when it is closed. libpq and libcurl close their sockets before the loop is told. So removing a
+// descriptor that is gone is not an error, and updating one adds it again.
 
 #if os(Linux)
 internal import CShims
@@ -10,12 +10,13 @@ internal import Glibc
 /// See `DescriptorPoller`.
 @safe
 struct EpollPoller: DescriptorPoller {
-  /// More wait for the next turn; the kernel takes turns among them.
+  /// Maximum number of events in one wait. Further ones wait for the next turn; the kernel rotates among them.
   private static let eventsMax = 1024
 
   private let epoll: FileDescriptor
   private var events = unsafe [epoll_event](repeating: epoll_event(), count: eventsMax)
-  /// What the kernel did not take: closed, or one too many. Reported as hung up, as poll(2) does with what is not open.
+  /// Descriptors that the kernel did not accept, because they are closed or too many. They are reported as hung up, as poll(2)
+  /// does.
   private var refused: [Int32: UInt32] = [:]
 
   init() {

@@ -1,11 +1,11 @@
-// One thread, one wait, and everything that has to happen on it: actor jobs, descriptors, timers.
+// An event loop on one thread: it runs actor jobs, watches descriptors and fires timers.
 //
 // libpq and libcurl own their sockets and only want to be told when one is ready, so the gateway has a loop of its own
 // (docs/adr/0002). An actor whose `unownedExecutor` is a loop runs on the loop's thread; two actors on the same loop call each
 // other without a hop, and code on the loop may use `assumeIsolated`.
 //
-// A turn: the jobs that were waiting, the timers that are due, the descriptors that are ready, and last what was put off to the
-// end of the turn. That last step is where writes are coalesced: whatever was produced in a turn leaves in one piece.
+// A turn runs the jobs that waited, the timers that are due and the work deferred so far; then it waits for descriptors, runs their
+// handlers, and runs what was deferred meanwhile. Writes are deferred, so everything produced meanwhile leaves in one piece.
 
 internal import CShims
 internal import Synchronization
@@ -22,13 +22,13 @@ internal import Darwin
 // @unchecked: `inbox` is protected by its mutex; every other variable is touched by the loop's thread only, which each entry
 // point checks with a precondition.
 public final class EventLoop: SerialExecutor, @unchecked Sendable {
-  /// What a watched descriptor is asked about, or found to be.
+  /// Conditions of a descriptor, to wait for or found.
   public struct Readiness: OptionSet, Sendable {
     public let rawValue: UInt8
     public init(rawValue: UInt8) { self.rawValue = rawValue }
     public static let readable = Readiness(rawValue: 1)
     public static let writable = Readiness(rawValue: 2)
-    /// The peer hung up or the descriptor is in error; reported whether asked for or not.
+    /// The peer hung up, or the descriptor has an error. Always reported, even if not asked for.
     public static let hangup = Readiness(rawValue: 4)
   }
 
@@ -36,7 +36,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
   public final class Watch {
     public let descriptor: Int32
     public fileprivate(set) var interest: Readiness
-    /// Tells it from an earlier watch of the same number.
+    /// Distinguishes it from an earlier watch of the same number.
     fileprivate let tag: UInt32
     fileprivate let handler: (Readiness) -> Void
     fileprivate init(descriptor: Int32, interest: Readiness, tag: UInt32, handler: @escaping (Readiness) -> Void) {
@@ -100,7 +100,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     append(.job(job))
   }
 
-  /// Runs `closure` on the loop, after everything that was handed over before it. Never runs it inside this call.
+  /// Runs `closure` on the loop, after everything handed over before it. Never runs it inside this call.
   public func execute(_ closure: @escaping @Sendable () -> Void) {
     append(.closure(closure))
   }
@@ -131,7 +131,8 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
 
   /// Watches a descriptor until `unwatch`. The handler is called in every turn that finds it ready (level-triggered).
   ///
-  /// A number has one watch: who is watched under it already must have been closed, and is not heard of again.
+  /// A number has one watch. An earlier watch of the same number must belong to a closed descriptor; its handler is not called
+  /// again.
   public func watch(
     _ descriptor: Int32, for interest: Readiness, _ handler: @escaping (Readiness) -> Void
   ) -> Watch {
@@ -144,7 +145,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     return watch
   }
 
-  /// Changes what a watch waits for; an empty set waits for a hang-up only.
+  /// Changes what a watch waits for. An empty set waits only for a hang-up.
   public func update(_ watch: Watch, for interest: Readiness) {
     checkIsolated()
     guard watch.interest != interest, watches[watch.descriptor] === watch else { return }
@@ -152,8 +153,8 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     poller.update(watch.descriptor, for: interest, tag: watch.tag)
   }
 
-  /// Ends a watch; its handler is not called again, even if its descriptor was found ready in this turn. Call it before the
-  /// descriptor is closed, or at once afterwards: nothing may be heard of a closed one.
+  /// Ends a watch. Its handler is not called again, even if its descriptor was found ready in this turn. Must be called before the
+  /// descriptor is closed, or immediately afterwards.
   public func unwatch(_ watch: Watch) {
     checkIsolated()
     guard watches[watch.descriptor] === watch else { return }
@@ -286,7 +287,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     poller.wait(milliseconds: mayBlock ? timeout() : 0, into: &ready)
     inbox.withLock { $0.isAwake = true }
     for found in ready {
-      // A handler before may have ended this watch, and another descriptor may have its number.
+      // An earlier handler may have ended this watch, and another descriptor may have its number.
       guard let watch = watches[found.descriptor], watch.tag == found.tag else { continue }
       watch.handler(found.readiness)
     }

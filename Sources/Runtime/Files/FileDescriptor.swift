@@ -57,7 +57,7 @@ public final class FileDescriptor: Sendable {
     return pipe
   }
 
-  /// Writes one byte; a full pipe is as good as a written one.
+  /// Writes one byte. A full pipe has the same effect.
   func writeByte() {
     var byte: UInt8 = 1
     _ = unsafe write(rawValue, &byte, 1)

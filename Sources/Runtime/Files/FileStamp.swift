@@ -1,4 +1,4 @@
-// Whether a file is still the one that was read.
+// Tells whether a file has changed since it was read.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -6,7 +6,8 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// What changes when a file is written or replaced, links followed: a secret that is mounted by a symbolic link counts too.
+/// Attributes that change when a file is written or replaced. Links are followed, so it works for a secret that is mounted by a
+/// symbolic link.
 public struct FileStamp: Hashable, Sendable {
   private let device: UInt64
   private let inode: UInt64

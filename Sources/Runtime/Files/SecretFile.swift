@@ -1,5 +1,4 @@
-// Small files that hold a secret: keys, service accounts, access tokens. Read whole, or refused with the path and the
-// reason.
+// Small files that hold a secret: keys, service accounts, access tokens. They are read as a whole, or refused with path and reason.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -9,15 +8,15 @@ internal import Darwin
 
 /// Reads files that hold a secret. Errors name the path, never the content.
 public enum SecretFile {
-  /// No secret is larger; a file that is was named by mistake.
+  /// Maximum size of a secret. A larger file was named by mistake.
   public static let sizeMax = 64 * 1024
 
-  /// Who, besides the gateway, may be able to read a file.
+  /// Who else may read a file.
   public enum Privacy: Equatable, Sendable {
     /// Its group: systemd's credentials and Kubernetes' fsGroup are read that way. Bits of the mode for all others are refused,
     /// and so is an owner who is neither root nor the user of this process, because an owner can change file and mode.
     case required
-    /// Anybody: the operator said so, or the file holds no secret.
+    /// Everybody: the operator allowed it, or the file holds no secret.
     case waived
   }
 
@@ -30,7 +29,7 @@ public enum SecretFile {
       case exposed(mode: UInt32)
       /// Its owner (uid) is neither root nor the user of this process, whose uid is `user`.
       case foreign(owner: UInt32, user: UInt32)
-      /// The system's words.
+      /// The system's error message.
       case unreadable(String)
     }
 
@@ -64,7 +63,7 @@ public enum SecretFile {
 
   /// The whole file.
   ///
-  /// - Parameter privacy: what is asked of its owner and mode, links followed.
+  /// - Parameter privacy: the requirements on its owner and mode. Links are followed.
   public static func read(_ path: String, privacy: Privacy = .required) throws(Failure) -> [UInt8] {
     let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else {
@@ -72,7 +71,7 @@ public enum SecretFile {
     }
     let file = FileDescriptor(owning: descriptor)
     var status = stat()
-    // The open file is asked, not its path, which may name another one by now.
+    // The open file is checked, not its path, which may name another file by now.
     if privacy == .required, unsafe fstat(descriptor, &status) == 0, let reason = exposure(status) {
       throw Failure(reason, path: path)
     }
@@ -87,14 +86,14 @@ public enum SecretFile {
     }
   }
 
-  /// Why a file must not hold a secret; nil: it may, or there is none.
+  /// Why a file must not hold a secret; nil if it may, or if there is no file.
   public static func exposure(of path: String) -> Failure? {
     var status = stat()
     guard unsafe stat(path, &status) == 0 else { return nil }
     return exposure(status).map { Failure($0, path: path) }
   }
 
-  /// A pipe has no place that others could open, so that only regular files are asked.
+  /// Only regular files are checked. Others cannot open a pipe by its path.
   private static func exposure(_ status: stat) -> Failure.Reason? {
     guard status.st_mode & S_IFMT == S_IFREG else { return nil }
     let everybodys: mode_t = 0o006

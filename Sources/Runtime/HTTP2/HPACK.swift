@@ -1,17 +1,17 @@
-// What encoding and decoding of header blocks (RFC 7541) have in common with the heads that are encoded beforehand.
+// Constants and number encoding of HPACK (RFC 7541), shared by the encoder, the decoder and heads that are encoded in advance.
 
 enum HPACK {
-  /// What the static table has for requests (RFC 7541 appendix A): name, value, index.
+  /// The entries of the static table for requests (RFC 7541 appendix A): name, value, index.
   private static let table: [(name: [UInt8], value: [UInt8], index: Int)] = [
     (":authority", "", 1), (":method", "GET", 2), (":method", "POST", 3), (":path", "/", 4), (":scheme", "https", 7),
     ("authorization", "", 23), ("content-type", "", 31), ("user-agent", "", 58),
   ].map { (Array($0.0.utf8), Array($0.1.utf8), $0.2) }
 
-  /// Entries of the static table; the dynamic one goes on behind it.
+  /// Number of entries of the static table. The indices of the dynamic table follow.
   static let staticCount = 61
-  /// What an entry takes in the dynamic table beside its bytes (RFC 7541 §4.1).
+  /// The size of an entry in the dynamic table in addition to its bytes (RFC 7541 §4.1).
   static let entryOverhead = 32
-  /// The table before anybody said anything, bytes.
+  /// The default size of the table in bytes.
   static let tableBytes = 4096
 
   static func staticIndex(ofName name: [UInt8]) -> Int? {

@@ -2,16 +2,16 @@
 
 internal import CNghttp2
 
-/// Decodes header blocks in the order in which they came; one that is left out makes all that follow unreadable.
+/// Decodes header blocks in the order in which they came. If one is left out, all later ones are unreadable.
 @safe
 struct HPACKDecoder: ~Copyable {
-  /// What has become of a header block.
+  /// The result of decoding a header block.
   enum Outcome: Equatable {
-    /// All fields were found; together they count so many bytes (`HPACK.entryOverhead` for each besides its name and value).
+    /// All fields were decoded. Their size is that of names and values, plus `HPACK.entryOverhead` for each field.
     case decoded(listBytes: Int)
-    /// It is no header block: the connection is of no use any more.
+    /// The block is invalid. The connection must be closed.
     case malformed
-    /// The list is longer than allowed, and the rest of it was not decoded: the connection is of no use any more.
+    /// The list is longer than allowed, and the rest was not decoded. The connection must be closed.
     case tooLong
   }
 
@@ -28,9 +28,9 @@ struct HPACKDecoder: ~Copyable {
     unsafe nghttp2_hd_inflate_del(inflater)
   }
 
-  /// Calls `field` with each field, in order; name and value are valid during the call.
+  /// Calls `field` for each field, in order. Name and value are valid during the call.
   ///
-  /// - Parameter listBytesMax: of the whole list, counted as RFC 9113 §6.5.2 counts it.
+  /// - Parameter listBytesMax: maximum size of the whole list, as RFC 9113 §6.5.2 defines it.
   func decode(
     _ block: UnsafeRawBufferPointer, listBytesMax: Int = .max,
     field: (_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) -> Void

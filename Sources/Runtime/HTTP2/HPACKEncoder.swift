@@ -1,8 +1,8 @@
 // The header blocks of one connection's requests (RFC 7541).
 //
-// The peer's table is filled with shared fields as they come and never has to let one go: what does not fit is sent as a
-// literal every time. So what a group of shared fields looks like on the wire changes only when the table grows, and is
-// kept until then: a request's head is two copies.
+// Shared fields are added to the peer's table as they come, and none is ever evicted: a field that does not fit is sent as a
+// literal every time. So the encoding of a group of shared fields changes only when the table grows, and is cached until then.
+// Writing a request's head takes two copies.
 
 /// Encodes heads for one connection, in the order in which they are sent.
 struct HPACKEncoder {
@@ -16,10 +16,10 @@ struct HPACKEncoder {
   private var entryBytes = 0
   private var bytesMax = HPACK.tableBytes
   private var hasNewLimit = false
-  /// Shared fields that are in the table, as far as they fit, by what names them there.
+  /// The cached encodings of groups of shared fields.
   private var blocks: [Block] = []
 
-  /// The peer's SETTINGS_HEADER_TABLE_SIZE. A smaller table begins empty; a larger one is not made use of.
+  /// The peer's SETTINGS_HEADER_TABLE_SIZE. A smaller table starts empty. A larger one is not used.
   mutating func limitTable(to bytes: Int) {
     guard bytes < bytesMax else { return }
     bytesMax = bytes
@@ -32,7 +32,7 @@ struct HPACKEncoder {
   /// Appends a header block.
   mutating func append(_ head: borrowing HTTP2RequestHead, to output: inout [UInt8]) {
     if hasNewLimit {
-      // Emptied, then as large as allowed (RFC 7541 §4.2).
+      // Set the size to zero to empty the table, then to the allowed size (RFC 7541 §4.2).
       output.appendHPACK(0, prefixBits: 5, 0x20)
       output.appendHPACK(bytesMax, prefixBits: 5, 0x20)
       hasNewLimit = false
@@ -55,7 +55,7 @@ struct HPACKEncoder {
     blocks.append(Block(shared: shared, bytes: bytes))
   }
 
-  /// Appends one field, as a new entry of the table if it is not in it and has room there.
+  /// Appends one field. It becomes a new entry of the table if it is not in it and fits.
   private mutating func append(_ name: [UInt8], _ value: [UInt8], to output: inout [UInt8]) {
     if let index = HPACK.staticIndex(of: name, value) { return output.appendHPACK(index, prefixBits: 7, 0x80) }
     if let place = entries.firstIndex(where: { $0.name == name && $0.value == value }) {

@@ -1,4 +1,4 @@
-// What nghttp2 calls back. Every callback notes something down in its session and returns; none calls out.
+// nghttp2's callbacks. Each one stores something in its session and returns. None calls other code.
 
 internal import CNghttp2
 
@@ -26,8 +26,8 @@ enum HTTP2Callbacks {
     return unsafe Unmanaged<HTTP2ServerSession>.fromOpaque(context).takeUnretainedValue()
   }
 
-  /// The same without counting a reference, for callbacks that come several times a request; the owner of the session is
-  /// below us on the stack.
+  /// The same without counting a reference, for callbacks that come several times a request. The session's owner is in a caller's
+  /// frame, so the session stays alive.
   private static func withSession<Result>(
     _ context: UnsafeMutableRawPointer?, _ body: (HTTP2ServerSession) -> Result
   ) -> Result {
@@ -43,7 +43,7 @@ enum HTTP2Callbacks {
     guard let id = unsafe frame?.pointee.hd.stream_id else { return 0 }
     return unsafe withSession(context) { session in
       session.receiving = nil
-      // A second block is trailers, which are of no use to us.
+      // A second block is trailers, which are ignored.
       if session.stream(id) == nil { session.receive(into: session.accept(id)) }
       return 0
     }

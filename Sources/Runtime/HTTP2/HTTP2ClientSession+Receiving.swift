@@ -1,12 +1,12 @@
-// What a client's session makes of the bytes it receives, frame by frame (RFC 9113 §6).
+// How a client's session handles received bytes, frame by frame (RFC 9113 §6).
 //
-// The peer may be wrong about a stream, which then ends, or about the connection: then `receive` throws, a GOAWAY that
-// says why has been put out, and nothing more is read.
+// A stream error ends the stream. After a connection error `receive` throws, a GOAWAY with the reason is in the output, and nothing
+// more is read.
 
 extension HTTP2ClientSession {
-  /// Takes bytes from the peer in.
+  /// Handles bytes from the peer.
   ///
-  /// - Throws: `HTTP2Error` when the peer breaks the protocol beyond repair: send the output, then close.
+  /// - Throws: `HTTP2Error` after a connection error. The owner sends the output and closes.
   public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2Error) {
     guard !isBroken else { return }
     var rest = unsafe bytes
@@ -22,7 +22,7 @@ extension HTTP2ClientSession {
     if unsafe !rest.isEmpty { unsafe partial.append(contentsOf: rest) }
   }
 
-  /// Completes the frame whose beginning came before, as far as there are bytes for it.
+  /// Completes the frame whose beginning came earlier, as far as its bytes have come.
   private mutating func finishPartial(_ rest: inout UnsafeRawBufferPointer) throws(HTTP2Error) {
     while true {
       var wanted = HTTP2FrameHead.byteCount
@@ -65,7 +65,7 @@ extension HTTP2ClientSession {
     if !hasPeerSettings, head.type != HTTP2FrameType.settings || head.has(HTTP2FrameFlags.acknowledges) {
       throw broken(.protocolError, "the first frame is not SETTINGS")
     }
-    // DATA and HEADERS are paid for by their streams.
+    // DATA and HEADERS use their streams' credits.
     if head.type > HTTP2FrameType.headers { try charge(head) }
     switch head.type {
     case HTTP2FrameType.data: try unsafe handleData(head, payload)
@@ -80,13 +80,13 @@ extension HTTP2ClientSession {
     case HTTP2FrameType.priority:
       if head.length != 5 { throw broken(.frameSizeError, "PRIORITY of \(head.length) bytes") }
       if head.stream == 0 { throw broken(.protocolError, "PRIORITY of no stream") }
-    default: break  // frames that are not known are passed over (RFC 9113 §4.1)
+    default: break  // unknown frames are ignored (RFC 9113 §4.1)
     }
   }
 
   // MARK: - What they cost
 
-  /// A frame is paid from the credits of the connection.
+  /// Spends credits of the connection for a frame.
   private mutating func charge(_ head: HTTP2FrameHead) throws(HTTP2Error) {
     var cost = budget.cost(ofFrame: head.length)
     switch head.type {
@@ -97,7 +97,7 @@ extension HTTP2ClientSession {
     if !budget.spend(cost) { throw overspent() }
   }
 
-  /// What belongs to a stream is paid from its credits first; nil: to one that has ended.
+  /// Spends credits of a stream for a frame, and then the connection's. Nil: the stream has ended.
   private mutating func charge(_ cost: Int, to slot: Int?) throws(HTTP2Error) {
     guard let slot, var credits = streams[slot]?.credits else {
       if !budget.spend(cost) { throw overspent() }
@@ -178,12 +178,12 @@ extension HTTP2ClientSession {
     if let failure { throw failure }
   }
 
-  /// A whole header block: the answer's head, one before that (1xx), or its trailers.
+  /// Handles a whole header block: the head of the answer, an interim head (1xx), or trailers.
   private mutating func handleBlock(_ head: HTTP2FrameHead, _ block: UnsafeRawBufferPointer) throws(HTTP2Error) {
     let open = try openSlot(head)
     try charge(budget.cost(ofFrame: block.count), to: open)
     guard let slot = open, streams[slot]?.hasResponse == false else {
-      // Of no use to us, but the decoder has to hear it.
+      // The block is not used, but must be decoded to keep the table in step.
       try unsafe decode(block, of: open) { _, _ in }
       guard let slot = open else { return }
       return head.has(HTTP2FrameFlags.endsStream) ? complete(slot) : reset(slot, .protocolError)
@@ -249,12 +249,12 @@ extension HTTP2ClientSession {
         guard value <= UInt32(Int32.max) else { throw windowTooLarge() }
         window = Int(value)
       case HTTP2Setting.frameSize:
-        // More than we ever send, so that it changes nothing.
+        // It is more than we ever send, so it has no effect.
         guard 16_384...16_777_215 ~= value else { throw broken(.protocolError, "SETTINGS_MAX_FRAME_SIZE \(value)") }
       default: break
       }
     }
-    // Once, for every stream is looked at.
+    // Applied once, because it goes over every stream.
     if let window, !setStreamWindow(window) { throw windowTooLarge() }
     try countAcknowledgement()
     output.appendFrameHead(length: 0, HTTP2FrameType.settings, flags: HTTP2FrameFlags.acknowledges)
@@ -308,7 +308,7 @@ extension HTTP2ClientSession {
 
   // MARK: - Ends
 
-  /// The answer that was under way is complete.
+  /// The answer of a stream is complete.
   private mutating func complete(_ slot: Int) {
     finish(slot, takeResponse(slot))
   }
@@ -316,31 +316,31 @@ extension HTTP2ClientSession {
   private mutating func finish(_ slot: Int, _ message: consuming HTTP2Message) {
     guard let stream = streams[slot] else { return }
     guard message.isTruncated || message.hasBody(of: stream.bodyBytes) else { return reset(slot, .protocolError) }
-    // Answered before the request was sent to its end: the rest is not wanted (RFC 9113 §8.1).
+    // The answer came before the whole request was sent, so the rest is not sent (RFC 9113 §8.1).
     if stream.unsent > 0 { output.appendReset(stream.id, .cancel) }
     close(slot, .noError, response: message)
   }
 
-  /// The body is longer than what is kept of it: the status says enough, and the rest is not waited for.
+  /// The body is longer than the limit. The status is enough, so the stream ends without the rest.
   private mutating func cutOff(_ slot: Int) {
     guard let id = streams[slot]?.id else { return }
     output.appendReset(id, .cancel)
     close(slot, .noError, response: takeResponse(slot))
   }
 
-  /// Ends a stream about which the peer was wrong.
+  /// Ends a stream after a stream error.
   private mutating func reset(_ slot: Int, _ code: HTTP2ErrorCode) {
     if let id = streams[slot]?.id { output.appendReset(id, code) }
     closeUnanswered(slot, code)
   }
 
-  /// The peer ended a stream without an answer, or made us end it. No peer acts on a request whose end it has not seen: one
-  /// that flow control held back is refused, whatever the code says.
+  /// The peer ended a stream without an answer, or caused us to end it. No peer acts on a request whose end it has not seen, so a
+  /// request that flow control held back counts as refused, whatever the error code.
   private mutating func closeUnanswered(_ slot: Int, _ code: HTTP2ErrorCode) {
     close(slot, (streams[slot]?.unsent ?? 0) > 0 ? .refusedStream : code)
   }
 
-  /// The end of the connection; what is thrown.
+  /// Ends the connection. Returns the error to throw.
   private mutating func broken(_ code: HTTP2ErrorCode, _ what: String) -> HTTP2Error {
     isBroken = true
     output.appendGoAway(code)
@@ -353,7 +353,7 @@ extension HTTP2ClientSession {
 
   // MARK: - Parts of frames
 
-  /// The slot of the stream a frame is about; nil for one that has ended, whose last frames may still come.
+  /// The slot of a frame's stream; nil for a stream that has ended, whose last frames may still come.
   private mutating func openSlot(_ head: HTTP2FrameHead) throws(HTTP2Error) -> Int? {
     switch place(of: head.stream) {
     case .open(let slot): return slot
@@ -378,7 +378,7 @@ extension HTTP2ClientSession {
 }
 
 extension HTTP2Message {
-  /// Whether the body is as long as its head says, if it does (RFC 9113 §8.1.1).
+  /// Whether the body has the length that its head gives, if any (RFC 9113 §8.1.1).
   fileprivate func hasBody(of count: Int) -> Bool {
     guard let promised = headers["content-length"] else { return true }
     var number = 0
@@ -389,7 +389,7 @@ extension HTTP2Message {
     return !promised.isEmpty && number == count
   }
 
-  /// Appends to the body, which is cut at the limit.
+  /// Appends to the body, up to the limit.
   fileprivate mutating func append(_ data: UnsafeRawBufferPointer, upTo limit: Int) {
     let room = max(limit - body.count, 0)
     if data.count > room { isTruncated = true }

@@ -1,73 +1,74 @@
-// A client's side of HTTP/2 (RFC 9113): requests in, frames out; bytes in, events out. It does no I/O and knows no time.
+// A client's side of HTTP/2 (RFC 9113). It turns requests into frames, and received bytes into events. It has no I/O and no clock.
 //
-// Our own, for this is where a push spends most of its way (docs/adr/0018): a request is written once, straight into what
-// the connection sends, and nothing is kept of it but a small record. Only its HPACK decoder is nghttp2's; servers here
-// (`HTTP2ServerSession`) are nghttp2's as a whole, so that neither side is tested by its own misunderstandings.
+// It is our own code because a push spends most of its processor time here (docs/adr/0018). A request is written once, directly
+// into the output of the connection, and only a small record of it is kept. The HPACK decoder is nghttp2's. Our servers
+// (`HTTP2ServerSession`) use nghttp2 entirely, so that the tests of one side do not share the errors of the other.
 //
-// This file has what is sent; what is received is in `HTTP2ClientSession+Receiving`.
+// This file sends. `HTTP2ClientSession+Receiving` receives.
 
 /// The client's end of an HTTP/2 connection.
 public struct HTTP2ClientSession: ~Copyable {
-  /// A request without an end. Only numbers, so that it is read for nothing; see `bodies` and `responses`.
+  /// A request that has not ended. Stores only integers, so copying it touches no reference counts. `bodies` and `responses` have
+  /// the rest.
   struct Stream {
-    /// 0 while it waits to be opened.
+    /// The id of the stream; 0 while it waits to be opened.
     var id: Int32 = 0
     var tag: Int
-    /// How much of a body the peer takes on this stream.
+    /// The peer's window of this stream, in bytes.
     var sendWindow = 0
-    /// What flow control holds back of the body.
+    /// Number of bytes of the body that flow control holds back.
     var unsent = 0
-    /// The head of the answer has come.
+    /// Whether the head of the answer has come.
     var hasResponse = false
-    /// Bytes of the answer's body.
+    /// Number of bytes of the answer's body.
     var bodyBytes = 0
-    /// Bytes since it was last said that there is room for more.
+    /// Number of bytes received since the last WINDOW_UPDATE.
     var received = 0
-    /// What its answer may still cost before the connection's credits are used.
+    /// The credits left for its answer. After them the connection's credits are used.
     var credits: Int32 = 0
-    /// Bytes put out when the request was whole, since the session began; meaningless while it is not.
+    /// The position in all output at the end of the request. Meaningless until the request is complete in the output.
     var wholeAt: UInt64 = 0
   }
 
-  /// A request that has to wait until a stream may be opened for it.
+  /// A request that waits until a stream may be opened for it.
   struct Waiting {
     var slot: Int
     var head: HTTP2RequestHead
     var body: [UInt8]
   }
 
-  /// Where the head of a request stands in what was put out.
+  /// The position of a request's head in the output.
   public struct Departure: Sendable {
     public var tag: Int
-    /// Bytes put out before it, since the session began.
+    /// The position in all output where the head begins.
     public var outputBefore: UInt64
   }
 
   let settings: HTTP2SessionSettings
 
   // What is sent.
-  /// What is to be sent; whoever sends it takes it out.
+  /// The bytes to send. The caller removes the bytes it has sent.
   var output: [UInt8] = []
-  /// Answers to PING and SETTINGS in `output`.
+  /// Number of unsent PING and SETTINGS acknowledgements in `output`. A peer that never reads is disconnected above the maximum.
   var acknowledgements = 0
-  /// Bytes that were taken out of `output`.
+  /// Number of bytes that were removed from `output`.
   private var outputTaken: UInt64 = 0
-  /// Requests whose heads were put out, in order; whoever reads them takes them out.
+  /// Requests whose heads are in the output, in order. The caller removes the elements it has read.
   public var departures: [Departure] = []
   private var encoder = HPACKEncoder()
   private var sendWindow = HTTP2ClientSession.windowBytes
   private var peerStreamWindow = HTTP2ClientSession.windowBytes
   private var peerStreamsMaxTold = Int.max
   private var waiting: [Waiting] = []
-  /// Slots of streams with something unsent, in order.
+  /// Slots of streams with unsent bytes of a body, in order.
   private var blocked: [Int] = []
-  /// Streams are opened while fewer bytes than this are to be sent; requests wait here meanwhile, where they still can be
+  /// Streams are opened only while fewer bytes than this are unsent. Other requests wait in the session, where they can still be
   /// taken back.
   public var outputLimit = Int.max
 
   // Streams.
   var streams = SlotTable<Stream>()
-  /// By slot: bodies of which something is unsent.
+  /// By slot: bodies with unsent bytes.
   private var bodies: [[UInt8]] = []
   /// By slot: answers whose head has come.
   var responses: [HTTP2Message] = []
@@ -76,29 +77,29 @@ public struct HTTP2ClientSession: ~Copyable {
 
   // What is received.
   var decoder = HPACKDecoder()
-  /// The beginning of a frame whose rest has not come.
+  /// The beginning of a frame that has not come completely.
   var partial: [UInt8] = []
-  /// The header block under way, whose CONTINUATION has to come next.
+  /// The header block under way. Its CONTINUATION must come next.
   var fragments: (head: HTTP2FrameHead, block: [UInt8])?
-  /// Bytes of all answers since it was last said that there is room for more.
+  /// Number of bytes of all answers since the last WINDOW_UPDATE of the connection.
   var received = 0
   var events: [HTTP2Event] = []
   private var spareMessages: [HTTP2Message] = []
   private static let sparesMax = 1024
   /// Whether the peer's first SETTINGS arrived.
   public internal(set) var hasPeerSettings = false
-  /// The last of our streams that the peer will look at, once it has said GOAWAY.
+  /// The last of our streams that the peer handles, once it has sent GOAWAY.
   var lastStream: Int32?
-  /// Whether the peer broke the protocol: nothing more is read.
+  /// Whether the peer caused a connection error. Nothing more is read then.
   var isBroken = false
-  /// What the peer may still cost.
+  /// The peer's credits.
   public internal(set) var budget: HTTP2PeerBudget
 
-  /// What every window is before anybody says anything (RFC 9113 §6.9.2).
+  /// The default size of every window (RFC 9113 §6.9.2).
   static let windowBytes = 65_535
   static let windowBytesMax = Int(Int32.max)
 
-  /// Makes a session and puts out its preface.
+  /// Creates a session, with its preface in the output.
   public init(settings: HTTP2SessionSettings = HTTP2SessionSettings()) {
     self.settings = settings
     numbers = HTTP2StreamNumbers(firstID: settings.firstStreamID)
@@ -114,7 +115,7 @@ public struct HTTP2ClientSession: ~Copyable {
 
   // MARK: - Output
 
-  /// Moves what is to be sent behind what `destination` holds.
+  /// Moves the output to the end of `destination`.
   public mutating func takeOutput(into destination: inout [UInt8]) {
     outputTaken += UInt64(output.count)
     acknowledgements = 0
@@ -123,13 +124,13 @@ public struct HTTP2ClientSession: ~Copyable {
     output.removeAll(keepingCapacity: true)
   }
 
-  /// Gives the events since the last call, in order, in exchange for an empty array whose memory is used again.
+  /// Swaps the events since the last call, in order, for an empty array whose memory is used again.
   public mutating func takeEvents(into batch: inout [HTTP2Event]) {
     batch.removeAll(keepingCapacity: true)
     swap(&batch, &events)
   }
 
-  /// Takes the memory of a message back that came in an event and has been read.
+  /// Takes back the memory of a message that came in an event and was read.
   public mutating func recycle(_ message: consuming HTTP2Message) {
     guard spareMessages.count < Self.sparesMax, message.isReusable else { return }
     message.removeAll()
@@ -140,24 +141,24 @@ public struct HTTP2ClientSession: ~Copyable {
 
   // MARK: - Requests
 
-  /// Streams the peer allows at a time: its SETTINGS, or the configured guess before they arrive.
+  /// Maximum number of streams that the peer allows: from its SETTINGS, or the configured value before they arrive.
   public var peerStreamsMax: Int {
     hasPeerSettings ? peerStreamsMaxTold : Int(settings.peerStreamsMaxBeforeSettings)
   }
 
-  /// Whether every stream id has been used: what is in flight is finished, and nothing more can be requested.
+  /// Whether all stream ids are used. Requests in flight finish; new ones are not possible.
   public var isExhausted: Bool { !numbers.areLeft }
 
-  /// Whether the peer said GOAWAY.
+  /// Whether the peer sent GOAWAY.
   public var isGoingAway: Bool { lastStream != nil }
 
-  /// Puts a request out, or keeps it until a stream may be opened.
+  /// Writes a request into the output, or keeps it until a stream may be opened.
   ///
   /// - Parameters:
   ///   - body: sent in parts as flow control allows; empty for none.
   ///   - tag: comes back in `HTTP2Event.ended` and `departures`; not negative.
   /// - Returns: the session's number for the request, until its end.
-  /// - Throws: `HTTP2Error` when no stream can be opened any more; the peer never heard of the request.
+  /// - Throws: `HTTP2Error` if no stream can be opened any more. The peer never gets the request.
   @discardableResult
   public mutating func request(
     _ head: borrowing HTTP2RequestHead, body: [UInt8], tag: Int
@@ -174,10 +175,10 @@ public struct HTTP2ClientSession: ~Copyable {
     return slot
   }
 
-  /// Whether a request waits that could be opened now.
+  /// Whether a stream could be opened now for a waiting request.
   public var hasWaiting: Bool { !waiting.isEmpty && mayOpenNow }
 
-  /// Opens streams for requests that have waited, as far as that is possible now.
+  /// Opens streams for waiting requests, as many as possible now.
   public mutating func openWaiting() {
     guard !waiting.isEmpty, mayOpenNow else { return }
     var count = 0
@@ -190,7 +191,7 @@ public struct HTTP2ClientSession: ~Copyable {
     if !numbers.areLeft { refuseWaiting() }
   }
 
-  /// Takes a request back; it ends as cancelled. The peer hears of that if it has heard of the request.
+  /// Cancels a request. If its stream was opened, the peer gets RST_STREAM.
   public mutating func cancel(_ slot: Int, _ code: HTTP2ErrorCode = .cancel) {
     guard let stream = streams[slot] else { return }
     if stream.id == 0 {
@@ -201,7 +202,7 @@ public struct HTTP2ClientSession: ~Copyable {
     close(slot, code)
   }
 
-  /// Refuses the requests that have not been put out as a whole: no peer acts on a request whose end it has not seen.
+  /// Refuses the requests that are not complete in the output. No peer acts on a request whose end it has not seen.
   public mutating func refuseUnfinished() {
     refuseWaiting()
     for slot in blocked {
@@ -211,22 +212,21 @@ public struct HTTP2ClientSession: ~Copyable {
     }
   }
 
-  /// Whether a request was put out to its end within the first `written` bytes of all output. Before that no peer can have
-  /// acted on it.
+  /// Whether the end of a request is within the first `written` bytes of all output. Before that no peer can have acted on it.
   public func isWhole(_ slot: Int, within written: UInt64) -> Bool {
     guard let stream = streams[slot] else { return true }
     return stream.id != 0 && stream.unsent == 0 && stream.wholeAt <= written
   }
 
-  /// Credits come back to the peer with time.
+  /// Restores credits of the peer as time passes.
   public mutating func refillBudget(_ now: Instant) { budget.refill(now) }
 
-  /// Puts PING out; the answer is the event `pong` with the same number.
+  /// Sends PING. The answer is the event `pong` with the same number.
   public mutating func ping(_ number: UInt64) {
     output.appendPing(number, acknowledges: false)
   }
 
-  /// Puts GOAWAY out.
+  /// Sends GOAWAY.
   public mutating func goAway(_ code: HTTP2ErrorCode = .noError) {
     output.appendGoAway(code)
   }
@@ -246,7 +246,7 @@ public struct HTTP2ClientSession: ~Copyable {
     let end = outputEnd
     streams[slot]?.wholeAt = end
     guard !body.isEmpty else { return }
-    // In one frame, nearly always.
+    // Nearly always one frame.
     if body.count <= min(sendWindow, peerStreamWindow, HTTP2FrameHead.payloadBytesMax) {
       appendData(body, 0..<body.count, slot, id)
     } else {
@@ -268,7 +268,7 @@ public struct HTTP2ClientSession: ~Copyable {
     streams[slot]?.wholeAt = end
   }
 
-  /// Bytes put out since the session began.
+  /// Number of bytes of output since the session began.
   private var outputEnd: UInt64 { outputTaken + UInt64(output.count) }
 
   private mutating func appendHead(_ head: borrowing HTTP2RequestHead, _ id: Int32, endsStream: Bool) {
@@ -279,7 +279,7 @@ public struct HTTP2ClientSession: ~Copyable {
     encoder.append(head, to: &output)
     let count = output.count - start
     if count <= HTTP2FrameHead.payloadBytesMax { return output.setFrameLength(count, at: place) }
-    // Too long for a frame: the rest in others.
+    // It is too long for one frame. The rest follows in CONTINUATION frames.
     let block = Array(output[start...])
     output.removeSubrange(place...)
     var type = HTTP2FrameType.headers
@@ -297,10 +297,10 @@ public struct HTTP2ClientSession: ~Copyable {
 
   // MARK: - Flow control
 
-  /// Sends what flow control held back, as far as it does not any more.
+  /// Sends the bytes that flow control held back, as far as the windows allow now.
   private mutating func sendBlocked() {
     var count = 0
-    var kept: [Int] = []  // those whose own window is full, and the one with which the connection's became so
+    var kept: [Int] = []  // streams whose own window is full, and the one that filled the connection's
     while count < blocked.count, sendWindow > 0 {
       let slot = blocked[count]
       count += 1
@@ -309,7 +309,7 @@ public struct HTTP2ClientSession: ~Copyable {
     if count > 0 { blocked.replaceSubrange(..<count, with: kept) }
   }
 
-  /// Sends what there is room for of a stream's body; whether that was all.
+  /// Sends as much of a stream's body as the windows allow. Returns whether that was the rest.
   private mutating func sendBody(_ slot: Int) -> Bool {
     while let stream = streams[slot], stream.unsent > 0 {
       let count = min(stream.unsent, sendWindow, stream.sendWindow, HTTP2FrameHead.payloadBytesMax)
@@ -323,7 +323,7 @@ public struct HTTP2ClientSession: ~Copyable {
     return true
   }
 
-  /// The peer takes so many bytes more, on a stream or in all; false if that is more than there can be.
+  /// Handles WINDOW_UPDATE, of a stream or of the connection. Returns false if the window would exceed the maximum.
   mutating func widen(_ slot: Int?, by increment: Int) -> Bool {
     if let slot {
       guard let window = streams[slot]?.sendWindow, window + increment <= Self.windowBytesMax else { return false }
@@ -338,7 +338,7 @@ public struct HTTP2ClientSession: ~Copyable {
 
   // MARK: - Answers
 
-  /// The head of an answer has come, and more is to follow.
+  /// The head of an answer has come, and more follows.
   mutating func keepResponse(_ slot: Int, _ message: consuming HTTP2Message) {
     while responses.count <= slot { responses.append(HTTP2Message()) }
     swap(&responses[slot], &message)
@@ -356,7 +356,7 @@ public struct HTTP2ClientSession: ~Copyable {
 
   mutating func limitTable(to bytes: UInt32) { encoder.limitTable(to: Int(bytes)) }
 
-  /// The window of all streams, those that are open included; false if that is more than there can be.
+  /// Sets the window of all streams, including open ones. Returns false if a window would exceed the maximum.
   mutating func setStreamWindow(_ window: Int) -> Bool {
     let difference = window - peerStreamWindow
     peerStreamWindow = window
@@ -370,7 +370,7 @@ public struct HTTP2ClientSession: ~Copyable {
 
   // MARK: - Streams
 
-  /// What is known of a stream id that the peer named.
+  /// Looks up a stream id that the peer named.
   func place(of id: Int32) -> HTTP2StreamNumbers.Place { numbers[id] }
 
   /// Ends a stream for the owner.
@@ -389,7 +389,7 @@ public struct HTTP2ClientSession: ~Copyable {
     events.append(.ended(tag: stream.tag, code, response: response))
   }
 
-  /// Refuses what the peer, going away, will not look at.
+  /// Refuses the requests that the peer does not handle after its GOAWAY.
   mutating func refuse(above last: Int32) {
     for slot in streams.occupied {
       if let id = streams[slot]?.id, id > last { close(slot, .refusedStream) }

@@ -1,10 +1,9 @@
 // A client's HTTP/2 connection: a TLS stream and a session, and the bookkeeping of the requests on them.
 //
-// Life: connecting → ready (the server's SETTINGS arrived) → draining (GOAWAY from either side: what is in flight is
-// finished) → closed. What is requested in a turn leaves at its end in one piece. Every request ends exactly once, in
-// one of the ways of `HTTP2Exchange.Result`; what matters there is whether the server can have seen the request.
-// Frames leave in the order in which they were put out, so a request can only have been seen if the socket took bytes from
-// behind the place where its HEADERS were put out.
+// States: connecting → ready (the server's SETTINGS arrived) → draining (GOAWAY from either side; requests in flight finish) →
+// closed. All requests of one turn leave in one write at its end. Every request ends exactly once, with an `HTTP2Exchange.Result`,
+// which says whether the server can have seen the request. Frames leave in the order of the output. So a server can have seen a
+// request only if the socket took bytes beyond the position where its HEADERS begin.
 
 /// One connection to one endpoint. Confined to its event loop.
 public final class HTTP2Connection {
@@ -17,24 +16,24 @@ public final class HTTP2Connection {
 
   private struct Exchange {
     var tag: Int
-    /// Tells it from others that had its slot.
+    /// Distinguishes it from earlier requests in the same slot.
     var serial: Int
     /// The session's number for it.
     var request = 0
     var deadline: Instant
-    /// What becomes the deadline once the request has left.
+    /// The deadline that applies once the request has left.
     var answerDeadline: Instant
     var sentAt: Instant?
-    /// The owner has been told; only the stream is still to close.
+    /// Whether the owner was told of its end, and only the stream has still to close.
     var isReported = false
   }
 
   public let endpoint: HTTP2Endpoint
   public let loop: EventLoop
-  /// Let go of when the connection is closed.
+  /// Released when the connection is closed.
   public var delegate: (any HTTP2ConnectionDelegate)?
 
-  /// Whether requests may be written now; nil: they may always. Where they may not, those that have not left end as refused.
+  /// Whether requests may be written now; nil for always. If they may not, requests that have not left end as refused.
   public var mayWriteRequests: ((Instant) -> Bool)?
 
   private let settings: HTTP2ConnectionSettings
@@ -44,7 +43,7 @@ public final class HTTP2Connection {
   /// Which of the addresses of the host, or of its proxy, it is connected to.
   private var address: SocketAddress?
   private var stream: TLSStream?
-  /// Memory for the events of a turn.
+  /// Reused memory for the events of a turn.
   private var events: [HTTP2Event] = []
   private var isFlushScheduled = false
 
@@ -53,7 +52,7 @@ public final class HTTP2Connection {
   private static let slotMask = 1 << slotBits - 1
   private var exchanges = SlotTable<Exchange>()
   private var nextSerial = 0
-  /// Which of the session's departures is the first that has not left.
+  /// The index of the session's first departure that has not left.
   private var departuresStart = 0
 
   private var setUpTimer: EventLoop.Timer?
@@ -68,7 +67,7 @@ public final class HTTP2Connection {
   private var reportedHealth = HTTP2ConnectionHealth.sound
   private var hasReceived = false
 
-  /// Makes a connection that is not connected yet: set the delegate, then call `connect`.
+  /// Creates a connection. The owner sets the delegate and calls `connect`.
   public init(_ endpoint: HTTP2Endpoint, settings: HTTP2ConnectionSettings, loop: EventLoop) {
     self.endpoint = endpoint
     self.settings = settings
@@ -82,7 +81,7 @@ public final class HTTP2Connection {
 
   // MARK: - API
 
-  /// Begins to connect; ends in `didLimitStreamsTo` or `didCloseWith`.
+  /// Starts to connect. `didLimitStreamsTo` or `didCloseWith` follows.
   public func connect() {
     var race = AddressRace.Settings()
     race.attemptTimeout = settings.connectTimeout
@@ -94,15 +93,15 @@ public final class HTTP2Connection {
     dialer.start()
   }
 
-  /// Sends a request; it leaves at the end of the turn.
+  /// Sends a request at the end of the turn.
   ///
   /// - Parameters:
   ///   - body: empty for none.
-  ///   - deadline: nothing leaves after it, and an answer is waited for `lateAnswerTimeout` longer; `requestTimeout` may end it
-  ///     sooner.
+  ///   - deadline: nothing is sent after it. The connection waits for an answer until `lateAnswerTimeout` after it;
+  ///     `requestTimeout` may end the wait sooner.
   ///   - tag: comes back in `didEnd`, once.
-  ///   - now: the loop's time, from whoever has it at hand.
-  /// - Returns: false if the connection takes no requests; then the server never hears of it and `didEnd` is not called.
+  ///   - now: the loop's time, if the caller has it.
+  /// - Returns: false if the connection takes no requests. Then nothing is sent and `didEnd` is not called.
   public func request(
     _ head: borrowing HTTP2RequestHead, body: [UInt8], deadline: Instant, tag: Int, now: Instant? = nil
   ) -> Bool {
@@ -125,7 +124,7 @@ public final class HTTP2Connection {
     return true
   }
 
-  /// Takes no more requests, finishes those in flight, then says GOAWAY and closes.
+  /// Takes no more requests, finishes those in flight, then sends GOAWAY and closes.
   public func drain() {
     switch state {
     case .connecting: close("not needed any more")
@@ -136,9 +135,9 @@ public final class HTTP2Connection {
     }
   }
 
-  /// Says GOAWAY and closes at once. Requests in flight end as `lost`, or `refused` where they had not left.
+  /// Sends GOAWAY and closes at once. Requests in flight end as `lost`, or as `refused` if they had not left.
   ///
-  /// - Parameter isAddressAtFault: the host's other addresses are tried first from now on.
+  /// - Parameter isAddressAtFault: whether to try the host's other addresses first from now on.
   public func close(_ reason: String, isAddressAtFault: Bool = false) {
     guard state != .closed else { return }
     if isAddressAtFault { blameAddress() }
@@ -193,17 +192,18 @@ public final class HTTP2Connection {
       stream.flush()
     } while stream.bytesPending == 0 && session.hasWaiting && stream.isOpen
     stampDepartures()
-    processEvents()  // sending ends requests, too: when there are no ids left
+    processEvents()  // sending ends requests, too, when no stream ids are left
     guard session.isExhausted, state == .ready else { return }
     state = .draining
     if exchanges.isEmpty { scheduleFlush() }
     delegate?.connection(self, isGoingAwayBecause: "all stream ids of the connection have been used")
   }
 
-  /// Sees to it that no request leaves that may not. Returns whether there is anything left to write.
+  /// Stops requests that may not be written. Returns whether anything is left to write.
   ///
-  /// What was put out cannot be taken back from the midst of what the peer is to decode: where requests are among it, the
-  /// connection is closed. That only happens to a process that is stopped in the midst of a turn, or whose peer does not read.
+  /// Requests cannot be removed from the middle of the output, because the peer must decode all header blocks. So if unsent output
+  /// has requests, the connection is closed. That happens only to a process that is stopped in the middle of a turn, or whose peer
+  /// does not read.
   private func withholdRequests() -> Bool {
     guard let mayWriteRequests, !mayWriteRequests(loop.now) else { return true }
     session.refuseUnfinished()
@@ -213,7 +213,7 @@ public final class HTTP2Connection {
     return false
   }
 
-  /// Notes the time for every request whose first bytes the socket has taken.
+  /// Stores the time of sending for every request whose first bytes the socket has taken.
   private func stampDepartures() {
     guard departuresStart < session.departures.count, let written = stream?.bytesWritten else { return }
     let now = loop.now
@@ -234,14 +234,14 @@ public final class HTTP2Connection {
 
   private func processEvents() {
     var batch: [HTTP2Event] = []
-    swap(&batch, &events)  // whoever is told of an event may close the connection, and that looks for events, too
+    swap(&batch, &events)  // the delegate may close the connection, which handles events, too
     session.takeEvents(into: &batch)
     if !batch.isEmpty {
       let now = loop.now
       for index in batch.indices {
         var event = HTTP2Event.settings
-        // Moved all the way: a copy would count the references to every buffer of an answer, and memory that is held twice
-        // cannot be used again.
+        // Moved, not copied: a copy would count references to every buffer of an answer, and memory with two owners cannot be
+        // used again.
         swap(&event, &batch[index])
         handle(consume event, now)
       }
@@ -259,7 +259,7 @@ public final class HTTP2Connection {
       if exchanges.isEmpty { liveness.didBecomeIdle() }
       guard let exchange, !exchange.isReported else { return }
       liveness.didAnswer(now, inFlight: exchanges.count)
-      reportHealth()  // first, so that the connection is not left for a doubt that this answer ends
+      reportHealth()  // first, so that a doubt that this answer ends does not make the pool leave the connection
       guard let response else { return report(exchange, failure(code), now) }
       report(exchange, .response(response), now)
       session.recycle(response)
@@ -286,7 +286,7 @@ public final class HTTP2Connection {
     delegate?.connection(self, didLimitStreamsTo: min(session.peerStreamsMax, settings.streamsMax))
   }
 
-  /// The server has allowed no streams for too long: what is in flight is finished, and another connection may do better.
+  /// The server has allowed no streams for too long. Requests in flight finish; another connection is opened.
   private func leaveForNoStreams() {
     guard state == .ready else { return }
     state = .draining
@@ -336,13 +336,13 @@ public final class HTTP2Connection {
     scheduleFlush()
   }
 
-  /// Whether a request has begun to leave, but not left as a whole: flow control, or a peer that does not read, holds the rest
-  /// back. No peer acts on a request whose end it has not seen, so it may be sent again.
+  /// Whether only a part of a request has left, because of flow control or a peer that does not read. No peer acts on a request
+  /// whose end it has not seen, so it may be sent again.
   private func isUnfinished(_ exchange: Exchange) -> Bool {
     exchange.sentAt != nil && !session.isWhole(exchange.request, within: stream?.bytesWritten ?? .max)
   }
 
-  /// Sees to it that the connection is looked at in time.
+  /// Sets the timer for the next check of liveness.
   private func watchLiveness() {
     let due = liveness.due
     guard due < livenessCheckAt, state != .closed else { return }
@@ -353,7 +353,7 @@ public final class HTTP2Connection {
 
   private func checkLiveness() {
     livenessCheckAt = .distantFuture
-    // After a stall of the loop the timers that are due come before the bytes that have arrived meanwhile.
+    // After a stall of the loop, timers fire before the bytes that have arrived meanwhile are read.
     if liveness.due <= loop.now { stream?.receiveNow() }
     guard state != .closed else { return }
     let now = loop.now
@@ -376,7 +376,7 @@ public final class HTTP2Connection {
     delegate?.connection(self, didBecome: reportedHealth)
   }
 
-  /// The next connections rather go to other addresses of the host, or of its proxy, as far as there are any.
+  /// Makes the next connections prefer other addresses of the host, or of its proxy, if there are any.
   private func blameAddress() {
     guard let address else { return }
     let name = endpoint.proxy.map { AddressDialer.bookName($0.host, $0.port) }
@@ -389,7 +389,7 @@ public final class HTTP2Connection {
   private func fail(_ reason: String) {
     guard state != .closed else { return }
     if let stream, stream.isOpen, withholdRequests() {
-      session.takeOutput(into: &stream.output)  // the session's own farewell, if it has one
+      session.takeOutput(into: &stream.output)  // the session's GOAWAY, if any
       stream.flush()
     }
     end(reason: reason, error: HTTP2Error(reason))

@@ -1,4 +1,4 @@
-// Frames as bytes (RFC 9113 §4.1, §6): what our client writes and reads itself.
+// Frames as bytes (RFC 9113 §4.1, §6), which our client writes and reads itself.
 
 enum HTTP2FrameType {
   static let data: UInt8 = 0
@@ -33,7 +33,7 @@ enum HTTP2Setting {
 /// The nine bytes before each payload.
 struct HTTP2FrameHead {
   static let byteCount = 9
-  /// What every peer takes, and the most that ours may send us.
+  /// The frame size that every peer accepts, and the maximum that a peer may send us.
   static let payloadBytesMax = 16_384
 
   var length: Int
@@ -87,7 +87,7 @@ extension [UInt8] {
 
   mutating func appendGoAway(_ code: HTTP2ErrorCode) {
     appendFrameHead(length: 8, HTTP2FrameType.goAway)
-    appendBigEndian(UInt32(0))  // no stream of the peer's, as there is no push
+    appendBigEndian(UInt32(0))  // the peer opens no streams, because there is no server push
     appendBigEndian(code.rawValue)
   }
 

@@ -1,8 +1,8 @@
-// What of GOAWAY's debug data may stand in a log line.
+// The part of GOAWAY's debug data that may be logged.
 
 enum HTTP2GoAwayWord {
-  /// Debug data as far as it may stand in a log line: a word such as FCM's `max_age`, or the reason in Apple's JSON. Whatever
-  /// else it is may quote a request, and with that a device token.
+  /// The part of debug data that may be logged: a word such as FCM's `max_age`, or the reason in Apple's JSON. Other debug data
+  /// may quote a request, and with it a device token.
   static func word(_ data: [UInt8]) -> String {
     guard !data.isEmpty else { return "" }
     let json = try? JSONScanner(data)

@@ -1,6 +1,6 @@
 // The header fields of one request or response, in one piece of memory.
 
-/// An ordered list of header fields whose bytes lie in one buffer; made to be filled, submitted and filled again.
+/// An ordered list of header fields whose bytes are in one buffer. It is filled, submitted and filled again.
 public struct HTTP2HeaderBlock: Sendable {
   @usableFromInline
   struct Field: Sendable {
@@ -30,8 +30,8 @@ public struct HTTP2HeaderBlock: Sendable {
   /// Adds a field.
   ///
   /// - Parameters:
-  ///   - name: in lower case, as RFC 9113 §8.2.1 wants it.
-  ///   - isIndexed: false keeps the field out of the HPACK table: right for values that do not come again.
+  ///   - name: in lower case, as RFC 9113 §8.2.1 requires.
+  ///   - isIndexed: false keeps the field out of the HPACK table, for values that are not repeated.
   @inlinable
   public mutating func add(_ name: StaticString, _ value: some Collection<UInt8>, isIndexed: Bool = true) {
     begin(name)
@@ -59,7 +59,7 @@ public struct HTTP2HeaderBlock: Sendable {
     end(isIndexed: isIndexed)
   }
 
-  /// Adds a field whose name is not known beforehand.
+  /// Adds a field whose name is known only at run time.
   public mutating func add(name: some Collection<UInt8>, value: some Collection<UInt8>, isIndexed: Bool = true) {
     if fields.isEmpty { reserve() }
     let start = Int32(bytes.count)
@@ -72,7 +72,7 @@ public struct HTTP2HeaderBlock: Sendable {
     bytes.append(contentsOf: value)
   }
 
-  /// The value of the first field of this name; nil when there is none.
+  /// The value of the first field of this name; nil if there is none.
   public subscript(name: StaticString) -> ArraySlice<UInt8>? {
     place(of: name).map { bytes[value(of: fields[$0])] }
   }
@@ -82,7 +82,7 @@ public struct HTTP2HeaderBlock: Sendable {
     self[name].map { String(decoding: $0, as: UTF8.self) }
   }
 
-  /// How many fields have this name.
+  /// Number of fields of this name.
   public func count(of name: String) -> Int {
     var count = 0
     forEach { fieldName, _ in count += fieldName.elementsEqual(name.utf8) ? 1 : 0 }
@@ -117,7 +117,7 @@ public struct HTTP2HeaderBlock: Sendable {
 
   // MARK: - Storage
 
-  /// The place of the first field of this name; nil when there is none.
+  /// The index of the first field of this name; nil if there is none.
   private func place(of name: StaticString) -> Int? {
     let count = name.utf8CodeUnitCount
     return unsafe bytes.withUnsafeBufferPointer { bytes in
@@ -135,7 +135,7 @@ public struct HTTP2HeaderBlock: Sendable {
     Int(field.valueStart)..<Int(field.valueStart + field.valueLength)
   }
 
-  /// Room for a usual head, so that a block that is used once grows once.
+  /// The size of a usual head, so that a block that is used once grows once.
   private mutating func reserve() {
     bytes.reserveCapacity(256)
     fields.reserveCapacity(12)

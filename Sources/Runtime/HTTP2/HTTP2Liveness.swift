@@ -1,7 +1,7 @@
-// Whether a connection is alive, decided from the times of requests and of received bytes. No I/O, no clock.
+// Decides whether a connection is alive, from the times of requests and of received bytes. No I/O, no clock.
 //
-// A NAT or firewall that has forgotten a connection says nothing and closes nothing: requests vanish. So only received
-// bytes count as life, and silence while a request is in flight is asked about by PING:
+// A NAT or firewall that has forgotten a connection neither answers nor closes it: requests vanish. So only received bytes show
+// that a connection is alive. If the peer is silent while a request is in flight, a PING is sent:
 //
 //   request after a pause ── PING with it ──┐
 //   request ── silenceBeforePing ── PING ───┤
@@ -11,36 +11,37 @@
 // after it. PINGs go out only while requests are in flight, because FCM closes connections that PING without any; while
 // a slow request is waited for, the time between them doubles.
 //
-// A connection may also answer PINGs and nothing else, when what is behind the peer's front is gone:
+// A connection may also answer only PINGs, when the servers behind the peer's front end are gone:
 //
 //   request ── answerTimeout without any answer ── doubtful ── answerTimeout ── unresponsive
 //
-// A slow answer is an answer: any of them, to whichever request, ends both. What to do about an unresponsive connection
-// is the pool's decision, which knows whether others are better.
+// Any answer to any request, even a slow one, ends both states. The pool decides about an unresponsive connection, because it knows
+// whether other connections are better.
 
-/// What is known of a connection's health.
+/// The health of a connection.
 public enum HTTP2ConnectionHealth: Sendable, Equatable {
-  /// Bytes arrive when they are asked for.
+  /// The peer answers.
   case sound
-  /// A PING went unanswered for `doubtAfterPing`, or requests for `answerTimeout`: new ones had better go elsewhere.
+  /// A PING was not answered for `doubtAfterPing`, or no request was answered for `answerTimeout`. New requests should use other
+  /// connections.
   case doubtful
-  /// PINGs are answered, but no request was for `answerTimeout`, twice in a row.
+  /// PINGs are answered, but no request was answered for `answerTimeout`, twice in a row.
   case unresponsive
 }
 
-/// The times by which a connection is judged.
+/// The times of the checks of a connection.
 public struct HTTP2LivenessSettings: Sendable {
-  /// A connection from which nothing was received for this time is asked by PING together with its next request.
+  /// After this time without received bytes, the next request is sent together with a PING.
   public var idleBeforePing = Nanoseconds.seconds(5)
-  /// Silence with a request in flight after which a PING is sent.
+  /// Time of silence, with a request in flight, after which a PING is sent.
   public var silenceBeforePing = Nanoseconds.seconds(1)
-  /// A connection that answers a PING with nothing for this time is doubtful.
+  /// A connection from which nothing is received for this time after a PING is doubtful.
   public var doubtAfterPing = Nanoseconds.milliseconds(500)
-  /// A connection that answers a PING with nothing for this time, and has been silent for `silenceBeforePing` besides, is
-  /// dead.
+  /// A connection from which nothing is received for this time after a PING, and which was silent for at least
+  /// `silenceBeforePing`, is dead.
   public var pingTimeout = Nanoseconds.seconds(1)
-  /// How long requests may be in flight without an answer to any of them before the connection is doubtful, and then once
-  /// more before it is unresponsive. Longer than nearly every answer takes.
+  /// How long requests may be in flight without any answer before the connection is doubtful, and then once more before it is
+  /// unresponsive. It is longer than nearly every answer takes.
   public var answerTimeout = Nanoseconds.milliseconds(1_750)
 
   public init() {}
@@ -48,27 +49,27 @@ public struct HTTP2LivenessSettings: Sendable {
 
 /// The liveness of one connection.
 struct HTTP2Liveness {
-  /// What is to be done when a time has come.
+  /// The action at a check.
   enum Step: Equatable {
     case nothing
     case ping
-    /// Nothing came back: the connection is of no use any more.
+    /// Nothing was received: close the connection.
     case fail
   }
 
   private let settings: HTTP2LivenessSettings
   private var lastReceivedAt = Instant(nanoseconds: .min)
-  /// Since when an answer or a PONG has been waited for without a single byte; nil while none is.
+  /// Since when no byte was received while an answer or a PONG is outstanding; nil if none is.
   private var silentSince: Instant?
-  /// When the PING was sent after which nothing was received.
+  /// When the PING was sent since which nothing was received.
   private var pingSentAt: Instant?
-  /// PINGs since the last answer.
+  /// Number of PINGs since the last answer.
   private var pings = 0
-  /// When the PING that is out had been unanswered for too long.
+  /// When the outstanding PING was overdue.
   private var doubtfulSince: Instant?
-  /// Since when requests have been in flight of which none was answered; a strike begins it anew.
+  /// Since when requests are in flight without any answer. A strike restarts it.
   private var unansweredSince: Instant?
-  /// How often in a row that was longer than `answerTimeout`.
+  /// Number of consecutive times without an answer for `answerTimeout`.
   private var strikes = 0
 
   init(settings: HTTP2LivenessSettings) {
@@ -80,10 +81,10 @@ struct HTTP2Liveness {
     return strikes > 0 || doubtfulSince != nil ? .doubtful : .sound
   }
 
-  /// When `check` has something to look at; `distantFuture` while nothing is waited for.
+  /// When to call `check` next; `distantFuture` if nothing is outstanding.
   var due: Instant { min(silenceDue, answerDue) }
 
-  /// A request is about to leave. Returns whether a PING is to leave with it.
+  /// A request is about to be sent. Returns whether to send a PING with it.
   mutating func didRequest(_ now: Instant) -> Bool {
     if silentSince == nil { silentSince = now }
     if unansweredSince == nil { unansweredSince = now }
@@ -92,7 +93,7 @@ struct HTTP2Liveness {
     return true
   }
 
-  /// Bytes were received, whatever they say.
+  /// Bytes were received, whatever their content.
   mutating func didReceive(_ now: Instant, inFlight: Int) {
     lastReceivedAt = now
     pingSentAt = nil
@@ -107,14 +108,14 @@ struct HTTP2Liveness {
     unansweredSince = inFlight > 0 ? now : nil
   }
 
-  /// No request is in flight any more. A PING that is out is still waited for.
+  /// No request is in flight any more. An outstanding PING is still checked.
   mutating func didBecomeIdle() {
     pings = 0
     unansweredSince = nil
     if pingSentAt == nil { silentSince = nil }
   }
 
-  /// Looks at what is due.
+  /// Checks what is due.
   mutating func check(_ now: Instant) -> Step {
     if answerDue <= now {
       strikes += 1
@@ -132,7 +133,7 @@ struct HTTP2Liveness {
 
   // MARK: - Times
 
-  /// Silence before the next PING, twice as long after each that was answered by nothing but a PONG.
+  /// Time of silence before the next PING. It doubles after each PING that was answered only by a PONG.
   private var silence: Nanoseconds { settings.silenceBeforePing * (1 << Int64(min(max(pings - 1, 0), 3))) }
 
   private var silenceDue: Instant {
@@ -151,7 +152,7 @@ struct HTTP2Liveness {
     return max(silentSince + settings.silenceBeforePing, pingSentAt + settings.doubtAfterPing)
   }
 
-  /// Never at once with the doubt, however late that was noticed: the pool opens another connection meanwhile.
+  /// Never at the same time as the doubt, even if that was noticed late, so that the pool can open another connection first.
   private var failureDue: Instant {
     guard let silentSince, let pingSentAt, let doubtfulSince else { return .distantFuture }
     let silenceEnd = silentSince + settings.silenceBeforePing + settings.pingTimeout

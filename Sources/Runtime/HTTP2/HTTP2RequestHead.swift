@@ -1,11 +1,12 @@
-// The head of a request, encoded as far as it can be before a connection is known.
+// The head of a request, encoded as far as possible before its connection is known.
 //
-// Most of a head is the same in every request: those fields are told to a connection once and named by a byte each
-// afterwards (`HPACKEncoder`). The rest comes once only and is kept out of the peer's table, where it would push out
-// what comes again; as literals depend on nothing, they are written in their final form at once, without Huffman's code:
-// tokens and ids gain a fifth by it and cost more than all the rest.
+// Most fields are the same in every request. A connection sends those once, and afterwards as one byte each (`HPACKEncoder`). The
+// other fields are not repeated. They stay out of the peer's table, where they would evict repeated fields. Literals do not
+// depend on the connection, so they are written in their final form at once. They are not Huffman-coded: that would save a fifth
+// of tokens and ids, and cost more time than everything else.
 
-/// Header fields that many requests have in common. Compared by identity: make one for a kind of request, and keep it.
+/// Header fields that many requests have in common. They are compared by identity: create one object for each kind of request,
+/// and keep it.
 public final class HTTP2SharedFields: ExpressibleByDictionaryLiteral, Sendable {
   let fields: [(name: [UInt8], value: [UInt8])]
 
@@ -40,26 +41,26 @@ public struct HTTP2FieldName: Sendable {
   }
 }
 
-/// A head: fields in common and fields of its own. Made to be filled and filled again.
+/// A head: shared fields and fields of its own. It is filled again and again.
 public struct HTTP2RequestHead: Sendable {
   public private(set) var shared: HTTP2SharedFields
-  /// The fields of its own, as they go over the wire.
+  /// The encoded fields of its own.
   @usableFromInline private(set) var literals: [UInt8] = []
-  /// Where the shared fields stand among them: behind the pseudo-header fields.
+  /// Where the shared fields belong among them: behind the pseudo-header fields.
   private(set) var sharedPlace = 0
 
   public init(_ shared: HTTP2SharedFields = [:]) {
     self.shared = shared
   }
 
-  /// Forgets the fields of its own and keeps the memory.
+  /// Removes the fields of its own and keeps the memory.
   public mutating func begin(with shared: HTTP2SharedFields) {
     if self.shared !== shared { self.shared = shared }
     literals.removeAll(keepingCapacity: true)
     sharedPlace = 0
   }
 
-  /// Adds a field; pseudo-header fields come before all others.
+  /// Adds a field. Pseudo-header fields must come before all others.
   @inlinable
   public mutating func add(_ name: HTTP2FieldName, _ value: some Collection<UInt8>) {
     add(name, count: value.count) { $0.append(copying: value) }
@@ -72,7 +73,7 @@ public struct HTTP2RequestHead: Sendable {
 
   /// Adds a field whose value is written in place.
   ///
-  /// - Parameter count: how many bytes `value` appends.
+  /// - Parameter count: number of bytes that `value` appends.
   @inlinable
   public mutating func add(_ name: HTTP2FieldName, count: Int, writing value: (inout [UInt8]) -> Void) {
     let end = begin(name, count)
@@ -80,7 +81,7 @@ public struct HTTP2RequestHead: Sendable {
     precondition(literals.count == end, "a header field's value is longer or shorter than was said")
   }
 
-  /// The fields as a server gets them.
+  /// The fields as a server decodes them.
   public func decoded() -> HTTP2HeaderBlock {
     var encoder = HPACKEncoder()
     var bytes: [UInt8] = []
@@ -93,7 +94,7 @@ public struct HTTP2RequestHead: Sendable {
     return block
   }
 
-  /// Begins a literal; returns where its value has to end.
+  /// Begins a literal. Returns the position where its value must end.
   @usableFromInline
   mutating func begin(_ name: HTTP2FieldName, _ count: Int) -> Int {
     precondition(!name.isPseudo || literals.count == sharedPlace, "a pseudo-header field behind another field")

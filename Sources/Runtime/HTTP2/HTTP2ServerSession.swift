@@ -1,9 +1,9 @@
-// The owner of one nghttp2 session on the server's side. It does no I/O: received bytes go in with `receive`, bytes to send
-// come out with `send`, and requests are collected for the owner to take when the call is over.
+// The owner of one nghttp2 session on the server's side. It does no I/O: `receive` takes received bytes, `send` returns bytes to
+// send, and requests are collected for the owner to read after the call.
 //
-// The callbacks run inside `receive` and `send` and only note things down: they never call out, so nobody can free or
-// re-enter the session underneath nghttp2. A slot table owns the streams; nghttp2 keeps each one's address as the
-// stream's user data, so that no lookup of ours is needed.
+// The callbacks run inside `receive` and `send` and only store things. They never call other code, so nothing can free or
+// re-enter the session underneath nghttp2. A slot table owns the streams. nghttp2 keeps the address of each as the stream's user
+// data, so no lookup is needed.
 
 internal import CNghttp2
 
@@ -19,14 +19,14 @@ public final class HTTP2ServerSession {
   /// A stream that nghttp2 has not closed.
   final class Stream {
     fileprivate(set) var id: Int32 = 0
-    /// Where the session's table owns this object.
+    /// The slot of this object in the session's table.
     fileprivate(set) var slot = 0
     var outgoing: [UInt8] = []
     var outgoingOffset = 0
     var endsAfterOutgoing = true
     var incoming = HTTP2Message()
 
-    /// Makes a stream that has ended as good as new.
+    /// Resets a stream that has ended, for reuse.
     fileprivate func reset() {
       id = 0
       outgoing = []
@@ -39,12 +39,12 @@ public final class HTTP2ServerSession {
   let settings: HTTP2SessionSettings
   private var handle: OpaquePointer?
   private var streams = SlotTable<Stream>()
-  /// Streams that have ended and messages that were read, to be used again: at hundreds of thousands of requests a second
-  /// their memory is a good part of the work.
+  /// Ended streams and read messages, which are used again: at hundreds of thousands of requests a second allocating them would
+  /// be a large part of the work.
   private var spareStreams: [Stream] = []
   private var spareMessages: [HTTP2Message] = []
   private static let sparesMax = 1024
-  /// The stream whose header block is being received; nil for a block that is of no use to us.
+  /// The stream whose header block is being received; nil for a block that is ignored.
   var receiving: Stream?
   var requests: [HTTP2Request] = []
 
@@ -67,18 +67,18 @@ public final class HTTP2ServerSession {
 
   // MARK: - Bytes and requests
 
-  /// Takes bytes from the peer in.
+  /// Handles bytes from the peer.
   ///
-  /// - Throws: `HTTP2Error` when the peer breaks the protocol beyond repair: send what `send` gives, then close.
+  /// - Throws: `HTTP2Error` after a connection error. The owner sends what `send` returns, then closes.
   public func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2Error) {
     let status = unsafe nghttp2_session_mem_recv(
       handle, bytes.baseAddress?.assumingMemoryBound(to: UInt8.self), bytes.count)
     if status < 0 { throw Self.error("the peer broke the HTTP/2 protocol", Int32(status)) }
   }
 
-  /// Appends what is to be sent to `output`, until there is no more or `output` holds `bytesMax` bytes or more.
+  /// Appends bytes to send to `output`, until there are no more or `output` has at least `bytesMax` bytes.
   ///
-  /// - Throws: `HTTP2Error` when memory is exhausted or the session broken.
+  /// - Throws: `HTTP2Error` if memory is exhausted or the session is broken.
   public func send(into output: inout [UInt8], upTo bytesMax: Int = 256 * 1024) throws(HTTP2Error) {
     while output.count < bytesMax {
       var chunk: UnsafePointer<UInt8>?
@@ -89,18 +89,18 @@ public final class HTTP2ServerSession {
     }
   }
 
-  /// Whether the session is over: nothing to read and nothing to send any more.
+  /// Whether the session is over, with nothing more to read or send.
   public var isFinished: Bool {
     unsafe nghttp2_session_want_write(handle) == 0 && nghttp2_session_want_read(handle) == 0
   }
 
-  /// Gives the requests since the last call, in order, in exchange for an empty array whose memory is used again.
+  /// Swaps the requests since the last call, in order, for an empty array whose memory is used again.
   public func takeRequests(into batch: inout [HTTP2Request]) {
     batch.removeAll(keepingCapacity: true)
     swap(&batch, &requests)
   }
 
-  /// Takes the memory of a message back that came in a request and has been read.
+  /// Takes back the memory of a message that came in a request and was read.
   public func recycle(_ message: consuming HTTP2Message) {
     guard spareMessages.count < Self.sparesMax else { return }
     message.removeAll()
@@ -111,7 +111,7 @@ public final class HTTP2ServerSession {
 
   /// Queues the answer to a request.
   ///
-  /// - Parameter ends: false leaves the stream open after the body, for faults on purpose (`reset` ends it).
+  /// - Parameter ends: false leaves the stream open after the body, for injected faults (`reset` ends it).
   public func respond(
     to id: Int32, _ headers: borrowing HTTP2HeaderBlock, body: [UInt8] = [], ends: Bool = true
   ) {
@@ -139,7 +139,7 @@ public final class HTTP2ServerSession {
     unsafe nghttp2_submit_rst_stream(handle, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, code.rawValue)
   }
 
-  /// Queues GOAWAY: the peer may finish streams up to `lastStream` (by default the last one received) and open no more.
+  /// Queues GOAWAY. The peer may finish streams up to `lastStream` (by default the last one received) and must open no more.
   public func goAway(lastStream: Int32? = nil, _ code: HTTP2ErrorCode = .noError, debugData: [UInt8] = []) {
     let last = unsafe lastStream ?? nghttp2_session_get_last_proc_stream_id(handle)
     unsafe nghttp2_submit_goaway(
@@ -148,13 +148,13 @@ public final class HTTP2ServerSession {
 
   // MARK: - For the callbacks
 
-  /// The stream with this id; nil for one that is gone or never was.
+  /// The stream with this id; nil if it was closed or never existed.
   func stream(_ id: Int32) -> Stream? {
     guard let address = unsafe nghttp2_session_get_stream_user_data(handle, id) else { return nil }
     return unsafe Unmanaged<Stream>.fromOpaque(address).takeUnretainedValue()
   }
 
-  /// Takes a stream into the table.
+  /// Adds a stream to the table.
   private func addStream() -> Stream {
     let stream = spareStreams.popLast() ?? Stream()
     stream.slot = streams.insert(stream)
@@ -175,7 +175,7 @@ public final class HTTP2ServerSession {
     if let spare = spareMessages.popLast() { stream.incoming = spare }
   }
 
-  /// Lets go of a stream that nghttp2 has closed or never opened.
+  /// Releases a stream that nghttp2 has closed or never opened.
   func remove(_ stream: Stream) {
     unsafe nghttp2_session_set_stream_user_data(handle, stream.id, nil)
     streams.remove(stream.slot)
@@ -211,7 +211,7 @@ public final class HTTP2ServerSession {
 }
 
 extension HTTP2HeaderBlock {
-  /// The fields as nghttp2 takes them; the memory is valid during the call, and nghttp2 copies.
+  /// The fields as nghttp2 expects them. The memory is valid during the call; nghttp2 copies it.
   borrowing func withFields<Result>(_ body: (UnsafeMutableBufferPointer<nghttp2_nv>) -> Result) -> Result {
     let fields = self.fields
     return unsafe bytes.withUnsafeBufferPointer { bytes in

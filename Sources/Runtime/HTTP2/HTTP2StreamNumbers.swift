@@ -1,34 +1,34 @@
-// Which stream is which: ids are given out in order, so a line of slots is all that is needed.
+// Maps stream ids to slots. Ids are assigned in order, so an array of slots is enough.
 
-/// From the ids of a client's streams to slots.
+/// Maps the ids of a client's streams to slots.
 struct HTTP2StreamNumbers {
   enum Place: Equatable {
     case open(Int)
     case closed
-    /// Never was one of ours.
+    /// The id was never one of ours.
     case idle
   }
 
   private static let none: Int32 = -1
 
-  /// The slots of the streams from `firstID` on, `start` places in; those of closed ones are `none`.
+  /// The slots of the streams from `firstID` on, beginning at index `start`. Slots of closed streams are `none`.
   private var slots: [Int32] = []
   private var start = 0
-  /// Wider than an id, for behind the last one there is still a next place.
+  /// Wider than an id, because the position after the last id must fit.
   private var firstID: Int64
 
   private var nextID: Int64 { firstID + 2 * Int64(slots.count - start) }
 
-  /// - Parameter firstID: the first id to give; odd.
+  /// - Parameter firstID: the first id to assign; odd.
   init(firstID: Int32 = 1) {
     precondition(firstID > 0 && firstID & 1 == 1, "a client's streams have odd ids")
     self.firstID = Int64(firstID)
   }
 
-  /// Whether there are ids for more streams (RFC 9113 §5.1.1).
+  /// Whether ids for more streams are left (RFC 9113 §5.1.1).
   var areLeft: Bool { nextID <= Int64(Int32.max) }
 
-  /// Gives the next id to a slot; there must be one left.
+  /// Assigns the next id to a slot. An id must be left.
   mutating func add(_ slot: Int) -> Int32 {
     let id = Int32(nextID)
     slots.append(Int32(slot))

@@ -1,4 +1,4 @@
-// What an HTTP/2 session speaks in: error codes, messages, events, settings.
+// The types of an HTTP/2 session: error codes, messages, events, settings.
 
 /// An error code of RFC 9113 §7.
 public struct HTTP2ErrorCode: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
@@ -30,25 +30,25 @@ public struct HTTP2ErrorCode: RawRepresentable, Hashable, Sendable, CustomString
 public struct HTTP2Message: Sendable {
   public var headers = HTTP2HeaderBlock()
   public var body: [UInt8] = []
-  /// The body was longer than the session's limit; `body` is its beginning.
+  /// Whether the body was longer than the session's limit. `body` is its beginning then.
   public var isTruncated = false
 
   public init() {}
 
-  /// Takes the contents out and leaves an empty message.
+  /// Moves the contents out and leaves an empty message.
   mutating func take() -> HTTP2Message {
     var taken = HTTP2Message()
     swap(&self, &taken)
     return taken
   }
 
-  /// Bytes above which an empty message is not worth keeping for its memory.
+  /// Maximum bytes of memory of an empty message that is kept.
   private static let capacityKept = 8 * 1024
 
   /// Whether the memory is worth keeping for another message.
   var isReusable: Bool { body.capacity <= Self.capacityKept && headers.capacity <= Self.capacityKept }
 
-  /// Forgets the contents and keeps the memory.
+  /// Removes the contents and keeps the memory.
   mutating func removeAll() {
     if !headers.isEmpty { headers.removeAll() }
     if !body.isEmpty { body.removeAll(keepingCapacity: true) }
@@ -59,25 +59,25 @@ public struct HTTP2Message: Sendable {
   public var status: UInt16 { headers.status }
 }
 
-/// What a client's session has to tell.
+/// An event of a client's session.
 public enum HTTP2Event: Sendable {
-  /// A request is over; `response` is there if it was complete, `tag` is what `request` was given.
+  /// A request has ended. `response` is set if it was complete. `tag` is the one given to `request`.
   case ended(tag: Int, HTTP2ErrorCode, response: HTTP2Message?)
   /// The peer's SETTINGS arrived: see `peerStreamsMax`.
   case settings
-  /// The peer takes no new streams; those above `lastStream` have ended as refused.
+  /// The peer takes no new streams. Those above `lastStream` have ended as refused.
   case goAway(lastStream: Int32, HTTP2ErrorCode, debugData: [UInt8])
   /// The peer answered the PING with this number.
   case pong(UInt64)
 }
 
-/// A request as a server's session has it: complete, to be answered with `respond`.
+/// A complete request of a server's session. `respond` answers it.
 public struct HTTP2Request: Sendable {
   public var stream: Int32
   public var message: HTTP2Message
 }
 
-/// What a session tells its peer, and its own limits.
+/// The settings that a session sends its peer, and its own limits.
 public struct HTTP2SessionSettings: Sendable {
   /// SETTINGS_MAX_CONCURRENT_STREAMS sent to the peer (server side); nil sends none.
   public var streamsMax: UInt32?
@@ -85,19 +85,19 @@ public struct HTTP2SessionSettings: Sendable {
   public var streamWindowBytes: Int32 = 256 * 1024
   /// The receive window of the whole connection, bytes.
   public var connectionWindowBytes: Int32 = 16 * 1024 * 1024
-  /// Client side: how many streams may be opened before the peer's SETTINGS arrive.
+  /// Client side: maximum number of streams before the peer's SETTINGS arrive.
   public var peerStreamsMaxBeforeSettings: UInt32 = 1
   /// Client side: the id of the first stream, odd. There are 2³⁰ ids from 1 on; a test may begin near their end.
   public var firstStreamID: Int32 = 1
-  /// Bodies are cut after this number of bytes. A client does not wait for what follows: the stream ends there.
+  /// Maximum bytes of a body that are kept. A client does not wait for the rest: the stream ends there.
   public var bodyBytesMax = 64 * 1024
-  /// Client side: what the server may cost.
+  /// Client side: the limits of the server's budget.
   public var budget = HTTP2PeerBudget.Limits()
 
   public init() {}
 }
 
-/// A session that cannot go on.
+/// Why a session cannot continue.
 public struct HTTP2Error: Error, CustomStringConvertible, Sendable {
   public let description: String
   public init(_ description: String) { self.description = description }

@@ -1,6 +1,6 @@
-// The grammar of RFC 8259, checked once over a text that somebody else wrote.
+// Checks an untrusted text against the grammar of RFC 8259.
 
-/// Checks a text in one pass without recursion: the kinds of the open containers are the bits of one word.
+/// Checks a text in one pass without recursion. The kinds of the open containers are bits of one word.
 enum JSONGrammar {
   /// - Throws: the first byte at which the text stops being JSON.
   static func check(_ bytes: [UInt8]) throws(JSONError) {
@@ -21,7 +21,7 @@ enum JSONGrammar {
     let bytes: [UInt8]
     var position = 0
     var depth = 0
-    /// One bit an open container, the innermost lowest: 1 for an object.
+    /// One bit for each open container, the innermost lowest. 1 means object.
     var containers: UInt64 = 0
 
     init(bytes: [UInt8]) {
@@ -60,7 +60,7 @@ enum JSONGrammar {
       }
     }
 
-    /// After a value: closes what ends here, and stands where the next value begins unless everything is closed.
+    /// Called after a value: closes the containers that end here. If any is left, the position is where the next value begins.
     mutating func closeContainers() throws(JSONError) {
       while depth > 0 {
         skipSpace()

@@ -1,6 +1,6 @@
-// Reads JSON where it lies: a value is a kind and a range of the text, and nothing is decoded that nobody asks for.
+// Reads JSON in place: a value is a kind and a range of the text. A string is decoded only when the caller asks for it.
 
-/// What makes a text no JSON, and where. Holds no piece of the text.
+/// Why a text is not JSON, and where. Has no part of the text.
 public struct JSONError: Error, Equatable, CustomStringConvertible, Sendable {
   public enum Reason: String, Sendable {
     case unexpectedEnd = "the text ends too early"
@@ -13,13 +13,13 @@ public struct JSONError: Error, Equatable, CustomStringConvertible, Sendable {
   }
 
   public let reason: Reason
-  /// The byte, counted from 0, at which it was noticed.
+  /// The offset of the byte at which it was noticed.
   public let offset: Int
 
   public var description: String { "not JSON: \(reason.rawValue) at byte \(offset)" }
 }
 
-/// A view of one JSON text (RFC 8259) that allocates nothing but the strings asked of it.
+/// A view of one JSON text (RFC 8259). It allocates only the strings that it returns.
 ///
 /// ```swift
 /// let json = try JSONScanner(body)
@@ -51,15 +51,15 @@ public struct JSONScanner: Sendable {
     public let value: Value
   }
 
-  /// How deep objects and arrays may be nested.
+  /// Maximum depth of nested objects and arrays.
   public static let maxDepth = 64
 
-  /// The text, and whatever lies around it.
+  /// The bytes that have the text.
   public let bytes: [UInt8]
   /// The outermost value.
   public let root: Value
 
-  /// Checks the whole text, and then reads it.
+  /// Checks the whole text.
   /// - Throws: where and why it is not JSON.
   public init(_ bytes: [UInt8]) throws(JSONError) {
     try JSONGrammar.check(bytes)
@@ -68,7 +68,7 @@ public struct JSONScanner: Sendable {
 
   /// Reads a text that is known to be JSON, such as Postgres' `jsonb`, without checking it again.
   ///
-  /// A text that is none gives senseless values, but never a crash.
+  /// A text that is not JSON gives meaningless values, but never a crash.
   public init(trusting bytes: [UInt8]) { self.init(trusting: bytes, in: bytes.indices) }
 
   /// Reads a text that is a part of `bytes`, and known to be JSON. Ranges are those of `bytes`.
@@ -79,18 +79,18 @@ public struct JSONScanner: Sendable {
 
   // MARK: - Containers
 
-  /// The members of an object in their order; none if the value is no object.
+  /// The members of an object in order; none if the value is not an object.
   public func members(of value: Value) -> Members {
     Members(bytes: bytes, position: value.range.lowerBound + 1, isFinished: value.kind != .object)
   }
 
-  /// The elements of an array in their order; none if the value is no array.
+  /// The elements of an array in order; none if the value is not an array.
   public func elements(of value: Value) -> Elements {
     Elements(bytes: bytes, position: value.range.lowerBound + 1, isFinished: value.kind != .array)
   }
 
-  /// The member of an object with this name; of several the last, as in JavaScript and `jsonb`.
-  /// - Parameter object: the outermost value when not given.
+  /// The member of an object with this name. If there are several, the last one, as in JavaScript and `jsonb`.
+  /// - Parameter object: the outermost value if not given.
   public func member(_ name: StaticString, of object: Value? = nil) -> Value? {
     var found: Value?
     for member in members(of: object ?? root) where isKey(member, name) { found = member.value }
@@ -107,7 +107,7 @@ public struct JSONScanner: Sendable {
   /// Whether the member has this name, however it is escaped.
   public func isKey(_ member: Member, _ name: [UInt8]) -> Bool {
     if member.key.count == name.count { return bytes[member.key].elementsEqual(name) }
-    // Escaped, a name is longer.
+    // An escaped name is longer.
     guard member.key.count > name.count, bytes[member.key].contains(UInt8(ascii: "\\")) else { return false }
     return key(member) == name
   }
@@ -209,7 +209,7 @@ public struct JSONScanner: Sendable {
 
   // MARK: - Finding values in a text that has been checked
 
-  /// The value that is the whole text but for the space around it: where a container ends need not be searched for.
+  /// The value that is the whole text apart from surrounding space. The end of a container need not be searched.
   private static func root(of bytes: [UInt8], in range: Range<Int>) -> Value {
     let text = bytes[range]
     guard let start = text.firstIndex(where: { !isSpace($0) }), let last = text.lastIndex(where: { !isSpace($0) })

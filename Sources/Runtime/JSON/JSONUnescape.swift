@@ -1,7 +1,7 @@
-// From the bytes between a JSON string's quotes to the text they stand for.
+// Decodes the bytes between the quotes of a JSON string.
 
 extension JSONScanner {
-  /// Resolves the escapes of RFC 8259 §7. Never fails: what is no escape stays as it is.
+  /// Resolves the escapes of RFC 8259 §7. Never fails: invalid escapes stay as they are.
   static func unescape(_ contents: ArraySlice<UInt8>) -> [UInt8] {
     guard var backslash = contents.firstIndex(of: UInt8(ascii: "\\")) else { return Array(contents) }
     var text: [UInt8] = []
@@ -18,7 +18,7 @@ extension JSONScanner {
     return text
   }
 
-  /// Takes one escape, without its backslash, off the front of `rest`.
+  /// Removes one escape, without its backslash, from the front of `rest`.
   private static func appendEscape(_ rest: inout ArraySlice<UInt8>, to text: inout [UInt8]) {
     guard let letter = rest.popFirst() else { return text.append(UInt8(ascii: "\\")) }
     switch letter {

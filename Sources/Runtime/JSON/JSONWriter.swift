@@ -1,6 +1,6 @@
 // Writes JSON as bytes: request bodies and payloads on the hot path, without Foundation and without a tree of objects.
 
-/// Appends JSON to a byte buffer. Separators come by themselves; strings are escaped as RFC 8259 §7 asks.
+/// Appends JSON to a byte buffer. It adds separators, and escapes strings as RFC 8259 §7 requires.
 ///
 /// ```swift
 /// var writer = JSONWriter()
@@ -13,7 +13,7 @@
 /// The writer trusts its caller with the order of calls (a key before each value of an object) and with the encoding
 /// of its input, which must be UTF-8.
 public struct JSONWriter: Sendable {
-  /// What has been written so far.
+  /// The bytes written so far.
   public var bytes: [UInt8]
 
   /// An empty writer.
@@ -164,8 +164,7 @@ public struct JSONWriter: Sendable {
     unsafe source.withUnsafeBufferPointer { unsafe bytes.append(contentsOf: UnsafeBufferPointer(rebasing: $0[range])) }
   }
 
-  /// Counts first, because most texts need no escape and are then copied in one piece, and the others are written into
-  /// room made once.
+  /// Counts first. Most texts need no escape and are copied in one piece; for the others memory is reserved once.
   private mutating func escape(_ utf8: UnsafeBufferPointer<UInt8>) {
     var added = 0
     for index in 0..<utf8.count { added += unsafe Self.escapeLength(utf8[index]) }
@@ -206,8 +205,8 @@ public struct JSONWriter: Sendable {
     text.withUTF8Buffer { unsafe bytes.append(contentsOf: $0) }
   }
 
-  /// A comma, unless this is the first thing in its container or a member's value. The last byte tells: a string ends with
-  /// a quote, so none of these four can be the end of a value.
+  /// Writes a comma, unless this is the first element of its container or a member's value. The last byte decides: a string ends
+  /// with a quote, so no value ends with one of these four bytes.
   private mutating func separate() {
     guard let last = bytes.last else { return }
     switch last {

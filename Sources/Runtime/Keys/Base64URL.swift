@@ -1,4 +1,4 @@
-// Base64 with the URL alphabet and without padding, as JSON Web Tokens want it (RFC 7515 §2).
+// Base64 with the URL alphabet and without padding, as JSON Web Tokens use it (RFC 7515 §2).
 
 /// Encoding and strict decoding of base64url.
 public enum Base64URL {
@@ -34,8 +34,8 @@ public enum Base64URL {
     return output
   }
 
-  /// The bytes `text` stands for, or nil for anything an encoder would not have written: padding, a byte outside the
-  /// alphabet, an impossible length, left-over bits that are not zero.
+  /// The decoded bytes of `text`; nil for a text that an encoder would not write: with padding, a byte outside the alphabet, an
+  /// impossible length, or left-over bits that are not zero.
   public static func decode(_ text: ArraySlice<UInt8>) -> [UInt8]? {
     guard text.count % 4 != 1 else { return nil }
     var output: [UInt8] = []

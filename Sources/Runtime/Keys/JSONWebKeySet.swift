@@ -1,13 +1,13 @@
-// The public keys of whoever signs tokens, as they publish them: a JWK Set (RFC 7517), with the parameters of RFC 7518 §6.
+// The public keys that an issuer of tokens publishes: a JWK Set (RFC 7517), with the parameters of RFC 7518 §6.
 
 /// Public keys by their ids: EC keys on P-256 for ES256, RSA keys of at least 2048 bits for RS256.
 public struct JSONWebKeySet: Sendable {
-  /// A text that is no JWK Set with a key that can be used. Says why, without the text.
+  /// The text is not a JWK Set with a usable key. Gives the reason, without the text.
   public struct Fault: Error, Equatable, CustomStringConvertible, Sendable {
     public let description: String
   }
 
-  /// Keys of a set that are looked at; real ones have two to four.
+  /// Maximum number of keys of a set that are read. Real sets have two to four.
   public static let keysMax = 64
 
   private let keys: [String: [VerifyingKey]]
@@ -16,7 +16,7 @@ public struct JSONWebKeySet: Sendable {
 
   /// Reads the set. Keys of other kinds, for other uses or without an id are passed over.
   ///
-  /// - Throws: the text is no JSON, has no `keys`, or none of them can be used.
+  /// - Throws: if the text is not JSON, has no `keys`, or none of them can be used.
   public init(_ text: [UInt8]) throws(Fault) {
     let json: JSONScanner
     do {
@@ -41,7 +41,7 @@ public struct JSONWebKeySet: Sendable {
     self.keys = keys
   }
 
-  /// Whether one of the set's keys, named by the token's `kid`, signed the token. A token that names none is not looked at.
+  /// Whether the key that the token's `kid` names signed the token. False for a token without `kid`.
   public func signed(_ token: JSONWebToken) -> Bool {
     guard let id = token.keyID else { return false }
     return keys[id]?.contains { token.isSigned(by: $0) } ?? false
@@ -112,7 +112,7 @@ public struct JSONWebKeySet: Sendable {
 }
 
 extension JSONWebToken {
-  /// The id of the key that the header names; not to be believed.
+  /// The id of the key that the header names. It is not verified.
   var keyID: String? {
     guard let json = try? JSONScanner(header) else { return nil }
     return json.member("kid").flatMap(json.text)

@@ -1,9 +1,9 @@
 // JSON Web Tokens in the compact form (RFC 7515, 7519): signed for the providers, taken apart and verified by the
 // simulators.
 
-/// A token taken apart. Nothing in it is to be believed before `isSigned(by:)` said yes.
+/// A decoded token. Nothing in it may be trusted before `isSigned(by:)` has returned true.
 public struct JSONWebToken: Sendable {
-  /// No provider token is longer; a longer text is not looked at.
+  /// Maximum length of a provider token. A longer text is not read.
   public static let lengthMax = 16 * 1024
 
   /// The header's JSON text.
@@ -14,8 +14,8 @@ public struct JSONWebToken: Sendable {
   public let signature: [UInt8]
   private let signedText: [UInt8]
 
-  /// Takes a compact token apart: three base64url parts with dots between. Nil when it is anything else.
-  /// The parts' JSON is not looked at.
+  /// Decodes a compact token: three base64url parts with dots between them. Nil for any other text. The JSON of the parts is not
+  /// checked.
   public init?(compact text: [UInt8]) {
     guard text.count <= Self.lengthMax else { return nil }
     let dot = UInt8(ascii: ".")
@@ -32,8 +32,8 @@ public struct JSONWebToken: Sendable {
 
   /// Whether the header names this key's algorithm and the signature is this key's.
   ///
-  /// The algorithm is always the key's, so no header can talk a verifier into another one; a header with `crit`, whose
-  /// extensions a verifier would have to understand (RFC 7515 §4.1.11), is refused.
+  /// The algorithm is always the key's, so a header cannot choose another one. A header with `crit` is refused, because a
+  /// verifier would have to understand its extensions (RFC 7515 §4.1.11).
   public func isSigned(by key: VerifyingKey) -> Bool {
     guard let json = try? JSONScanner(header), let algorithm = json.member("alg").flatMap(json.text),
       algorithm == key.algorithm.rawValue, json.member("crit") == nil

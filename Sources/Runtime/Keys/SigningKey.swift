@@ -27,7 +27,7 @@ public final class SigningKey: Sendable {
     self.source = source
   }
 
-  /// Makes a new key, for simulators and tests: nothing in production has a key that a provider did not issue.
+  /// Creates a new key, for simulators and tests. In production all keys are issued by providers.
   public static func generate(for algorithm: SignatureAlgorithm) throws(SigningKeyError) -> SigningKey {
     let source = "generated \(algorithm.rawValue) key"
     guard let key = OpenSSLKey.generate(for: algorithm), let pem = key.privatePEM() else {
@@ -47,7 +47,7 @@ public final class SigningKey: Sendable {
     return signature
   }
 
-  /// The public half, as a PEM text (`-----BEGIN PUBLIC KEY-----`): what a verifier is given.
+  /// The public half, as a PEM text (`-----BEGIN PUBLIC KEY-----`), for verifiers.
   public func publicKeyPEM() throws(SigningKeyError) -> [UInt8] {
     guard let pem = key.publicPEM() else { throw SigningKeyError(.operationFailed, source: source) }
     return pem

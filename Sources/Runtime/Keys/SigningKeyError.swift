@@ -10,7 +10,7 @@ public struct SigningKeyError: Error, Equatable, CustomStringConvertible, Sendab
     case notAPrivateKey
     /// The bytes hold no PEM public key.
     case notAPublicKey
-    /// The private key is protected by a passphrase, which nobody is there to type.
+    /// The private key is protected by a passphrase, which is not supported.
     case encrypted
     /// An EC key was needed (ES256).
     case notEC(found: String)

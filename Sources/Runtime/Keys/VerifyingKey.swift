@@ -1,4 +1,4 @@
-// A public key that checks tokens: those of a proxy that vouches for somebody, and in simulators and tests those for providers.
+// A public key that verifies tokens: those of an authenticating proxy, and in simulators and tests those for providers.
 
 /// A public key for one signature algorithm: EC P-256 for ES256, RSA of at least 2048 bits for RS256.
 public final class VerifyingKey: Sendable {
@@ -24,14 +24,14 @@ public final class VerifyingKey: Sendable {
     self.algorithm = algorithm
   }
 
-  /// Takes a public key as X.509 has it; nil for anything else, and for a key that does not fit the algorithm.
+  /// Reads a public key in X.509's form. Nil for anything else, and for a key that does not fit the algorithm.
   init?(der: [UInt8], for algorithm: SignatureAlgorithm) {
     guard let key = OpenSSLKey.publicKey(der: der), key.unfitness(for: algorithm) == nil else { return nil }
     self.key = key
     self.algorithm = algorithm
   }
 
-  /// Whether `signature`, in JOSE's form, is this key's signature of `message`. Any bytes may be given.
+  /// Whether `signature`, in JOSE's form, is this key's signature of `message`. The bytes may be untrusted.
   public func verify(_ signature: [UInt8], of message: [UInt8]) -> Bool {
     switch algorithm {
     case .rs256: key.verify(signature, of: message)

@@ -88,8 +88,8 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
     public let description: String
   }
 
-  /// Asks the system for every address of a host, in its order of preference; their port is 0. May block for many seconds:
-  /// `NameResolver` sees to it that nobody waits for that.
+  /// Asks the system for all addresses of a host, in its order of preference. Their port is 0. May block for many seconds;
+  /// `NameResolver` calls it on a thread of its own.
   static func lookUp(_ host: String) -> Result<[SocketAddress], ResolutionError> {
     lookUp(host, 0, flags: AI_ADDRCONFIG)
   }

@@ -1,4 +1,4 @@
-// How the system finds out that a peer is gone, and keeps NATs from forgetting an idle connection.
+// TCP keepalive, which detects a lost peer and keeps NATs from forgetting an idle connection.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -9,13 +9,13 @@ internal import Darwin
 /// TCP keepalive of one socket (tcp(7)).
 ///
 /// With the default values an idle connection whose peer does not answer is closed after about 21 s, and a NAT that
-/// forgets connections after 30 s hears of this one in time.
+/// forgets connections after 30 s sees a probe in time.
 public struct TCPKeepalive: Sendable {
-  /// Silence after which the peer is probed; whole seconds.
+  /// Time of silence after which the peer is probed, in whole seconds.
   public var idle = Nanoseconds.seconds(15)
-  /// The time between two probes; whole seconds.
+  /// The time between two probes, in whole seconds.
   public var interval = Nanoseconds.seconds(2)
-  /// Unanswered probes that end the connection, where there is no `unacknowledgedMax`.
+  /// Number of unanswered probes that end the connection if there is no `unacknowledgedMax`.
   public var probesMax = 3
   /// A connection whose peer does not acknowledge what was sent for this time is closed (TCP_USER_TIMEOUT, Linux). It also
   /// bounds the time for which probes go unanswered, so it must be longer than `idle`, or one lost probe is enough.
@@ -23,7 +23,7 @@ public struct TCPKeepalive: Sendable {
 
   public init() {}
 
-  /// Sets the options. None of them can fail for a TCP socket; a system that does not know one goes on with its own.
+  /// Sets the options. None of them can fail for a TCP socket. A system that does not know an option keeps its default.
   public func apply(to socket: Int32) {
     Self.set(SOL_SOCKET, SO_KEEPALIVE, 1, socket)
     #if os(Linux)

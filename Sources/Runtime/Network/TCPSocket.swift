@@ -22,7 +22,7 @@ public enum TCPSocket {
     return descriptor
   }
 
-  /// Starts a connection. The socket becomes writable when it is made or has failed; ask `connectionError` which.
+  /// Starts a connection. The socket becomes writable when it is connected or has failed; `connectionError` tells which.
   ///
   /// - Parameter keepalive: nil for the system's own.
   public static func connect(
@@ -41,7 +41,7 @@ public enum TCPSocket {
     return descriptor
   }
 
-  /// Why a connection could not be made; nil when it was.
+  /// Why a connection failed; nil if it is connected.
   public static func connectionError(_ descriptor: FileDescriptor) -> FileDescriptor.SystemError? {
     var code: Int32 = 0
     var length = socklen_t(MemoryLayout<Int32>.size)
@@ -55,7 +55,7 @@ public enum TCPSocket {
 /// A listening socket. Confined to its event loop from `start` to `close`.
 public final class TCPListener {
   public let loop: EventLoop
-  /// The port listened on; what the system chose when 0 was asked for.
+  /// The port it listens on. If 0 was requested, the system has chosen it.
   public let port: UInt16
   private let socket: FileDescriptor
   private var watch: EventLoop.Watch?
@@ -75,7 +75,7 @@ public final class TCPListener {
 
   /// Accepts connections from now on; each is handed over non-blocking.
   public func start(_ accepted: @escaping (FileDescriptor) -> Void) {
-    // The handler holds the socket: its number must not become another's while the loop still looks at it.
+    // The handler retains the socket, so that its number is not reused while the loop still watches it.
     watch = loop.watch(socket.rawValue, for: .readable) { [socket] _ in
       while true {
         let raw = accept(socket.rawValue, nil, nil)

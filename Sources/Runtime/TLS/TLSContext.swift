@@ -9,7 +9,7 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// Settings for TLS connections, client or server side. Made once, used by any number of `TLSStream`s on any thread.
+/// Settings for TLS connections, client or server side. Created once and used by any number of `TLSStream`s on any thread.
 // @unchecked: an SSL_CTX is reference-counted with atomics and not changed after `init`.
 @safe
 public final class TLSContext: @unchecked Sendable {
@@ -19,13 +19,13 @@ public final class TLSContext: @unchecked Sendable {
   }
 
   public let side: Side
-  /// The application protocols on offer, most wanted first ("h2").
+  /// The offered application protocols, the preferred one first ("h2").
   public let protocols: [String]
   let handle: OpaquePointer
   /// `protocols` as ALPN writes them: a length byte before each name.
   fileprivate let wireProtocols: [UInt8]
 
-  /// A client that believes the system's roots and, if given, those of `caFile` (PEM, may hold several) as well.
+  /// Creates the context of a client that trusts the system's roots and, if given, those of `caFile` (PEM, one or several).
   ///
   /// TLS 1.2 or later; the peer must choose one of `protocols`.
   /// - Throws: `TLSError` naming the file that cannot be used.
@@ -43,10 +43,10 @@ public final class TLSContext: @unchecked Sendable {
     return context
   }
 
-  /// A server with a certificate chain and its private key, both PEM files.
+  /// Creates the context of a server with a certificate chain and its private key, both PEM files.
   ///
-  /// - Parameter protocols: what the server agrees to; a client that offers none of them is refused. Without any, ALPN is
-  ///   not answered.
+  /// - Parameter protocols: the protocols the server accepts. A client that offers none of them is refused. If empty, ALPN is not
+  ///   answered.
   /// - Throws: `TLSError` naming the file that cannot be used.
   public static func server(
     certificateFile: String, keyFile: String, protocols: [String] = ["h2"]
@@ -79,15 +79,14 @@ public final class TLSContext: @unchecked Sendable {
     unsafe self.handle = unsafe handle
     wireProtocols = protocols.flatMap { [UInt8(clamping: $0.utf8.count)] + Array($0.utf8) }
     _ = unsafe shim_SSL_CTX_set_min_proto_version(handle, TLS1_2_VERSION)
-    // A peer that asks for another handshake on an open connection makes work for nothing, and no honest one does (HTTP/2
-    // forbids it: RFC 9113 §9.2.1).
+    // Renegotiation causes work without use, and no honest peer asks for it (HTTP/2 forbids it: RFC 9113 §9.2.1).
     _ = unsafe SSL_CTX_set_options(handle, Self.noRenegotiation)
     unsafe SSL_CTX_set_msg_callback(handle, TLSStream.noteMessage)
-    // Before SSL_new: a connection copies its mode when it is made.
-    // An idle connection keeps no buffers: thousands of them, used in turn, would each have cold ones of their own.
+    // Set before SSL_new, because a connection copies its mode when it is created.
+    // Idle connections keep no buffers: with thousands of connections used in turn, buffers of their own would always be cold.
     let mode = SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS
     _ = unsafe shim_SSL_CTX_set_mode(handle, Int(mode))
-    // One read(2) takes all that is there instead of a record's header and then its body.
+    // One read(2) reads everything available, instead of a record's header and then its body.
     unsafe SSL_CTX_set_default_read_buffer_len(handle, 64 * 1024)
     _ = unsafe SSL_CTX_ctrl(handle, SSL_CTRL_SET_READ_AHEAD, 1, nil)
     if side == .client {
@@ -102,7 +101,7 @@ public final class TLSContext: @unchecked Sendable {
   /// SSL_OP_NO_RENEGOTIATION, whose macro Swift cannot read.
   private static let noRenegotiation: UInt64 = 1 << 30
 
-  /// OpenSSL writes with write(2): a peer that went away must be an error, not a signal that ends the process.
+  /// OpenSSL writes with write(2). A lost peer must be an error, not a signal that ends the process.
   private static let sigpipeIsIgnored: Bool = {
     _ = signal(SIGPIPE, SIG_IGN)
     return true
@@ -118,7 +117,7 @@ private func selectProtocol(
     let offered = unsafe offered
   else { return SSL_TLSEXT_ERR_ALERT_FATAL }
   let wire = unsafe Unmanaged<TLSContext>.fromOpaque(context).takeUnretainedValue().wireProtocols
-  // The answer must point into memory that stays: the client's own offer, in which every common name occurs too.
+  // The answer must point into memory that stays valid. The client's offer does, and it has every common name.
   var found = 0
   while found < wire.count {
     let length = Int(wire[found])

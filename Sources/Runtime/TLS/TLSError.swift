@@ -1,4 +1,4 @@
-// What can go wrong between a socket and readable plain text, said so that an operator can act on it.
+// Errors of TLS, with texts that an operator can act on.
 
 internal import COpenSSL
 
@@ -7,13 +7,13 @@ public struct TLSError: Error, CustomStringConvertible, Sendable {
   public enum Code: Sendable {
     /// A certificate, key or CA file cannot be used.
     case configuration
-    /// The peer's certificate does not prove that it is who we wanted to talk to.
+    /// The peer's certificate is not valid for the host.
     case verification
     /// The peers found no protocol in common (ALPN).
     case protocolNegotiation
-    /// Anything else in a handshake.
+    /// Another failure of the handshake.
     case handshake
-    /// The connection ended without a TLS farewell, or with an error; or none came about.
+    /// The connection ended without close_notify or with an error, or was never made.
     case connection
     /// The name of the host, or of its proxy, could not be resolved.
     case name
@@ -29,7 +29,7 @@ public struct TLSError: Error, CustomStringConvertible, Sendable {
     self.description = description
   }
 
-  /// Takes OpenSSL's error queue of this thread apart; the oldest entry is the cause.
+  /// Reads OpenSSL's error queue of this thread. The oldest entry is the cause.
   static func queuedReason() -> String {
     let code = ERR_get_error()
     ERR_clear_error()

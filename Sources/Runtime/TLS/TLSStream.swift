@@ -1,9 +1,8 @@
 // TLS over a non-blocking socket on an event loop, client or server side.
 //
-// Life: handshaking → open → closed. Output is collected in `output` and leaves with `flush()`, which writes as much as
-// the socket takes and goes on by itself when it takes more. Input is handed to the delegate as it is decrypted, at
-// most one record (16 KiB) a call. OpenSSL may want to read in order to write and the other way round, so every
-// readiness tries both.
+// States: handshaking → open → closed. Output is collected in `output`. `flush()` writes as much as the socket takes, and the
+// stream writes the rest when the socket takes more. Input is passed to the delegate as it is decrypted, at most one record (16
+// KiB) a call. OpenSSL may need to read in order to write and the other way round, so both are tried whenever the socket is ready.
 
 internal import COpenSSL
 internal import CShims
@@ -14,18 +13,17 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// What the owner of a `TLSStream` is told, on the stream's loop.
+/// The owner of a `TLSStream`. Called on the stream's loop.
 public protocol TLSStreamDelegate: AnyObject {
   /// The handshake is complete and the peer verified; `stream.negotiatedProtocol` is known.
   func streamDidOpen(_ stream: TLSStream)
-  /// Decrypted bytes; valid during the call only.
+  /// Decrypted bytes. They are valid only during the call.
   func stream(_ stream: TLSStream, didReceive bytes: UnsafeRawBufferPointer)
-  /// Everything that could be read now was read, and output that was waiting may have left (see `bytesWritten`).
+  /// Everything available was read, and waiting output may have been written (see `bytesWritten`).
   func streamDidProgress(_ stream: TLSStream)
-  /// Asked before output that the socket did not take at first is written; the delegate may close the stream instead.
+  /// Called before output that the socket did not take at first is written. The delegate may close the stream instead.
   func streamMayWrite(_ stream: TLSStream) -> Bool
-  /// The stream is closed, by the peer (`nil` after a TLS farewell) or by a failure. Never called for our own
-  /// `close()`.
+  /// The stream was closed by the peer (`nil` after close_notify) or by a failure. Not called after our own `close()`.
   func stream(_ stream: TLSStream, didCloseWith error: TLSError?)
 }
 
@@ -43,24 +41,24 @@ public final class TLSStream {
   }
 
   public let loop: EventLoop
-  /// Whom the peer claims to be, as errors name it: a host name or, on the server side, "client".
+  /// The peer's name in errors: a host name or, on the server side, "client".
   public let peerName: String
   public weak var delegate: (any TLSStreamDelegate)?
-  /// The protocol both sides agreed on (ALPN), nil before the handshake is complete or when there is none.
+  /// The negotiated protocol (ALPN); nil before the handshake is complete, or if there is none.
   public private(set) var negotiatedProtocol: String?
-  /// What is to be written; append to it, then call `flush()`.
+  /// The bytes to write. Append to it, then call `flush()`.
   public var output: [UInt8] = []
-  /// How many bytes of `output` were handed to the socket, since the stream began.
+  /// Number of bytes of `output` that the socket has taken since the stream began.
   public private(set) var bytesWritten: UInt64 = 0
 
   private static let recordBytesMax = 16 * 1024
-  /// Bytes of an empty `output` that are kept; a busy connection needs no more often.
+  /// Capacity of an empty `output` that is kept. A busy connection rarely needs more.
   private static let capacityKept = 32 * 1024
 
-  /// Bytes that are read in a turn of the loop, at least; others on it have their turn before the rest is read.
+  /// After this many bytes in a turn of the loop reading pauses, so that others on the loop have their turn.
   private static let turnBytesMax = 256 * 1024
-  /// TLS messages in a minute of an open connection: tickets, which come once, and changes of keys, which honest peers make
-  /// after gigabytes.
+  /// Maximum number of TLS messages in a minute on an open connection. These are tickets, which come once, and key updates, which
+  /// honest peers send after gigabytes.
   private static let messagesMax = 64
 
   private let context: TLSContext
@@ -75,10 +73,10 @@ public final class TLSStream {
   private var messageMinuteEnd = Instant(nanoseconds: .min)
   private var isReadPlanned = false
 
-  /// Takes a connected, non-blocking socket over. The handshake begins with `start()`.
+  /// Takes ownership of a connected, non-blocking socket. The handshake begins with `start()`.
   ///
   /// - Parameter host: client side: the name (or IP address) the server's certificate must be valid for.
-  /// - Throws: `TLSError` when the library refuses; the socket is then closed.
+  /// - Throws: `TLSError` if OpenSSL fails. The socket is then closed.
   public init(
     _ socket: FileDescriptor, context: TLSContext, host: String? = nil, loop: EventLoop
   ) throws(TLSError) {
@@ -92,7 +90,7 @@ public final class TLSStream {
     unsafe self.ssl = unsafe ssl
     peerName = host ?? "client"
     unsafe SSL_set_fd(ssl, socket.rawValue)
-    // The stream frees `ssl`, so it is there for as long as OpenSSL calls.
+    // The stream frees `ssl`, so it exists as long as OpenSSL calls back.
     _ = unsafe SSL_ctrl(ssl, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, Unmanaged.passUnretained(self).toOpaque())
     Self.disableNagle(socket.rawValue)
     switch context.side {
@@ -121,25 +119,25 @@ public final class TLSStream {
     advance()
   }
 
-  /// Writes what is in `output`. What the socket does not take now leaves when it can.
+  /// Writes `output`. What the socket does not take now is written when it takes more.
   public func flush() {
     guard state == .open, !writeIsBlocked, bytesPending > 0 else { return }
     write()
     updateInterest()
   }
 
-  /// Reads what has arrived without waiting to be told of it. The delegate hears of it within this call.
+  /// Reads what has arrived, without waiting for the loop to report it. The delegate is called within this call.
   public func receiveNow() {
     guard state == .open else { return }
     advance()
   }
 
-  /// Says farewell, closes the socket, tells the delegate nothing more. Unwritten output is dropped.
+  /// Sends close_notify and closes the socket. The delegate is not called again. Unwritten output is dropped.
   public func close() {
     guard state != .closed else { return }
     if state == .open {
       ERR_clear_error()
-      _ = unsafe SSL_shutdown(ssl)  // one record, written if the socket takes it; the peer's answer is not waited for
+      _ = unsafe SSL_shutdown(ssl)  // one record, if the socket takes it; the peer's answer is not awaited
       ERR_clear_error()
     }
     end()
@@ -240,7 +238,7 @@ public final class TLSStream {
     }
   }
 
-  /// Reads on in the next turn: what OpenSSL has taken from the socket already makes nothing readable.
+  /// Continues reading in the next turn. Bytes that OpenSSL has already read do not make the socket readable.
   private func planRead() {
     guard !isReadPlanned else { return }
     isReadPlanned = true
@@ -266,14 +264,14 @@ public final class TLSStream {
     state = .closed
     if let watch { loop.unwatch(watch) }
     watch = nil
-    // The descriptor closes with this object; a peer that waits for the end should not wait for that.
+    // The descriptor closes only with this object, and the peer should see the end now.
     shutdown(socket.rawValue, Int32(SHUT_RDWR))
   }
 
   // MARK: - OpenSSL
 
-  /// OpenSSL tells of every message of TLS. Those on an open connection are counted, and a peer that sends too many is not read
-  /// from any more: OpenSSL works off messages without coming back to us for as long as there is something to read.
+  /// OpenSSL reports every TLS message. Messages on an open connection are counted, and a peer that sends too many is not read
+  /// any more, because OpenSSL processes messages without returning as long as there is something to read.
   static let noteMessage:
     @convention(c) (Int32, Int32, Int32, UnsafeRawPointer?, Int, OpaquePointer?, UnsafeMutableRawPointer?) -> Void = {
       isWritten, _, type, _, _, _, context in

@@ -1,4 +1,4 @@
-// The one source of time. Decisions take `now` as an argument; only effects read a clock.
+// The only source of time. Decisions take `now` as an argument; only effects read a clock.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -8,7 +8,7 @@ internal import Darwin
 
 /// A point on the monotonic time line, in nanoseconds since an arbitrary start.
 ///
-/// It never jumps with the wall clock, and it goes on while the machine sleeps, so a deadline held as an `Instant` stays true.
+/// It does not jump with the wall clock, and it counts the time a machine sleeps, so a deadline as an `Instant` stays valid.
 public struct Instant: Comparable, Hashable, Sendable {
   /// Nanoseconds since the clock's own start.
   public var nanoseconds: Int64
@@ -22,7 +22,7 @@ public struct Instant: Comparable, Hashable, Sendable {
 
   public static func < (left: Instant, right: Instant) -> Bool { left.nanoseconds < right.nanoseconds }
 
-  /// The instant `duration` later, or the farthest one that can be told when that overflows.
+  /// The instant `duration` later; the last possible instant if that overflows.
   public static func + (instant: Instant, duration: Nanoseconds) -> Instant {
     let (sum, overflow) = instant.nanoseconds.addingReportingOverflow(duration.count)
     return Instant(nanoseconds: overflow ? (duration.count > 0 ? .max : .min) : sum)
@@ -39,7 +39,7 @@ public struct Instant: Comparable, Hashable, Sendable {
   }
 }
 
-/// A length of time in whole nanoseconds: what `Duration` is, in one machine word.
+/// A duration in whole nanoseconds: like `Duration`, but in one machine word.
 public struct Nanoseconds: Comparable, Hashable, Sendable {
   public var count: Int64
 

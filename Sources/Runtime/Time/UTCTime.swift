@@ -1,6 +1,6 @@
-// A time of day as people and Postgres read it.
+// A date and time of day in UTC, as people and Postgres write it.
 
-/// A point on the wall's time line, broken into fields of the proleptic Gregorian calendar.
+/// A point in wall time, as fields of the proleptic Gregorian calendar.
 public struct UTCTime: Sendable, Equatable {
   public let year: Int64
   /// 1 to 12.

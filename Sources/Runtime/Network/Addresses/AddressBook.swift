@@ -1,20 +1,20 @@
-// Which addresses of a host have worked and which have not, and in which order they are tried because of that.
+// Remembers which addresses of a host worked and which failed, and orders them accordingly.
 
 internal import Synchronization
 
-/// What is remembered of the addresses of hosts. Addresses are texts here, as logs show them.
+/// Remembers the results of connections to addresses. Addresses are texts here, as logs show them.
 ///
-/// The one that worked last is tried first; those that failed since they last worked come last. The others stay in the order
-/// of the resolver, with the two families in turn (RFC 8305 §4), so that a broken IPv6 costs one attempt.
+/// The address that worked last is tried first. Addresses that failed since they last worked come last. The others keep the
+/// resolver's order, alternating between the two families (RFC 8305 §4), so that a broken IPv6 costs one attempt.
 public final class AddressBook: Sendable {
-  /// What all connections of the process have learned.
+  /// The address book of the process.
   public static let shared = AddressBook()
 
-  /// A failure is remembered for this time.
+  /// How long a failure is remembered.
   static let failureTime = Nanoseconds.seconds(600)
-  /// Hosts above this number are forgotten, the one looked up longest ago first.
+  /// Maximum number of hosts. The one looked up longest ago is forgotten first.
   static let hostsMax = 256
-  /// Failures of one host above this number are forgotten.
+  /// Maximum number of failures remembered for one host.
   static let failuresMax = 64
 
   private struct Entry {
@@ -32,12 +32,12 @@ public final class AddressBook: Sendable {
 
   public init() {}
 
-  /// The order in which addresses are to be tried, as places in `addresses`; an address that comes twice is tried once.
+  /// The order in which to try addresses, as indices of `addresses`. An address that comes twice is tried once.
   ///
   /// - Parameters:
   ///   - addresses: as the resolver gave them, and whether each is of IPv6.
-  ///   - host: whose they are.
-  ///   - interleaves: false leaves the families as they come: where the order is somebody's wish.
+  ///   - host: the host of the addresses.
+  ///   - interleaves: false keeps the given order of families, if the user chose it.
   public func order(
     _ addresses: [(text: String, isIPv6: Bool)], of host: String, now: Instant, interleaves: Bool = true
   ) -> [Int] {
@@ -70,7 +70,7 @@ public final class AddressBook: Sendable {
     }
   }
 
-  /// An address could not be connected to, or was of no use then.
+  /// An address could not be connected to, or its connection was useless.
   public func didFail(_ address: String, of host: String, now: Instant) {
     change(host) {
       if $0.lastGood == address { $0.lastGood = nil }
@@ -94,7 +94,7 @@ public final class AddressBook: Sendable {
     }
   }
 
-  /// The families in turn, beginning with that of the first.
+  /// Alternates between the families, beginning with that of the first address.
   private static func interleave(_ places: [Int], isIPv6: (Int) -> Bool) -> [Int] {
     guard let first = places.first else { return [] }
     let preferred = places.filter { isIPv6($0) == isIPv6(first) }

@@ -1,7 +1,7 @@
-// From a host name to an open connection: resolve, order the addresses by what is known of them, race them.
+// Opens a connection to a host name: resolves it, orders the addresses by earlier results, and races them.
 //
-// With a proxy it is the proxy's name that is resolved and the proxy's addresses that are raced. An attempt is open when CONNECT
-// and the TLS handshake with the host, through the tunnel, are complete.
+// With a proxy it resolves the proxy's name and races the proxy's addresses. An attempt is open when CONNECT, and the TLS
+// handshake with the host through the tunnel, are complete.
 
 /// What a dialer has opened.
 public struct DialedConnection {
@@ -14,20 +14,20 @@ public struct DialedConnection {
 
   public let link: Link
   public let address: SocketAddress
-  /// Every address of the host, or of its proxy, the one of this connection first.
+  /// All addresses of the host, or of its proxy. The address of this connection comes first.
   public let addresses: [SocketAddress]
 }
 
-/// One attempt to reach a server, with or without TLS. Confined to its event loop; kept alive by its owner until it is done.
+/// One attempt to reach a server, with or without TLS. Confined to its event loop. Its owner keeps it alive until it is done.
 public final class AddressDialer {
-  /// Addresses that are tried; there is no use in more.
+  /// Maximum number of addresses that are tried.
   private static let addressesMax = 32
 
   private final class Attempt {
     let address: SocketAddress
     var socket: FileDescriptor?
     var watch: EventLoop.Watch?
-    /// While the proxy is asked for a tunnel.
+    /// The tunnel that the proxy is asked for.
     var tunnel: ProxyTunnel?
     var stream: TLSStream?
 
@@ -75,18 +75,18 @@ public final class AddressDialer {
     lastError = TLSError(.connection, "\(proxy.map { "the proxy \($0)" } ?? host) has no address")
   }
 
-  /// What the address book calls a server.
+  /// The name of a server in the address book.
   public static func bookName(_ host: String, _ port: UInt16) -> String { "\(host):\(port)" }
 
   public func start() {
     resolver.resolve(hop.host, port: hop.port, on: loop) { [self] outcome in resolved(outcome) }
   }
 
-  /// Whose addresses are raced.
+  /// The host whose addresses are raced.
   private var hop: (host: String, port: UInt16) { proxy.map { ($0.host, $0.port) } ?? (host, port) }
   private var hopBookName: String { Self.bookName(hop.host, hop.port) }
 
-  /// Gives up without a word.
+  /// Gives up without calling `completion`.
   public func cancel() {
     completion = nil
     leaveAll()
@@ -185,7 +185,7 @@ public final class AddressDialer {
       handle(.reached(place))
       stream.start()
     } catch {
-      finish(.failure(error))  // the host is no name to verify: no other address mends that
+      finish(.failure(error))  // the host cannot be verified by TLS: no other address would help
     }
   }
 
@@ -195,7 +195,7 @@ public final class AddressDialer {
     handle(.failed(place))
   }
 
-  /// What went wrong with an address.
+  /// Why an address failed.
   private func note(_ place: Int, _ error: TLSError) {
     let address = attempts[place].address.description
     let detour = proxy.map { ", through the proxy \($0)" } ?? ""

@@ -1,11 +1,11 @@
-// Which of a host's addresses are tried when (RFC 8305 §5): a decision from times alone, no socket, no clock.
+// Decides which of a host's addresses to try when (RFC 8305 §5). No socket, no clock.
 //
-// One attempt after the other is begun, `attemptDelay` apart, without waiting for those before to fail; one that fails makes
-// way for the next at once. The first that is open wins, and the others are given up. Open means the whole handshake: an
-// address behind which TCP answers and TLS does not is as useless as one that is silent. But a handshake takes longer than a
-// SYN, so an address that was reached has `handshakePatience` for itself before another is tried beside it.
+// Attempts begin one after the other, `attemptDelay` apart, without waiting for earlier ones to fail. When an attempt fails, the
+// next begins at once. The first open attempt wins, and the others are cancelled. Open means that the whole handshake is
+// complete: an address that answers TCP but not TLS is as useless as a silent one. But a handshake takes longer than a SYN, so
+// after an address was reached, the next attempt begins only after `handshakePatience`.
 
-/// The race between the addresses of a host. Addresses are their places in the order in which they are to be tried.
+/// The race between the addresses of a host. An address is its index in the order in which addresses are tried.
 public struct AddressRace {
   public enum Event: Equatable, Sendable {
     case started
@@ -20,21 +20,21 @@ public struct AddressRace {
 
   public enum Action: Equatable, Sendable {
     case attempt(Int)
-    /// The attempt is given up; if nothing else is said of it, it has lost.
+    /// Cancel the attempt: it has lost the race, unless another action says otherwise.
     case abandon(Int)
-    /// The attempt has had its time and counts as failed. It is given up.
+    /// The attempt has timed out and counts as failed. Cancel it.
     case timeOut(Int)
     case wake(Instant)
-    /// The race is over; nil when no address is left.
+    /// The race is over. Nil if no address is left.
     case finish(winner: Int?)
   }
 
   public struct Settings: Sendable {
-    /// From the beginning of an attempt to that of the next (RFC 8305 §8).
+    /// The time from the start of an attempt to the start of the next (RFC 8305 §8).
     public var attemptDelay = Nanoseconds.milliseconds(250)
-    /// From TCP's connection to the beginning of the next attempt.
+    /// The time from a TCP connection to the start of the next attempt.
     public var handshakePatience = Nanoseconds.seconds(1)
-    /// How long an attempt may take in all.
+    /// Maximum time of an attempt.
     public var attemptTimeout = Nanoseconds.seconds(4)
 
     public init() {}
@@ -60,13 +60,13 @@ public struct AddressRace {
   private var nextAt = Instant(nanoseconds: .min)
   private var isFinished = false
 
-  /// - Parameter count: how many addresses there are.
+  /// - Parameter count: number of addresses.
   public init(count: Int, settings: Settings = Settings()) {
     self.settings = settings
     stages = [Stage](repeating: .untried, count: count)
   }
 
-  /// Takes one event in and appends what is to be done about it, in order.
+  /// Handles one event and appends the resulting actions, in order.
   public mutating func handle(_ event: Event, now: Instant, _ actions: inout [Action]) {
     guard !isFinished else { return }
     switch event {
@@ -101,7 +101,7 @@ public struct AddressRace {
     actions.append(.wake(wake))
   }
 
-  /// The next attempt need not wait, unless another has got further already.
+  /// Ends an attempt. The next one starts at once, unless another attempt has reached its address.
   private mutating func fail(_ place: Int, _ now: Instant) {
     guard stages[place] != .over else { return }
     stages[place] = .over

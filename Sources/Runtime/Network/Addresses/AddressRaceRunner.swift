@@ -1,13 +1,13 @@
-// Carries out what an `AddressRace` decides, in the order it decides it.
+// Performs the actions of an `AddressRace` in order.
 
-/// A race that is run: events in, actions to whoever opens the connections. Confined to its event loop.
+/// Runs a race: takes events, and passes actions to the owner of the connections. Confined to its event loop.
 public final class AddressRaceRunner {
   private var race: AddressRace
   private let perform: (AddressRace.Action) -> Void
   private var actions: [AddressRace.Action] = []
   private var isPerforming = false
 
-  /// - Parameter perform: may hand in the next event at once.
+  /// - Parameter perform: performs an action. It may report the next event at once.
   public init(count: Int, settings: AddressRace.Settings, perform: @escaping (AddressRace.Action) -> Void) {
     race = AddressRace(count: count, settings: settings)
     self.perform = perform
@@ -15,7 +15,7 @@ public final class AddressRaceRunner {
 
   public func handle(_ event: AddressRace.Event, now: Instant) {
     race.handle(event, now: now, &actions)
-    // If an action brought the event about, its own actions come after those before it.
+    // If an action caused the event, the event's actions come after the actions before it.
     guard !isPerforming else { return }
     isPerforming = true
     var next = 0

@@ -1,40 +1,40 @@
-// Host names to addresses, beside the loops: the system's resolver may block for many seconds.
+// Resolves host names on threads of its own, because the system's resolver may block for many seconds.
 //
-// Each name is looked up once at a time, however many ask, on a thread of its own, so that a name whose servers are silent
-// holds up no other name and no loop. Nobody waits longer than a limit. Every connection asks anew, so a name that moves is
-// followed; but the last answer is kept, and used where the resolver fails or says nothing for a moment (RFC 8767): an
-// address of an hour ago is better than none, and TLS shows whether it is still the same host.
+// Each name has at most one look-up at a time, on a thread of its own, so that a name whose servers are silent delays no other
+// name and no loop. The wait for an answer is limited. Every connection looks the name up again, so changed addresses are
+// followed. The last answer is kept and used when the resolver fails or does not answer soon (RFC 8767): an address of an hour
+// ago is better than none, and TLS shows whether it is still the same host.
 
 internal import Dispatch
 internal import Synchronization
 
-/// Looks names up. One for the process, unless a test has its own.
+/// Looks names up. The process has one; tests may have their own.
 public final class NameResolver: Sendable {
   public typealias Outcome = Result<[SocketAddress], SocketAddress.ResolutionError>
 
   /// The system's resolver.
   public static let system = NameResolver { SocketAddress.lookUp($0) }
 
-  /// Gives every name these addresses, and asks nobody.
+  /// Returns these addresses for every name, without a look-up.
   public static func of(_ addresses: [SocketAddress]) -> NameResolver { NameResolver { _ in .success(addresses) } }
 
   /// The limits of a resolver.
   public struct Limits: Sendable {
-    /// How long an answer is waited for where there was none before.
+    /// Maximum wait for an answer if there was none before.
     public var timeLimit = Nanoseconds.seconds(3)
-    /// How long where there was one, which is then used.
+    /// Maximum wait if there was an answer before, which is then used.
     public var timeLimitWithStale = Nanoseconds.milliseconds(300)
-    /// An older answer is not used.
+    /// Maximum age of an answer that is used.
     public var staleTime = Nanoseconds.seconds(86_400)
-    /// Names that are looked up at the same time, each on a thread; others wait.
+    /// Maximum number of look-ups at a time, each on a thread. Others wait.
     public var lookupsMax = 16
-    /// Answers that are kept; above this number the oldest is forgotten.
+    /// Maximum number of answers that are kept. The oldest is forgotten first.
     public var answersMax = 256
 
     public init() {}
   }
 
-  /// Who waits for an answer. Touched on its loop only.
+  /// A caller that waits for an answer. Touched on its loop only.
   private final class Waiter: @unchecked Sendable {
     let loop: EventLoop
     private var completion: ((Outcome) -> Void)?
@@ -84,8 +84,8 @@ public final class NameResolver: Sendable {
     self.lookUp = lookUp
   }
 
-  /// Finds every address of a host, in the system's order of preference, and comes back to the loop with them: once, in time,
-  /// never inside this call.
+  /// Looks up all addresses of a host, in the system's order of preference. The result is passed on the loop: once, within the
+  /// limit, and never inside this call.
   public func resolve(
     _ host: String, port: UInt16, on loop: EventLoop, _ completion: @escaping (Outcome) -> Void
   ) {
@@ -121,7 +121,7 @@ public final class NameResolver: Sendable {
   }
 
   private func start(_ host: String) {
-    // A queue of its own: unlike the global ones it gets a thread whatever the others are waiting for.
+    // A queue of its own: unlike a global queue it gets a thread even while other look-ups block.
     DispatchQueue(label: "name-resolver").async { [self] in finish(host, lookUp(host)) }
   }
 

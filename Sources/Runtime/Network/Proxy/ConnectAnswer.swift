@@ -1,31 +1,31 @@
-// What a proxy answers to CONNECT, byte by byte: no socket, no clock.
+// Reads a proxy's answer to CONNECT. No socket, no clock.
 //
-// Only the status and the end of the head matter (RFC 9110 §9.3.6): what the fields say of a body does not count in an answer that
-// makes a tunnel. Nothing may follow the head before we have spoken, for no provider speaks first: what does is the proxy's own,
-// such as a page to log in on. Answers 1xx are passed over. All of it together has a limit.
+// Only the status and the end of the head matter (RFC 9110 §9.3.6): in an answer that makes a tunnel the fields about a body do not
+// apply. No bytes may follow the head before the gateway has sent something, because no provider speaks first: such bytes are the
+// proxy's own, for example a login page. Interim answers (1xx) are skipped. The size of everything together is limited.
 
 /// The answer to one CONNECT.
 public struct ConnectAnswer: Sendable {
   /// Why there is no tunnel.
   public enum Fault: Error, Equatable, Sendable {
-    /// An answer that is no yes.
+    /// An answer with a status other than 2xx.
     case refused(status: Int)
     case isNotHTTP
     /// More than `bytesMax`.
     case tooLong
-    /// Bytes behind the head of a yes.
+    /// Bytes behind the head of a 2xx answer.
     case bytesBehindHead
-    /// The proxy closed the connection, or lost it, before its answer was whole.
+    /// The connection was closed or lost before the answer was complete.
     case closed
-    /// No whole answer in time.
+    /// The answer was not complete in time.
     case silent(seconds: Double)
     /// The name cannot be written into a request.
     case targetNotASCII
 
-    /// Another user and password may help. tinyproxy answers wrong ones with 401, which is no proxy's to say.
+    /// Another user and password may help. tinyproxy answers wrong ones with 401, which a proxy should not use.
     public var isAboutLogin: Bool { self == .refused(status: 407) || self == .refused(status: 401) }
 
-    /// What another address of the same proxy would say as well.
+    /// Whether another address of the same proxy would give the same answer.
     public var isOfEveryAddress: Bool {
       switch self {
       case .refused(let status): (400...499).contains(status)
@@ -35,21 +35,21 @@ public struct ConnectAnswer: Sendable {
     }
   }
 
-  /// Most bytes of an answer, those of 1xx before it included.
+  /// Maximum bytes of an answer, including interim answers before it.
   public static let bytesMax = 16 * 1024
 
   private static let version = Array("HTTP/1.".utf8)
 
-  /// There is a tunnel.
+  /// Whether there is a tunnel.
   public private(set) var isOpen = false
-  /// Of the head that is being read; nil before its first line is whole.
+  /// The status of the head being read; nil before its first line is complete.
   private var status: Int?
   private var line: [UInt8] = []
   private var count = 0
 
   public init() {}
 
-  /// Takes the next bytes of the answer in.
+  /// Reads the next bytes of the answer.
   public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(Fault) {
     for index in bytes.indices { try receive(unsafe bytes[index]) }
   }
@@ -60,7 +60,7 @@ public struct ConnectAnswer: Sendable {
     guard count <= Self.bytesMax else { throw .tooLong }
     guard byte != UInt8(ascii: "\n") else { return try endLine() }
     line.append(byte)
-    // What speaks another protocol may never end a line.
+    // A server of another protocol may never end a line.
     if status == nil, line.count <= Self.version.count, byte != Self.version[line.count - 1] { throw .isNotHTTP }
   }
 
@@ -77,11 +77,11 @@ public struct ConnectAnswer: Sendable {
     if status >= 200 {
       isOpen = true
     } else {
-      self.status = nil  // the answer that counts follows
+      self.status = nil  // the final answer follows
     }
   }
 
-  /// `HTTP/1.x NNN`, and a reason or none.
+  /// `HTTP/1.x NNN`, with or without a reason.
   private static func status(of line: [UInt8]) -> Int? {
     guard line.count >= 12, line.starts(with: version), isDigit(line[7]), line[8] == UInt8(ascii: " "),
       line[9...11].allSatisfy(isDigit), line.count == 12 || line[12] == UInt8(ascii: " ")
@@ -94,11 +94,11 @@ public struct ConnectAnswer: Sendable {
 }
 
 extension ConnectAnswer.Fault {
-  /// What goes on behind "the proxy NAME": what it does, and what to do about it.
+  /// The rest of a sentence that begins with "the proxy NAME": what it did, and what to do about it.
   ///
   /// - Parameters:
-  ///   - target: host and port that a tunnel was asked to.
-  ///   - isLoggedIn: the proxy was shown a user and password.
+  ///   - target: host and port of the tunnel.
+  ///   - isLoggedIn: whether the proxy was sent a user and password.
   public func words(target: String, isLoggedIn: Bool) -> String {
     switch self {
     case .refused(let status) where isAboutLogin && isLoggedIn:

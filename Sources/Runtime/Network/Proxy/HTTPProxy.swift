@@ -1,26 +1,26 @@
-// An HTTP proxy: the way out where machines may not connect to providers themselves.
+// An HTTP proxy, for networks where machines may not connect to providers directly.
 //
-// It is asked for a tunnel (CONNECT, RFC 9110 §9.3.6) and sees no more than the provider's name and port: TLS is spoken with the
-// provider through the tunnel, and it is the provider's certificate that is verified. The proxy looks the provider's name up; we
-// look up the proxy's.
+// The gateway asks it for a tunnel (CONNECT, RFC 9110 §9.3.6). The proxy sees only the provider's name and port: TLS goes to the
+// provider through the tunnel, and the provider's certificate is verified. The proxy resolves the provider's name; the gateway
+// resolves the proxy's.
 
 internal import Synchronization
 
-/// A proxy that takes CONNECT, and what it is shown. One object for everything that goes through it.
+/// A proxy that accepts CONNECT, and its credentials. All connections through it share one object.
 public final class HTTPProxy: Sendable, CustomStringConvertible {
   /// A host name, or an IP address without brackets.
   public let host: String
   public let port: UInt16
   private let credentials: Mutex<ProxyCredentials?>
 
-  /// - Parameter credentials: nil where the proxy asks for none.
+  /// - Parameter credentials: nil if the proxy requires none.
   public init(host: String, port: UInt16, credentials: ProxyCredentials? = nil) {
     self.host = host
     self.port = port
     self.credentials = Mutex(credentials)
   }
 
-  /// Shows these to the proxy when the next connections are made; those that are open stay. Returns whether they are others.
+  /// Uses these credentials for new connections. Open connections stay. Returns whether the credentials have changed.
   public func use(_ new: ProxyCredentials?) -> Bool {
     credentials.withLock { credentials in
       defer { credentials = new }
@@ -28,7 +28,7 @@ public final class HTTPProxy: Sendable, CustomStringConvertible {
     }
   }
 
-  /// The value of `Proxy-Authorization`: a secret; nil: there is none.
+  /// The value of `Proxy-Authorization`, a secret; nil if there is none.
   public var authorization: String? { credentials.withLock { $0?.authorization } }
 
   /// "proxy.example:3128"

@@ -1,14 +1,14 @@
 // The user and password of an HTTP proxy, from a file.
 
-/// What a proxy is shown: the scheme Basic of RFC 7617.
+/// The credentials for a proxy: the scheme Basic of RFC 7617.
 public struct ProxyCredentials: Sendable, Equatable {
   /// The value of `Proxy-Authorization`: a secret.
   let authorization: String
 
-  /// A longer line is no user and password; the header must fit into what proxies take.
+  /// Maximum length of the line, so that the header fits into what proxies accept.
   static let lengthMax = 2048
 
-  /// A file that holds no user and password. The text names the file, never its content.
+  /// The file has no user and password. The text names the file, never its content.
   public enum Failure: Error, Equatable, CustomStringConvertible, Sendable {
     case file(SecretFile.Failure)
     case malformed(path: String)
@@ -21,7 +21,7 @@ public struct ProxyCredentials: Sendable, Equatable {
     }
   }
 
-  /// Reads `user:password`; nil for anything else. The password may have colons, the user has none.
+  /// Reads `user:password`; nil for anything else. The password may have colons, the user may not.
   init?(_ text: ArraySlice<UInt8>) {
     guard let colon = text.firstIndex(of: UInt8(ascii: ":")), colon > text.startIndex, text.count <= Self.lengthMax,
       text.allSatisfy({ $0 >= 0x20 && $0 != 0x7F })

@@ -6,7 +6,7 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// Asks a proxy for a tunnel, once. Confined to its event loop; how long it may take is the owner's to say.
+/// Asks a proxy for a tunnel, once. Confined to its event loop. The owner limits its time.
 final class ProxyTunnel {
   typealias Outcome = Result<Void, ConnectAnswer.Fault>
 
@@ -28,7 +28,7 @@ final class ProxyTunnel {
     self.socket = socket
     self.loop = loop
     self.completion = completion
-    // Anything else could be read as another line of the head.
+    // Other bytes could be read as another line of the head.
     request = target.utf8.allSatisfy { (0x21...0x7E).contains($0) } ? proxy.request(for: target) : []
   }
 
@@ -40,7 +40,7 @@ final class ProxyTunnel {
     watch = loop.watch(socket.rawValue, for: .writable) { [weak self] _ in self?.advance() }
   }
 
-  /// Gives up without a word.
+  /// Gives up without calling `completion`.
   func cancel() {
     completion = nil
     if let watch { loop.unwatch(watch) }
@@ -62,7 +62,7 @@ final class ProxyTunnel {
     if request.isEmpty, let watch { loop.update(watch, for: .readable) }
   }
 
-  /// Reads no more than the answer may have, so a proxy cannot keep the loop busy.
+  /// Reads at most the maximum size of an answer, so a proxy cannot keep the loop busy.
   private func read() {
     unsafe withUnsafeTemporaryAllocation(byteCount: ConnectAnswer.bytesMax + 1, alignment: 1) { input in
       let count = unsafe recv(socket.rawValue, input.baseAddress, input.count, 0)
