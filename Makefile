@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format migrations schema clean test-hostile sbom dependencies tarball tarball-check image image-pin
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image image-pin
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,8 +13,9 @@ setup: ## install the Debian packages that are missing (sudo when not root)
 build: setup ## debug build
 	$(SWIFT) build
 
-release: setup ## release build: .build/release/push-gateway, which needs no Swift where it runs
+release: setup ## release build: .build/release/push-gateway and push-gateway-lab, which need no Swift where they run
 	$(SWIFT) build -c release --product push-gateway --static-swift-stdlib
+	$(SWIFT) build -c release --product push-gateway-lab --static-swift-stdlib
 
 test: setup ## all tests, against a private Postgres in .local/
 	@scripts/test.sh
@@ -88,10 +89,7 @@ lint: setup ## every file, without changing any: ONLY="swift text" for some lint
 	@SWIFT="$(SWIFT)" scripts/lint.sh $(ONLY)
 
 format: ## format the sources
-	$(SWIFT) format --in-place --recursive Package.swift Sources Tests benchmarks/Package.swift benchmarks/Sources
-
-migrations: ## put migrations/ with its functions into the binary's source
-	@scripts/embed-migrations.sh
+	$(SWIFT) format --in-place --recursive Package.swift Plugins Sources Tests benchmarks/Package.swift benchmarks/Sources
 
 schema: setup ## docs/schema.sql, the schema in one piece, from migrations/
 	@scripts/dump-schema.sh --write

@@ -20,12 +20,15 @@ let strictTests: [SwiftSetting] = [
 ]
 
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
+let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
 
 let package = Package(
   name: "push-gateway",
   platforms: [.macOS(.v15)],
   products: [
     .executable(name: "push-gateway", targets: ["Gateway"]),
+    // Simulators of the providers and the load tester: never installed where calls are rung.
+    .executable(name: "push-gateway-lab", targets: ["Lab"]),
     // For benchmarks/, a package of its own.
     .library(name: "Runtime", targets: ["Runtime"]),
     .library(name: "PushModel", targets: ["PushModel"]),
@@ -103,14 +106,24 @@ let package = Package(
       name: "Phones",
       dependencies: ["Runtime"],
       swiftSettings: strict),
-    .executableTarget(
-      name: "Gateway",
+    .target(
+      name: "Settings",
       dependencies: [
-        "PushModel", "Runtime", "Queue", "Providers", "Dialects", "Dispatching", "Simulators", "Phones", "CAllocator",
-        logging,
-        .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        "Dialects", "Providers", "Queue", "Runtime", logging,
         .product(name: "HTTPTypes", package: "swift-http-types"),
-        .product(name: "Histogram", package: "hdrhistogram-swift"),
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "Yams", package: "Yams"),
+      ],
+      swiftSettings: strict),
+    .target(
+      name: "Console",
+      dependencies: ["Settings", "Queue", "Runtime", logging, argumentParser],
+      swiftSettings: strict),
+    .target(
+      name: "HTTPSurface",
+      dependencies: [
+        "Settings", "Dialects", "Dispatching", "Providers", "PushModel", "Queue", "Runtime", logging,
+        .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Hummingbird", package: "hummingbird"),
         .product(name: "HummingbirdCore", package: "hummingbird"),
         .product(name: "NIOCore", package: "swift-nio"),
@@ -119,10 +132,38 @@ let package = Package(
         .product(name: "NIOPosix", package: "swift-nio"),
         .product(name: "NIOSSL", package: "swift-nio-ssl"),
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+      ],
+      swiftSettings: strict, plugins: ["EmbedText"]),
+    .target(
+      name: "Operations",
+      dependencies: ["Settings", "Console", "Providers", "Queue", "Runtime", argumentParser],
+      swiftSettings: strict),
+
+    // The programs.
+    .executableTarget(
+      name: "Gateway",
+      dependencies: [
+        "CAllocator", "Settings", "Console", "Dialects", "Dispatching", "HTTPSurface", "Operations", "Providers",
+        "PushModel",
+        "Queue", "Runtime", logging, argumentParser,
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "NIOPosix", package: "swift-nio"),
+        .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
         .product(name: "UnixSignals", package: "swift-service-lifecycle"),
-        .product(name: "Yams", package: "Yams"),
+      ],
+      swiftSettings: strict, plugins: ["EmbedText"]),
+    .executableTarget(
+      name: "Lab",
+      dependencies: [
+        "CAllocator", "Settings", "Console", "Phones", "Queue", "Runtime", "Simulators", logging, argumentParser,
+        .product(name: "Histogram", package: "hdrhistogram-swift"),
+        .product(name: "UnixSignals", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strict),
+
+    // migrations/ and dashboard/ become part of the binary.
+    .plugin(name: "EmbedText", capability: .buildTool(), dependencies: ["embed-text"]),
+    .executableTarget(name: "embed-text", path: "Plugins/EmbedTextTool", swiftSettings: strict),
 
     .target(
       name: "TestSupport", dependencies: ["PushModel", "Queue", "Runtime"], path: "Tests/TestSupport",
@@ -175,8 +216,10 @@ let package = Package(
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "PushModel", "Queue",
-        "Providers", "Simulators", "Runtime", "TestSeed", "TestSupport",
+        "Gateway", "Settings", "Console", "HTTPSurface", "Lab", "Operations", "Phones", "Dialects",
+        "DialectsTestSupport",
+        "Dispatching", "HTTP2TestSupport", "PushModel", "Queue", "Providers", "Simulators", "Runtime", "TestSeed",
+        "TestSupport",
         logging,
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOEmbedded", package: "swift-nio"),

@@ -89,6 +89,7 @@ class Bench:
         given = os.environ.get("BENCH_DIRECTORY")
         self.directory = (directory or (pathlib.Path(given) if given else ROOT / ".local" / "bench")).resolve()
         self.gateway_binary = _program("PUSH_GATEWAY", ROOT / ".build" / "release" / "push-gateway", "make release")
+        self.lab_binary = self.gateway_binary.with_name(self.gateway_binary.name + "-lab")
         self.tools = pathlib.Path(os.environ.get("BENCH_TOOLS") or ROOT / "benchmarks" / ".build" / "release").resolve()
         """The programs of the nested package."""
         self.runs = 1 if small else 3
@@ -176,7 +177,7 @@ class Bench:
         return Database(self.cluster, name if build is self.new else f"{name}_{build.name}", build.program, self.directory)
 
     def simulators(self, faults: Sequence[Rule] | None = None, log: bool = True) -> Simulators:
-        """All providers, for a `with`; `faults` are the rules of `push-gateway simulate --faults`."""
+        """All providers, for a `with`; `faults` are the rules of `push-gateway-lab simulate --faults`."""
         return Simulators(self, faults, log)
 
     def gateway(
@@ -198,7 +199,7 @@ class Bench:
 
 
 class Simulators(Process):
-    """`push-gateway simulate`, ready."""
+    """`push-gateway-lab simulate`, ready."""
 
     def __init__(self, bench: Bench, faults: Sequence[Rule] | None, log: bool) -> None:
         self.directory = bench.directory / "simulators"
@@ -206,7 +207,7 @@ class Simulators(Process):
         self.log = self.directory / "pushes.log"
         """Every push accepted, a line of JSON each, when `log` was asked for."""
         self.log.unlink(missing_ok=True)
-        arguments: list[str | os.PathLike[str]] = [bench.gateway_binary, "simulate", "--directory", self.directory]
+        arguments: list[str | os.PathLike[str]] = [bench.lab_binary, "simulate", "--directory", self.directory]
         if log:
             arguments += ["--log", self.log]
         if faults:
@@ -215,7 +216,7 @@ class Simulators(Process):
             arguments += ["--faults", plan]
         super().__init__("simulators", arguments, bench.directory)
         self.config = self.directory / "gateway.yaml"
-        """What `push-gateway simulate` wrote for a gateway with the one app porteiro."""
+        """What `push-gateway-lab simulate` wrote for a gateway with the one app porteiro."""
         with _stopped_if_it_fails(self):
             self.wait_until(lambda: '"ready":true' in self.output.read_text(), "getting ready")
 

@@ -239,7 +239,7 @@ def signing_key(directory: pathlib.Path) -> pathlib.Path:
 
 
 def simulated(config: pathlib.Path) -> Account:
-    """The account in the configuration that `push-gateway simulate` wrote."""
+    """The account in the configuration that `push-gateway-lab simulate` wrote."""
     text = config.read_text()
 
     def setting(name: str) -> str:

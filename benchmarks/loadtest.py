@@ -1,4 +1,4 @@
-"""`push-gateway loadtest`, run and read: latencies at a rate, of calls that were checked one by one."""
+"""`push-gateway-lab loadtest`, run and read: latencies at a rate, of calls that were checked one by one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_test(
     tester is always that of the new version: both versions are measured with the same.
     """
     arguments = [
-        bench.gateway_binary, "loadtest", "--rate", str(rate), "--duration", str(seconds), "--seed", str(seed),
+        bench.lab_binary, "loadtest", "--rate", str(rate), "--duration", str(seconds), "--seed", str(seed),
         "--app", app, "--devices", str(devices), "--simulator-log", simulators.log, "--json"]
     if mix is not None:
         arguments += ["--mix", mix]

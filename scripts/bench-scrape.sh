@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 pending=${1:-100000} scrapes=${2:-20} limit=${SCRAPE_MS_MAX:-50}
 program=${PUSH_GATEWAY:-}
-[ -n "$program" ] || { swift build -c release --product push-gateway && program=$(swift build -c release --show-bin-path)/push-gateway; }
+[ -n "$program" ] || { swift build -c release --product push-gateway && swift build -c release --product push-gateway-lab && program=$(swift build -c release --show-bin-path)/push-gateway; }
 
 work=$(mktemp -d)
 pids=
@@ -26,7 +26,7 @@ chmod 755 "$work"
 DATABASE_URL=$(scripts/postgres.sh start "$work/postgres")
 export DATABASE_URL
 "$program" migrate >/dev/null 2>&1
-"$program" simulate --directory "$work/simulators" >"$work/simulate.log" 2>&1 &
+"$program"-lab simulate --directory "$work/simulators" >"$work/simulate.log" 2>&1 &
 pids=$!
 until grep -q '"ready":true' "$work/simulate.log"; do kill -0 $pids && sleep 0.05; done
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')

@@ -41,6 +41,7 @@ await() {
 
 say "Building (release)"
 swift build -c release --product push-gateway
+swift build -c release --product push-gateway-lab
 mkdir -p "$local"
 
 say "A private Postgres in $local/postgres"
@@ -51,7 +52,7 @@ echo "$DATABASE_URL"
 say "Simulators of APNs, FCM and Expo"
 simulators=$local/simulators
 rm -rf "$simulators"
-"$gateway" simulate --directory "$simulators" --log "$local/pushes.jsonl" >"$local/simulators.out" 2>"$local/simulators.log" &
+"$gateway"-lab simulate --directory "$simulators" --log "$local/pushes.jsonl" >"$local/simulators.out" 2>"$local/simulators.log" &
 simulator_pid=$!
 started="$simulator_pid $started"
 await "the simulator" "$simulator_pid" "$local/simulators.log" grep -q '"ready":true' "$local/simulators.out"

@@ -20,6 +20,8 @@ check() {
   faults=
   # shellcheck disable=SC2013 # one image a line, without blanks
   for image in $(sed -n 's/^FROM  *\(--[^ ]*  *\)*\([^ ]*\).*/\2/p' deploy/Dockerfile); do
+    # A stage of its own.
+    [ "$image" != base ] || continue
     name=$(expr "$image" : '\${\([A-Z_]*\)}$') || fail "deploy/Dockerfile begins with $image, and not with an argument of $bases"
     settings | grep -q "^$name=" || fail "$bases does not say what $name is"
   done
@@ -48,7 +50,7 @@ build() {
   [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed: git status"
   command -v docker >/dev/null || fail "there is no docker here"
   scripts/sbom.py --pin
-  version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Gateway/GatewayVersion.swift)
+  version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Settings/GatewayVersion.swift)
   arguments=
   for setting in $(settings); do arguments="$arguments --build-arg $setting"; done
   # shellcheck disable=SC2086 # the arguments are words

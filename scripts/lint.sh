@@ -3,7 +3,7 @@
 # and with one the exit code is 1.
 #
 #   scripts/lint.sh               everything
-#   scripts/lint.sh LINTER …      some of: generated swift shell python yaml text
+#   scripts/lint.sh LINTER …      some of: swift shell python yaml text
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -24,22 +24,18 @@ files() {
     FNR == 1 { if ($0 ~ interpreter) print FILENAME; nextfile }'
 }
 
-lint_generated() {
-  { scripts/embed-migrations.sh --check; scripts/embed-dashboard.sh --check; } 2>&1 |
-    sed 's/^\([^ ]*\) is stale/\1:1: stale/'
-}
 lint_swift() {
-  ${SWIFT:-swift} format lint --strict --parallel --recursive Package.swift Sources Tests benchmarks/Package.swift benchmarks/Sources 2>&1
+  ${SWIFT:-swift} format lint --strict --parallel --recursive Package.swift Plugins Sources Tests benchmarks/Package.swift benchmarks/Sources 2>&1
 }
 lint_shell() { files sh 'ba?sh|dash|sh' | xargs -d '\n' shellcheck -f gcc; }
 lint_python() { files py 'python3?' | xargs -d '\n' /usr/bin/python3 -m flake8; }
 lint_yaml() { grep -E '\.ya?ml$' "$work/files" | xargs -d '\n' yamllint --strict -f parsable; }
 lint_text() { xargs -d '\n' /usr/bin/python3 scripts/lint_text.py <"$work/files"; }
 
-for linter in "${@:-generated swift shell python yaml text}"; do
+for linter in "${@:-swift shell python yaml text}"; do
   for name in $linter; do
     case $name in
-      generated | swift | shell | python | yaml | text) ;;
+      swift | shell | python | yaml | text) ;;
       *) sed -n '5,6s/^# *//p' "$0" >&2; exit 64 ;;
     esac
     # A linter that fails and says nothing has found something, too.

@@ -50,7 +50,7 @@ $swift build -c release --product push-gateway --static-swift-stdlib --force-res
   -Xswiftc -file-prefix-map -Xswiftc "$PWD=/push-gateway" -Xcc "-ffile-prefix-map=$PWD=/push-gateway" -Xcc -g0 \
   -Xlinker "--build-id=0x$commit" -Xlinker "--dependency-file=$PWD/.build/push-gateway.link.d"
 
-version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Gateway/GatewayVersion.swift)
+version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Settings/GatewayVersion.swift)
 name=push-gateway-$version-linux-$(uname -m)
 stage=$folder/$name
 mkdir -p "$stage/bin"

@@ -46,6 +46,7 @@ gateway=${PUSH_GATEWAY:-}
 if [ -z "$gateway" ]; then
   say "Building"
   swift build --product push-gateway
+  swift build --product push-gateway-lab
   gateway=$(swift build --show-bin-path)/push-gateway
 fi
 mkdir -p "$local"
@@ -64,7 +65,7 @@ psql=$(command -v psql || echo "$(pg_config --bindir)/psql")
 "$psql" -XAtq "$DATABASE_URL" -c "set client_min_messages = error; drop schema if exists push cascade"
 "$gateway" migrate >/dev/null
 rm -rf "$local/simulators" "$local/simulators.out"
-"$gateway" simulate --directory "$local/simulators" >"$local/simulators.out" 2>"$local/simulators.log" &
+"$gateway"-lab simulate --directory "$local/simulators" >"$local/simulators.out" 2>"$local/simulators.log" &
 simulator_pid=$!
 started="$simulator_pid $started"
 await "the simulator" "$simulator_pid" "$local/simulators.log" grep -q '"ready":true' "$local/simulators.out"

@@ -30,6 +30,7 @@ gateway=${PUSH_GATEWAY:-}
 if [ -z "$gateway" ]; then
   say "Building"
   swift build --product push-gateway
+  swift build --product push-gateway-lab
   gateway=$(swift build --show-bin-path)/push-gateway
 fi
 mkdir -p "$local"
@@ -42,7 +43,7 @@ psql=$(command -v psql || echo "$(pg_config --bindir)/psql")
 "$psql" -XAtq "$DATABASE_URL" -c "set client_min_messages = error; drop schema if exists push cascade"
 "$gateway" migrate >/dev/null
 rm -rf "$local/simulators" "$local/simulators.out" "$local/pushes.jsonl"
-"$gateway" simulate --directory "$local/simulators" --log "$local/pushes.jsonl" \
+"$gateway"-lab simulate --directory "$local/simulators" --log "$local/pushes.jsonl" \
   >"$local/simulators.out" 2>"$local/simulators.log" &
 simulator_pid=$!
 tries=0

@@ -41,8 +41,6 @@ export PUSH_GATEWAY_TEST_DATABASE_URL
 unset DATABASE_URL PUSH_GATEWAY_CONFIG
 
 part=${1:-}
-scripts/embed-migrations.sh --check
-scripts/embed-dashboard.sh --check
 scripts/sim-mutants.py --check
 case $part in
   "" | --sql)

@@ -5,13 +5,13 @@ import Foundation
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 #if canImport(Glibc)
 import Glibc
 #elseif canImport(Darwin)
 import Darwin
 #endif
+
+@testable import Settings
 
 /// One after another: they take what a process has of sockets and time.
 @Suite(.serialized, .timeLimit(.minutes(10)))

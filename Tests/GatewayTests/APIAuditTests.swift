@@ -5,7 +5,8 @@ import Runtime
 import Synchronization
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 struct APIAuditTests {
   private final class Lines: Sendable {

@@ -4,7 +4,8 @@ import Foundation
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10)))
 struct APIAuthorizationTests {

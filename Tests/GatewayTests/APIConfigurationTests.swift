@@ -2,7 +2,7 @@
 
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 struct APIConfigurationTests {
   private let folder = try! ConfigurationFolder()

@@ -5,8 +5,6 @@ import Queue
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 @Suite(.timeLimit(.minutes(10)))
 struct APIGroupsTests {
   private func answers(_ api: APIHarness, _ bodies: [String]) async throws -> [APIAnswer] {

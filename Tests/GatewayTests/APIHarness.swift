@@ -5,7 +5,8 @@ import Logging
 import ServiceLifecycle
 import TestSupport
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 /// A running API.
 struct APIHarness {

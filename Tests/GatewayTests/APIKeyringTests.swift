@@ -4,7 +4,8 @@ import Runtime
 import Synchronization
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct APIKeyringTests {
   /// The database, and how often it was asked.

@@ -4,8 +4,6 @@ import Foundation
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 @Suite(.timeLimit(.minutes(10)))
 struct APIOperationsTests {
   @Test func `a call is enqueued once, however often it is sent`() async throws {

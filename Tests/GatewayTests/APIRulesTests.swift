@@ -4,7 +4,7 @@ import Runtime
 import Synchronization
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 /// Keys, paths, limits: what needs no server.
 struct APIRulesTests {

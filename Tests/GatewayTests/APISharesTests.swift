@@ -7,7 +7,7 @@ import Runtime
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 @Suite(.timeLimit(.minutes(10)))
 struct APISharesTests {

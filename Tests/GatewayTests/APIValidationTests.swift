@@ -4,7 +4,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 @Suite(.timeLimit(.minutes(10)))
 struct APIValidationTests {

@@ -6,7 +6,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 @Suite("Rules of a call", .serialized, .timeLimit(.minutes(10)))
 struct CallRulesTests {

@@ -5,8 +5,6 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 @Suite("Client systems: messages", .serialized, .timeLimit(.minutes(10)))
 struct ClientSystemsMessagesTests {
   private static let phones = """

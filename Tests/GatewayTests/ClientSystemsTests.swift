@@ -7,7 +7,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Lab
 
 @Suite("Client systems", .serialized, .timeLimit(.minutes(10)))
 struct ClientSystemsTests {

@@ -7,7 +7,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 extension GatewayHarness {
   /// A gateway whose only app speaks this dialect.

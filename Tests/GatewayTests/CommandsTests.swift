@@ -7,7 +7,10 @@ import Runtime
 import TestSupport
 import Testing
 
+@testable import Console
 @testable import Gateway
+@testable import Lab
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct CommandsTests {
   private static let good =
@@ -116,9 +119,19 @@ import Testing
   // MARK: Help
 
   @Test func `every command explains itself`() {
-    for command in PushGateway.configuration.subcommands {
+    let commands = PushGateway.configuration.subcommands + PushGatewayLab.configuration.subcommands
+    for command in commands where command.configuration.shouldDisplay {
       #expect(!command.configuration.abstract.isEmpty)
       #expect(command.configuration.discussion.count > 100, "\(command)")
+    }
+  }
+
+  @Test(arguments: ["simulate", "loadtest"]) func `the words that moved say where they went`(word: String) async throws
+  {
+    for arguments in [[word], [word, "--rate", "1"], [word, "--help"]] {
+      let run = try await OperationsFixture.runGateway(arguments)
+      #expect(run.status == 64)
+      #expect(run.errors.contains("run `push-gateway-lab \(word)` with the same arguments"))
     }
   }
 

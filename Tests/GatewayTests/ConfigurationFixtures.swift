@@ -3,7 +3,7 @@
 import Foundation
 import HTTP2TestSupport
 
-@testable import Gateway
+@testable import Settings
 
 /// A folder with the files a configuration names; removed with its owner.
 final class ConfigurationFolder {

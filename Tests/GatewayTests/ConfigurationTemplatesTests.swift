@@ -9,7 +9,7 @@ import Runtime
 import Testing
 
 @testable import Dialects
-@testable import Gateway
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct ConfigurationTemplatesTests {
   private let folder = try! ConfigurationFolder()

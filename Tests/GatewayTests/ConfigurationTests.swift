@@ -7,7 +7,7 @@ import Providers
 import Runtime
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct ConfigurationTests {
   private let folder = try! ConfigurationFolder()

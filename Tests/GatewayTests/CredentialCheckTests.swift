@@ -6,6 +6,8 @@ import Runtime
 import Testing
 
 @testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 @testable import Simulators
 
 @Suite(.timeLimit(.minutes(10))) struct CredentialCheckTests {

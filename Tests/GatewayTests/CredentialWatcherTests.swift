@@ -6,11 +6,12 @@ import Logging
 import Providers
 import Queue
 import Runtime
-
 import Synchronization
 import Testing
 
+@testable import Console
 @testable import Gateway
+@testable import Settings
 @testable import Simulators
 
 /// Keeps the messages of a log.

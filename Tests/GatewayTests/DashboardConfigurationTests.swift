@@ -2,7 +2,9 @@
 
 import Testing
 
+@testable import Console
 @testable import Gateway
+@testable import Settings
 
 struct DashboardConfigurationTests {
   private let folder = try! ConfigurationFolder()

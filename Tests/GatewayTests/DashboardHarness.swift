@@ -6,7 +6,8 @@ import Logging
 import ServiceLifecycle
 import TestSupport
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 /// A running dashboard.
 struct DashboardHarness {

@@ -1,15 +1,16 @@
 // Who may do what at the dashboard: hosts, sessions, other sites, and the ops key.
 
 import Foundation
-import HTTPTypes
 import HTTP2TestSupport
+import HTTPTypes
 import Logging
 import Runtime
 import Synchronization
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct DashboardSecurityTests {
   // MARK: - Hosts

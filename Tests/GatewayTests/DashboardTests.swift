@@ -4,7 +4,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 @Suite(.timeLimit(.minutes(10))) struct DashboardTests {
   @Test func `the page and its files come with their types, their tags and a strict policy`() async throws {

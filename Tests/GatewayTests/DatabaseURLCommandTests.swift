@@ -5,8 +5,6 @@ import Foundation
 import HTTP2TestSupport
 import Testing
 
-@testable import Gateway
-
 @Suite(.timeLimit(.minutes(10))) struct DatabaseURLCommandTests {
   /// Passwords as people choose them, `hunter` and `2secret` their pieces, each with a character that was not written as %XX, or
   /// another slip.

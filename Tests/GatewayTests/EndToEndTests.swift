@@ -6,7 +6,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 @Suite("End to end", .serialized, .timeLimit(.minutes(10)))
 struct EndToEndTests {

@@ -4,7 +4,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 @Suite("Escalation", .serialized, .timeLimit(.minutes(10)))
 struct EscalationTests {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 @Suite struct FairQueueTests {
   /// Takes everything, as owner:element.

@@ -11,6 +11,8 @@ import TestSupport
 import Testing
 
 @testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 /// Everything a call passes through.
 struct GatewayHarness {

@@ -9,6 +9,8 @@ import TestSupport
 import Testing
 
 @testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct GatewayStartTests {
   private func with(

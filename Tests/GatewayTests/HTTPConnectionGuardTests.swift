@@ -7,7 +7,7 @@ import NIOHTTPTypes
 import Runtime
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 struct HTTPConnectionGuardTests {
   private static let limits = HTTPConnectionGuard.Limits(bodyMaxBytes: 100, request: .seconds(10))

@@ -14,7 +14,8 @@ import Glibc
 import Darwin
 #endif
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite struct HTTPConnectionSeatsTests {
   private typealias Seat = HTTPConnectionSeats.Seat

@@ -2,7 +2,7 @@
 
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 struct HTTPConnectionStateTests {
   private func state() -> HTTPConnectionState { HTTPConnectionState(bodyMaxBytes: 100) }

@@ -7,7 +7,9 @@ import ServiceLifecycle
 import Synchronization
 import Testing
 
+@testable import Settings
 @testable import Gateway
+@testable import HTTPSurface
 
 @Suite(.timeLimit(.minutes(10))) struct HealthTests {
   /// Keeps a loop in one turn until told.

@@ -5,7 +5,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 @Suite("Hedged deliveries", .serialized, .timeLimit(.minutes(10)))
 struct HedgedDeliveryTests {

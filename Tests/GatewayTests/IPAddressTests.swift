@@ -2,7 +2,7 @@
 
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 struct IPAddressTests {
   @Test(arguments: [

@@ -6,7 +6,8 @@ import Runtime
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct IdentityTests {
   /// What Tests/jwt/issue wrote.

@@ -3,7 +3,7 @@
 import Foundation
 import HTTP2TestSupport
 
-@testable import Gateway
+@testable import Settings
 
 /// Two authorities, a pair for the server from each, and certificates of clients.
 final class ListenerPKI {

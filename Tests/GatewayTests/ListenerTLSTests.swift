@@ -9,7 +9,8 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 /// Keeps messages with their listener and reason.
 private final class LogKeeper: Sendable {

@@ -6,7 +6,7 @@ import Runtime
 import Simulators
 import Testing
 
-@testable import Gateway
+@testable import Lab
 
 @Suite struct LoadTestLoadTests {
   private static let run = "0badcafe"

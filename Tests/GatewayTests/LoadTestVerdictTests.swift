@@ -4,7 +4,7 @@ import Foundation
 import Runtime
 import Testing
 
-@testable import Gateway
+@testable import Lab
 
 @Suite struct LoadTestVerdictTests {
   private static let start: Int64 = 1_790_000_000_000_000

@@ -4,7 +4,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 @Suite("Postgres's table of locks is full", .timeLimit(.minutes(3)))
 struct LockTableTests {

@@ -4,7 +4,8 @@ import Foundation
 import Logging
 import Testing
 
-@testable import Gateway
+@testable import Console
+@testable import Settings
 
 @Suite struct LogLineTests {
   private static func line(

@@ -5,7 +5,8 @@ import Logging
 import Runtime
 import Testing
 
-@testable import Gateway
+@testable import Console
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct LogOutputTests {
   @Test func `lines of many threads arrive whole, and each thread's in its order`() async throws {

@@ -9,6 +9,7 @@ import TestSupport
 import Testing
 
 @testable import Gateway
+@testable import Settings
 
 /// `push-gateway serve` as a process, with its standard error in a file.
 private final class ServingProcess {

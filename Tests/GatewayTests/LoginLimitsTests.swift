@@ -3,7 +3,8 @@
 import Runtime
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite struct LoginLimitsTests {
   private let guesser = IPAddress("192.0.2.1")!

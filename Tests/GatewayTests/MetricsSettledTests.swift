@@ -7,8 +7,6 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 @Suite("What was settled", .timeLimit(.minutes(10))) struct MetricsSettledTests {
   @Test("a batch that was written before is known to be ours; what others settled is not")
   func settledBefore() async throws {

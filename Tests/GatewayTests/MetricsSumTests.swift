@@ -10,6 +10,7 @@ import TestSupport
 import Testing
 
 @testable import Gateway
+@testable import HTTPSurface
 
 @Suite("Metrics of a whole gateway", .timeLimit(.minutes(10))) struct MetricsSumTests {
   /// One recipient with an FCM token, or an Expo one.

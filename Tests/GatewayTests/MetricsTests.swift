@@ -8,7 +8,8 @@ import Runtime
 import Testing
 
 @testable import Dispatching
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite("Metrics", .timeLimit(.minutes(10))) struct MetricsTests {
   private static let lanes: [(app: String, provider: ProviderKind)] = [

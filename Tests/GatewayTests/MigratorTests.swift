@@ -100,7 +100,7 @@ import Testing
 
   // MARK: What the binary carries
 
-  @Test func `the binary carries migrations/ as it is: if not, run scripts/embed-migrations.sh`() throws {
+  @Test func `the binary carries migrations/ as it is`() throws {
     let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent().appendingPathComponent("migrations")
     let files = try FileManager.default.contentsOfDirectory(atPath: folder.path).filter { $0.hasSuffix(".sql") }

@@ -5,8 +5,6 @@ import Queue
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 /// What a run of the program gave.
 struct CommandRun {
   var output: String
@@ -22,11 +20,13 @@ enum OperationsFixture {
   static let fcmToken = "cQ7mZl2pR0uX:APA91bHexample-token"
   static let voipToken = String(repeating: "ab", count: 32)
 
-  /// The program that was built with these tests, beside their bundle.
-  private static let program =
+  private static let laboratory: Set = ["simulate", "loadtest"]
+
+  /// The folder of the programs that were built with these tests, beside their bundle.
+  private static let folder =
     (Bundle.allBundles.first { $0.bundlePath.hasSuffix(".xctest") }?.bundleURL
     ?? URL(fileURLWithPath: CommandLine.arguments[0]))
-    .deletingLastPathComponent().appendingPathComponent("push-gateway")
+    .deletingLastPathComponent()
 
   /// An app with two lanes, one of which has opened its circuit, a replica, and a ringing call `call-1` of two devices;
   /// another app has a call `shared`, which the first has, too.
@@ -48,10 +48,21 @@ enum OperationsFixture {
     }
   }
 
-  /// The program, not started yet.
+  /// push-gateway, whatever its arguments say, to its end.
+  static func runGateway(_ arguments: [String]) async throws -> CommandRun {
+    let process = Process()
+    process.executableURL = folder.appendingPathComponent("push-gateway")
+    process.arguments = arguments
+    return try await withCheckedThrowingContinuation { continuation in
+      DispatchQueue.global().async { continuation.resume(with: Result { try runAndWait(process) }) }
+    }
+  }
+
+  /// The program whose command it is, not started yet.
   static func process(_ database: String, _ arguments: [String], environment: [String: String] = [:]) -> Process {
     let process = Process()
-    process.executableURL = program
+    let program = laboratory.contains(arguments.first ?? "") ? "push-gateway-lab" : "push-gateway"
+    process.executableURL = folder.appendingPathComponent(program)
     process.arguments = arguments
     process.environment = ["DATABASE_URL": database, "TERM": "xterm"].merging(environment) { $1 }
     return process

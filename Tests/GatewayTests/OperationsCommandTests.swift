@@ -5,8 +5,6 @@ import Queue
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 @Suite struct OperationsCommandTests {
   private func run(_ database: TestDatabase, _ arguments: String...) async throws -> CommandRun {
     let run = try await OperationsFixture.run(database.url, arguments)

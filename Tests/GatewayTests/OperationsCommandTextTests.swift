@@ -2,7 +2,8 @@
 
 import Testing
 
-@testable import Gateway
+@testable import Console
+@testable import Operations
 
 @Suite struct OperationsCommandTextTests {
   private static let table = TextTable(

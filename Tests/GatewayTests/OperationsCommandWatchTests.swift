@@ -5,7 +5,7 @@ import Queue
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct OperationsCommandWatchTests {
   /// The program while it runs, and what it has written so far.

@@ -5,7 +5,8 @@ import HTTP2TestSupport
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct OpsAccessTests {
   private static let data = ["/ui/state", "/ui/calls?id=x", "/metrics"]

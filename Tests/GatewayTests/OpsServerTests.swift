@@ -7,7 +7,8 @@ import Runtime
 import ServiceLifecycle
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct OpsServerTests {
   private actor State {

@@ -10,7 +10,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Lab
 
 @Suite("Situations of the systems, on their phones", .serialized, .timeLimit(.minutes(10)))
 struct PhoneSituationsTests {

@@ -4,6 +4,7 @@ import Foundation
 import Testing
 
 @testable import Gateway
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct ProxyConfigurationTests {
   private let folder = try! ConfigurationFolder()

@@ -6,7 +6,8 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
+@testable import HTTPSurface
 
 @Suite("Proxies end to end", .timeLimit(.minutes(10))) struct ProxyEndToEndTests {
   private static func connections(_ simulators: SimulatorSuite) async -> Int {

@@ -5,7 +5,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Lab
 
 @Suite(.serialized, .timeLimit(.minutes(10))) struct PushExplainerTests {
   @Test func `every accepted push is explained for each phone it may have reached`() async throws {

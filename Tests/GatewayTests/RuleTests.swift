@@ -8,7 +8,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 @Suite("Rules for calls, by number", .serialized, .timeLimit(.minutes(10)))
 struct RuleTests {

@@ -7,7 +7,8 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
 
 @Suite("Second chances", .serialized, .timeLimit(.minutes(10)))
 struct SecondChanceTests {

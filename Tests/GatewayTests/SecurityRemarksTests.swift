@@ -3,6 +3,7 @@
 import Testing
 
 @testable import Gateway
+@testable import Settings
 
 @Suite struct SecurityRemarksTests {
   private let folder: ConfigurationFolder

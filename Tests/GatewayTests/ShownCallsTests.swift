@@ -6,7 +6,8 @@ import Phones
 import Simulators
 import Testing
 
-@testable import Gateway
+@testable import Lab
+@testable import Settings
 
 @Suite("Calls that Android shows", .timeLimit(.minutes(10)))
 struct ShownCallsTests {

@@ -5,7 +5,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 @Suite("Shown once", .serialized, .timeLimit(.minutes(10)))
 struct ShownOnceTests {

@@ -3,8 +3,6 @@
 import Foundation
 import Runtime
 
-@testable import Gateway
-
 /// One connection to a listener on this machine.
 // @unchecked: touched on its loop only.
 final class TLSTestClient: TLSStreamDelegate, @unchecked Sendable {

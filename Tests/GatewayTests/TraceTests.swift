@@ -2,8 +2,6 @@
 
 import Testing
 
-@testable import Gateway
-
 @Suite(.timeLimit(.minutes(10))) struct TraceTests {
   @Test func `the API keeps the header's trace, and ignores a header that is malformed`() async throws {
     try await APIHarness.with { api in

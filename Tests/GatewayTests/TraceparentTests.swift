@@ -2,7 +2,7 @@
 
 import Testing
 
-@testable import Gateway
+@testable import HTTPSurface
 
 @Suite struct TraceparentTests {
   static let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

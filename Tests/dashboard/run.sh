@@ -59,6 +59,7 @@ gateway=${PUSH_GATEWAY:-}
 if [ -z "$gateway" ]; then
   say "Building"
   swift build --product push-gateway
+  swift build --product push-gateway-lab
   gateway=$(swift build --show-bin-path)/push-gateway
 fi
 pictures=${PICTURES:-$local/pictures}
@@ -73,7 +74,7 @@ sql() { "$psql" -XAtq -v ON_ERROR_STOP=1 "$DATABASE_URL" "$@"; }
 sql -c "set client_min_messages = error; drop schema if exists push cascade"
 "$gateway" migrate >/dev/null
 rm -rf "$local/simulators" "$local/simulators.out"
-"$gateway" simulate --directory "$local/simulators" >"$local/simulators.out" 2>"$local/simulators.log" &
+"$gateway"-lab simulate --directory "$local/simulators" >"$local/simulators.out" 2>"$local/simulators.log" &
 simulator_pid=$!
 started="$simulator_pid $started"
 await "the simulator" "$simulator_pid" "$local/simulators.log" grep -qs '"ready":true' "$local/simulators.out"

@@ -95,7 +95,7 @@ psql -Xq "$given" -c "create database $name"
 DATABASE_URL=$url "$gateway" migrate >/dev/null
 
 simulators=$work/simulators
-"$gateway" simulate --directory "$simulators" --host localhost --listen 127.0.0.1 --log "$work/pushes.jsonl" \
+"$gateway"-lab simulate --directory "$simulators" --host localhost --listen 127.0.0.1 --log "$work/pushes.jsonl" \
   >"$work/simulators.out" 2>"$work/simulators.log" &
 simulator=$!
 started=$simulator

@@ -126,7 +126,7 @@ class Machine:
         self.pushes_file = self.work / "pushes.jsonl"
         directory = self.work / "simulators"
         process, log = self.start("simulators", [
-            self.gateway, "simulate", "--directory", str(directory), "--log", str(self.pushes_file), "--app", self.app,
+            f"{self.gateway}-lab", "simulate", "--directory", str(directory), "--log", str(self.pushes_file), "--app", self.app,
             "--explain", self.system, "--explain-variant", self.variant])
         self.explanations = log
         await_("simulators", lambda: '"ready":true' in log.read_text(), lambda: ended(process, log))

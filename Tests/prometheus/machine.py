@@ -78,7 +78,7 @@ class Machine:
     def simulators(self):
         """Starts the providers; returns the configuration they wrote for a gateway."""
         directory = self.work / "simulators"
-        arguments = [self.gateway, "simulate", "--directory", str(directory)]
+        arguments = [f"{self.gateway}-lab", "simulate", "--directory", str(directory)]
         process, log = self.start("simulators", arguments)
         self.await_("simulators", process, log, lambda: '"ready":true' in log.read_text())
         return (directory / "gateway.yaml").read_text()

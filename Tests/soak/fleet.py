@@ -16,7 +16,7 @@ from Tests.soak.proxy import Proxy
 
 
 class Simulators(Process):
-    """`push-gateway simulate`: its log is the outside account of what the providers accepted."""
+    """`push-gateway-lab simulate`: its log is the outside account of what the providers accepted."""
 
     def __init__(self, binary: pathlib.Path, directory: pathlib.Path) -> None:
         material = directory / "simulators"
@@ -25,7 +25,7 @@ class Simulators(Process):
         plan.write_text(json.dumps(RULES))
         self.log = directory / "pushes.log"
         super().__init__("simulators", [
-            binary, "simulate", "--directory", material, "--app", APP, "--log", self.log, "--faults", plan], directory)
+            f"{binary}-lab", "simulate", "--directory", material, "--app", APP, "--log", self.log, "--faults", plan], directory)
         self.config = material / "gateway.yaml"
         self.wait_until(lambda: '"ready":true' in self.output.read_text(), "getting ready")
 

@@ -168,7 +168,7 @@ def own_licence(sbom):
     check("the SBOM says it of the program", found == cyclonedx.licences("Apache-2.0"), str(found))
     staging = next(line for line in Path("scripts/release.sh").read_text().splitlines() if line.startswith("cp -R "))
     check("the tarball carries LICENSE and NOTICE", {"LICENSE", "NOTICE"} <= {*staging.split()}, staging)
-    dockerfile = Path("deploy/Dockerfile").read_text().rpartition("\nFROM ")[2]
+    dockerfile = Path("deploy/Dockerfile").read_text().partition(" AS base\n")[2]
     seen = Path("deploy/Dockerfile.dockerignore").read_text().splitlines()
     check("the image carries LICENSE and NOTICE",
           "\nCOPY LICENSE NOTICE /usr/share/doc/push-gateway/\n" in dockerfile and {"!LICENSE", "!NOTICE"} <= {*seen})

@@ -59,7 +59,7 @@ def inventory(build):
 
 def version():
     """What `push-gateway --version` prints."""
-    text = (ROOT / "Sources/Gateway/GatewayVersion.swift").read_text()
+    text = (ROOT / "Sources/Settings/GatewayVersion.swift").read_text()
     return re.search(r'current = "([^"]+)"', text)[1]
 
 

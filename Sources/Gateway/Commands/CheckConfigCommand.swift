@@ -1,6 +1,7 @@
 // `push-gateway check-config`: everything about a configuration that can be known without calling a provider.
 
 import ArgumentParser
+import Console
 import Providers
 import Runtime
 

@@ -1,8 +1,11 @@
 // Tries every credential of a configuration without calling anybody.
 
+internal import Console
 internal import Dialects
+internal import HTTPSurface
 internal import Providers
 internal import Runtime
+internal import Settings
 
 /// What became of one credential.
 struct CredentialCheck {

@@ -1,6 +1,7 @@
 // `push-gateway enqueue FILE`: calls from JSON lines.
 
 import ArgumentParser
+import Console
 import Queue
 import Runtime
 

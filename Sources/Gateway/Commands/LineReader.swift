@@ -1,5 +1,6 @@
 // A file or standard input, line by line, whatever its size.
 
+internal import Console
 internal import Runtime
 
 #if canImport(Glibc)

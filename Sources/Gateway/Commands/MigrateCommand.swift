@@ -1,6 +1,7 @@
 // `push-gateway migrate`: the schema, brought up to date.
 
 import ArgumentParser
+import Console
 import Queue
 
 struct MigrateCommand: AsyncParsableCommand {

@@ -1,6 +1,9 @@
 // The command `push-gateway`: its subcommands and nothing else.
 
 import ArgumentParser
+import Console
+import Operations
+import Settings
 
 @main
 struct PushGateway: AsyncParsableCommand {
@@ -23,8 +26,8 @@ struct PushGateway: AsyncParsableCommand {
       """,
     version: GatewayVersion.current,
     subcommands: [
-      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self, SimulateCommand.self,
-      LoadTestCommand.self,
+      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self,
+      MovedToLab.Simulate.self, MovedToLab.LoadTest.self,
     ],
     groupedSubcommands: [
       CommandGroup(
@@ -36,25 +39,5 @@ struct PushGateway: AsyncParsableCommand {
         ])
     ])
 
-  /// EX_CONFIG of sysexits.h: trying again does not help.
-  static let wrongConfiguration = ExitCode(78)
-
-  static func main() async {
-    do {
-      var command = try parseAsRoot()
-      if var command = command as? any AsyncParsableCommand {
-        try await command.run()
-      } else {
-        try command.run()
-      }
-    } catch let error as ConfigurationError {
-      StandardError.write("Error: \(error)")
-      exit(withError: wrongConfiguration)
-    } catch let failure as CommandFailure where failure.isConfiguration {
-      StandardError.write("Error: \(failure)")
-      exit(withError: wrongConfiguration)
-    } catch {
-      exit(withError: error)
-    }
-  }
+  static func main() async { await runAsProgram() }
 }

@@ -1,11 +1,14 @@
 // `push-gateway serve`: the gateway.
 
 import ArgumentParser
+import Console
 import Foundation
+import HTTPSurface
 import Logging
 import NIOCore
 import Runtime
 import ServiceLifecycle
+import Settings
 import UnixSignals
 
 struct ServeCommand: AsyncParsableCommand {

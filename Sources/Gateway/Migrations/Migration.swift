@@ -1,6 +1,7 @@
 // The schema's parts, as they are in migrations/ and in the binary.
 
 internal import Runtime
+internal import Settings
 
 /// A file `migrations/NNNN_name.sql`: a step of the tables, which is applied once and never edited.
 struct Migration: Equatable, Sendable {
@@ -28,6 +29,32 @@ struct FunctionsFile: Equatable, Sendable {
 
   /// `functions/claim`
   var title: String { "functions/" + topic }
+}
+
+extension Migration {
+  /// Those of migrations/, in the order of their versions. The version ends at the first `_`.
+  static let embedded: [Migration] = EmbeddedFiles.all.compactMap { file in
+    guard !file.path.contains("/"), file.path.hasSuffix(".sql"), let end = file.path.firstIndex(of: "_") else {
+      return nil
+    }
+    guard let version = Int32(file.path[..<end]) else {
+      preconditionFailure("migrations/\(file.path): its name must begin with four digits and _")
+    }
+    return Migration(
+      version: version, name: String(file.path[end...].dropFirst().dropLast(".sql".count)), sql: file.text)
+  }
+}
+
+extension FunctionsFile {
+  /// Those of migrations/functions/, in the order they are applied in: roles.sql grants what the others make, and is the last.
+  static let embedded: [FunctionsFile] = {
+    let files = EmbeddedFiles.all.compactMap { file -> FunctionsFile? in
+      let folder = "functions/"
+      guard file.path.hasPrefix(folder), file.path.hasSuffix(".sql") else { return nil }
+      return FunctionsFile(topic: String(file.path.dropFirst(folder.count).dropLast(".sql".count)), sql: file.text)
+    }
+    return files.filter { $0.topic != "roles" } + files.filter { $0.topic == "roles" }
+  }()
 }
 
 /// Why the schema cannot be brought up to date.

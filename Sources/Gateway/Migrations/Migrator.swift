@@ -2,6 +2,7 @@
 // its own; then the functions whose files have changed, all in one transaction.
 
 internal import Queue
+internal import Settings
 
 /// Applies migrations and remembers them in `push.schema_migration`, and files of functions in `push.schema_functions`.
 struct Migrator: Sendable {

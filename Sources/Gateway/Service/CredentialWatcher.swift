@@ -4,10 +4,12 @@
 // credentials and `log.level` are taken from it; whatever else changed takes a restart. So does another proxy, and another file of
 // its credentials; what that file holds does not.
 
+import Console
 import Logging
 import Providers
 import Queue
 import Runtime
+import Settings
 
 /// Looks after the credentials of all lanes. An actor on the gateway's loop.
 actor CredentialWatcher {

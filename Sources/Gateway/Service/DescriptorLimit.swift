@@ -1,10 +1,14 @@
 // How many files and sockets the process may have open, and whether the configured connections fit: a gateway without a descriptor
 // cannot connect to a provider, and no phone rings.
 
+import HTTPSurface
+import Settings
+
 #if canImport(Glibc)
 import Glibc
 #elseif canImport(Darwin)
 import Darwin
+import HTTPSurface
 #endif
 
 /// The process' limit of open descriptors (getrlimit(2), RLIMIT_NOFILE).

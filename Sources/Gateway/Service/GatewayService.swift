@@ -1,12 +1,15 @@
 // The gateway itself: what `serve` runs, from the first connection to the last settlement.
 
+import Console
 import Dispatching
 import Foundation
+import HTTPSurface
 import Logging
 import Providers
 import Queue
 import Runtime
 import ServiceLifecycle
+import Settings
 import Synchronization
 
 /// Opens the outbox, starts a lane for every app and provider, and drains when it is asked to stop.

@@ -4,6 +4,7 @@ import Dialects
 import Dispatching
 import Providers
 import Runtime
+import Settings
 
 extension LaneConfiguration {
   /// The lane of an app's provider.

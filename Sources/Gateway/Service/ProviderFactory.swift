@@ -5,6 +5,7 @@ import Logging
 import Providers
 import Queue
 import Runtime
+import Settings
 
 /// A provider as a lane needs it.
 struct LaneProvider {

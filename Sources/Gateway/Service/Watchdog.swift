@@ -2,6 +2,7 @@
 // only while the event loops beat.
 
 import Foundation
+import HTTPSurface
 import Logging
 import ServiceLifecycle
 

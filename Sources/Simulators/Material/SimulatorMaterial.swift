@@ -129,7 +129,7 @@ public struct SimulatorMaterial: Sendable {
   ) throws {
     let database = database.map { "database: \(Self.quoted($0))" } ?? "# database: from DATABASE_URL"
     let text = """
-      # A gateway for the simulators in this directory; written by `push-gateway simulate`.
+      # A gateway for the simulators in this directory; written by `push-gateway-lab simulate`.
       \(database)
       http:
         listen: \(http)

@@ -8,8 +8,6 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 @Suite("Hostile tokens", .serialized, .timeLimit(.minutes(10)))
 struct BadTokenTests {
   /// Calls with such tokens, one a provider.

@@ -6,8 +6,6 @@ import Runtime
 import Simulators
 import Testing
 
-@testable import Gateway
-
 @Suite(
   "Hostile network", .serialized, .timeLimit(.minutes(10)),
   .enabled(if: ProcessInfo.processInfo.environment["PUSH_GATEWAY_HOSTILE_NETWORK"] == "1"))

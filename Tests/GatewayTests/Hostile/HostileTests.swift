@@ -9,8 +9,6 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 @Suite("Hostile", .serialized, .timeLimit(.minutes(10)))
 struct HostileTests {
   /// Longer than the pause after which a request brings a PING.

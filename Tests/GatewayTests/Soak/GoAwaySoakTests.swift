@@ -5,8 +5,6 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 extension SoakTests {
   @Suite struct GoAwaySoakTests {
     @Test(

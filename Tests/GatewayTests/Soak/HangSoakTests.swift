@@ -5,8 +5,6 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 extension SoakTests {
   @Suite struct HangSoakTests {
     private static let callsPerSecond = 20

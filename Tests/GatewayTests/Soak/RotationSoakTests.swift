@@ -7,7 +7,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
+@testable import Settings
 
 extension SoakTests {
   @Suite struct RotationSoakTests {

@@ -8,8 +8,6 @@ import Simulators
 import TestSupport
 import Testing
 
-@testable import Gateway
-
 extension SoakTests {
   @Suite struct StallSoakTests {
     /// How long an invite may take from the gateway's socket through the simulator's: one on its way when a call ends cannot be

@@ -1,0 +1,51 @@
+// A command that was called rightly and cannot do what was asked: exit code 1, or 78 for the configuration, and one
+// sentence on standard error.
+
+package import Queue
+package import Settings
+
+/// Printed by the argument parser as `Error: …`.
+package struct CommandFailure: Error, CustomStringConvertible {
+  package let description: String
+  /// Whether trying again may help.
+  package let isTransient: Bool
+  /// Whether the configuration is wrong, so that the exit code is another.
+  package let isConfiguration: Bool
+
+  package init(_ description: String) {
+    self.description = description
+    isTransient = false
+    isConfiguration = false
+  }
+
+  package init(_ error: ConfigurationError) {
+    description = error.description
+    isTransient = false
+    isConfiguration = true
+  }
+
+  /// What the database said, and what to do about it.
+  package init(_ error: PostgresError) {
+    description = Terminal.printable(Self.text(error))
+    isTransient = error.isTransient
+    isConfiguration = false
+  }
+
+  private static func text(_ error: PostgresError) -> String {
+    switch error.code {
+    case .connectionFailed:
+      "cannot reach the database: \(error.message). Is it up, and is DATABASE_URL (or the key database of the configuration) right?"
+    case .connectionLost: "\(error.message): try again"
+    case .unexpectedResult: error.description
+    case .server("42P01"), .server("42883"), .server("42703"), .server("3F000"):
+      "the schema push of this database is missing, or not that of push-gateway \(GatewayVersion.current) (\(error.message)): run "
+        + "push-gateway migrate"
+    case .server("42501") where error.message.contains("_api_key"):
+      "\(error.message): this takes a member of the role push_keys, or the owner of the schema push"
+    case .server("42501"): "\(error.message): this takes a member of the role push_ops, or the owner of the schema push"
+    case .server("P0002"), .server("21000"), .server("22023"):
+      [error.message, error.hint].compactMap(\.self).joined(separator: ". ")
+    case .server: error.description + (error.isTransient ? ": try again" : "")
+    }
+  }
+}

@@ -1,0 +1,32 @@
+// Durations as people say them.
+
+internal import Foundation
+
+package enum HumanDuration {
+  private static let units: [(name: String, seconds: Int)] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)]
+
+  /// `350 ms`, `5.2 s`, `1 m 15 s`, `2 h 3 m`, `4 d 1 h`; below zero with a minus sign.
+  package static func text(seconds: Double) -> String {
+    guard seconds.isFinite else { return "" }
+    let length = abs(seconds)
+    let text =
+      if length < 0.9995 {
+        "\(Int((length * 1000).rounded())) ms"
+      } else if length < 59.95 {
+        String(format: "%.1f s", length)
+      } else {
+        twoUnits(Int(min(length.rounded(), 1e15)))
+      }
+    return seconds < 0 && text != "0 ms" ? "-" + text : text
+  }
+
+  /// The largest unit that fits, and what is left of it in the next one.
+  private static func twoUnits(_ seconds: Int) -> String {
+    let first = units.firstIndex { $0.seconds <= seconds } ?? units.count - 1
+    let whole = seconds / units[first].seconds
+    guard first + 1 < units.count else { return "\(whole) \(units[first].name)" }
+    let next = units[first + 1]
+    let rest = seconds % units[first].seconds / next.seconds
+    return "\(whole) \(units[first].name)" + (rest == 0 ? "" : " \(rest) \(next.name)")
+  }
+}

@@ -1,0 +1,6 @@
+// `--log-format json|text`.
+
+import ArgumentParser
+package import Settings
+
+extension LogFormat: ExpressibleByArgument {}

@@ -1,0 +1,23 @@
+// From which level on the whole program logs. It changes while the program runs, so all its loggers share one.
+
+package import Logging
+import Synchronization
+
+/// `log.level` as it is now.
+package final class LogThreshold: Sendable {
+  private let rank: Atomic<Int>
+
+  package init(_ level: Logger.Level) {
+    rank = Atomic(Self.rank(of: level))
+  }
+
+  /// Reading it costs no more than reading a variable.
+  package var level: Logger.Level {
+    get { Logger.Level.allCases[rank.load(ordering: .relaxed)] }
+    set { rank.store(Self.rank(of: newValue), ordering: .relaxed) }
+  }
+
+  private static func rank(of level: Logger.Level) -> Int {
+    Logger.Level.allCases.firstIndex(of: level) ?? 0
+  }
+}

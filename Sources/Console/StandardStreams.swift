@@ -1,0 +1,13 @@
+// Text to standard output and standard error, at once.
+
+import Foundation
+
+package enum StandardOutput {
+  package static func write(_ text: String, terminator: String = "\n") {
+    FileHandle.standardOutput.write(Data((text + terminator).utf8))
+  }
+}
+
+package enum StandardError {
+  package static func write(_ line: String) { FileHandle.standardError.write(Data((line + "\n").utf8)) }
+}

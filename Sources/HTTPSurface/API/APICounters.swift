@@ -1,0 +1,48 @@
+// What the API counts, for the metrics.
+
+internal import Synchronization
+
+/// Requests by operation and status, and refusals by reason. Its series are few, whatever clients send.
+package final class APICounters: Sendable {
+  /// Statuses that are told apart; any other is counted as `other`.
+  static let statuses = [200, 202, 204, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 500, 503]
+  /// What paths and methods are counted as that are no operation's.
+  static let noOperation = "none"
+
+  struct Snapshot: Sendable {
+    fileprivate(set) var requests: [String: [String: Int]] = [:]
+    fileprivate(set) var refusals: [APIRefusal.Reason: Int] = [:]
+
+    /// - Parameter status: nil: any other than `statuses`.
+    func requests(_ operation: APIOperation?, _ status: Int?) -> Int {
+      requests[operation?.rawValue ?? APICounters.noOperation]?[status.map(String.init) ?? "other"] ?? 0
+    }
+  }
+
+  private let counts = Mutex(Snapshot())
+
+  var snapshot: Snapshot { counts.withLock { $0 } }
+
+  /// - Parameter operation: nil where there is none at the path.
+  func note(_ operation: APIOperation?, status: Int, _ refusal: APIRefusal.Reason?) {
+    let status = Self.statuses.contains(status) ? String(status) : "other"
+    counts.withLock { counts in
+      counts.requests[operation?.rawValue ?? Self.noOperation, default: [:]][status, default: 0] += 1
+      if let refusal { counts.refusals[refusal, default: 0] += 1 }
+    }
+  }
+}
+
+extension APIOperation {
+  /// The status of success.
+  var success: Int {
+    switch self {
+    case .enqueueCall: 202
+    case .registerDevice, .dropDevice: 204
+    case .answerCall, .declineCall, .endCall, .reportRinging, .readCall: 200
+    }
+  }
+
+  /// Whether it only looks.
+  var isReading: Bool { self == .readCall }
+}

@@ -1,0 +1,111 @@
+// From a request to an answer: path, key, limits, body, operation. Whatever goes wrong is answered as a problem.
+
+internal import HTTPTypes
+internal import Hummingbird
+internal import Logging
+internal import NIOCore
+internal import Runtime
+internal import Settings
+
+struct APIResponder: HTTPResponder {
+  typealias Context = APIRequestContext
+
+  let keyring: APIKeyring
+  let traffic: APITraffic
+  let operations: APIOperations
+  let bodyMaxBytes: Int
+  let logger: Logger
+  var proxies = TrustedProxies([])
+  let audit: APIAudit
+  let counters: APICounters
+  let uses: APIKeyUses
+  var clock: any GatewayClock = SystemClock()
+
+  func respond(to request: Request, context: Context) async throws -> Response {
+    let begun = clock.now()
+    let peer = proxies.client(of: context.peer, forwardedFor: request.headers[.xForwardedFor])
+    var entry = APIAudit.Entry(status: 0, peer: peer)
+    let response: Response
+    do throws(APIProblem) {
+      response = try await answer(request, context, &entry)
+    } catch {
+      response = error.response
+      entry.refusal = error.refusal?.reason
+      entry.keyID = entry.keyID ?? error.refusal?.keyID
+    }
+    entry.status = response.status.code
+    // Where a call is new, its answer says where it is found.
+    if let call = response.headers[.location].flatMap(APIRoute.init(path:)) { entry.callID = call.callID }
+    audit.note(entry)
+    counters.note(entry.operation, status: entry.status, entry.refusal)
+    logger.debug(
+      "The API answered",
+      metadata: [
+        "method": "\(request.method.rawValue)", "status": .stringConvertible(response.status.code),
+        "ms": .stringConvertible((clock.now() - begun).milliseconds),
+      ])
+    return request.method == .head ? response.createHeadResponse() : response
+  }
+
+  private func answer(
+    _ request: Request, _ context: Context, _ entry: inout APIAudit.Entry
+  ) async throws(APIProblem) -> Response {
+    guard let route = APIRoute(path: request.uri.path) else { throw .noSuchPath }
+    guard let operation = route.operations[request.method] else { throw .methodNotAllowed(route.methods) }
+    entry.operation = operation
+    let client = try await keyring.client(
+      authorization: request.headers[.authorization], scope: operation.scope, peer: entry.peer)
+    entry.keyID = client.keyID
+    uses.note(client.keyID, from: entry.peer)
+    try traffic.begin(client.keyID)
+    defer { traffic.end(client.keyID) }
+    HTTPConnectionGuard.LetIn.tell(context.channel)
+    let body = try await body(of: request)
+    let trace = request.headers[.traceparent].flatMap(Traceparent.init(header:))
+    let response = try await operations.perform(
+      operation, callID: route.callID, query: APIQuery(request.uri.queryParameters), body: body, trace: trace,
+      for: client)
+    if !route.callID.isEmpty { entry.callID = route.callID }
+    return response
+  }
+
+  private func body(of request: Request) async throws(APIProblem) -> [UInt8] {
+    let body: ByteBuffer
+    do {
+      body = try await request.body.collect(upTo: bodyMaxBytes)
+    } catch is NIOTooManyBytesError {
+      throw .tooLarge(limit: bodyMaxBytes)
+    } catch {
+      // The connection broke, or its guard has answered already.
+      throw .malformed
+    }
+    guard body.readableBytes > 0 else { return [] }
+    let type = request.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
+    guard type?.split(separator: " ") == ["application/json"] else { throw .notJSONType }
+    return Array(body.readableBytesView)
+  }
+}
+
+/// What a request has beside itself.
+struct APIRequestContext: RequestContext {
+  var coreContext: CoreRequestContextStorage
+  /// Where the connection comes from.
+  let peer: IPAddress
+  let channel: any Channel
+
+  init(source: ApplicationRequestContextSource) {
+    coreContext = CoreRequestContextStorage(source: source)
+    channel = source.channel
+    peer = IPAddress(source.channel.remoteAddress)
+  }
+}
+
+extension HTTPField.Name {
+  fileprivate static let traceparent = ours("traceparent")
+  fileprivate static let xForwardedFor = ours("X-Forwarded-For")
+
+  private static func ours(_ text: String) -> HTTPField.Name {
+    guard let name = HTTPField.Name(text) else { preconditionFailure("\(text) is a name") }
+    return name
+  }
+}

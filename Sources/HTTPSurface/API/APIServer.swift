@@ -1,0 +1,115 @@
+// The HTTP API for backends that do not speak SQL: openapi.yaml says what it takes and answers.
+
+import Hummingbird
+import HummingbirdCore
+package import Logging
+import NIOPosix
+import Queue
+import Runtime
+import ServiceLifecycle
+package import Settings
+
+/// Serves the API on `api.listen`: with threads, connections to Postgres and limits of its own, away from the hot path.
+package struct APIServer: Service {
+  private static let threads = 2
+  private static let headMaxBytes = 16_384
+  private static let fieldMaxBytes = 8_192
+  private static let fieldsMax = 64
+  private static let key = "api.listen"
+
+  private let settings: GatewayConfiguration.API
+  private let databaseURL: String
+  private let logger: Logger
+  private let counters: APICounters
+  private let credentials: ListenerCredentials?
+  private let heartbeat: Heartbeat?
+  private let onListening: @Sendable (Int) async -> Void
+
+  /// - Parameters:
+  ///   - counters: for the metrics.
+  ///   - credentials: of its TLS; nil: clear text.
+  ///   - heartbeat: has an eye on the event loop.
+  ///   - onListening: told the port once requests are answered.
+  package init(
+    settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, counters: APICounters = APICounters(),
+    credentials: ListenerCredentials? = nil,
+    heartbeat: Heartbeat? = nil,
+    onListening: @escaping @Sendable (Int) async -> Void = { _ in }
+  ) {
+    self.settings = settings
+    self.databaseURL = databaseURL
+    self.logger = logger
+    self.counters = counters
+    self.credentials = credentials
+    self.heartbeat = heartbeat
+    self.onListening = onListening
+  }
+
+  /// Runs until the service group shuts down gracefully, and answers what has been asked by then.
+  package func run() async throws {
+    let loop = EventLoop(name: "api")
+    heartbeat?.watch(loop)
+    defer {
+      heartbeat?.unwatch(loop)
+      loop.stop()
+    }
+    let threads = MultiThreadedEventLoopGroup(numberOfThreads: Self.threads)
+    let database = APIDatabase(
+      url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
+    // Apart from requests: none of them keeps keys waiting, nor is kept waiting by strangers' keys.
+    let keys = APIKeys(url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
+    let keeping = Task { await keys.keep() }
+    let result: Result<Void, any Error>
+    do {
+      let application = application(database, keys, threads)
+      result = .success(try await settings.listener.named(Self.key) { try await application.run() })
+    } catch {
+      result = .failure(error)
+    }
+    keeping.cancel()
+    await keeping.value
+    await database.close()
+    try? await threads.shutdownGracefully()
+    try result.get()
+  }
+
+  private func application(
+    _ database: APIDatabase, _ keys: APIKeys, _ threads: MultiThreadedEventLoopGroup
+  ) -> Application<APIResponder> {
+    let responder = APIResponder(
+      keyring: keys.keyring,
+      traffic: APITraffic(perSecond: settings.ratePerSecond),
+      operations: APIOperations(
+        database: database, enqueuer: APIEnqueuer(database: database),
+        backlog: APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)),
+      bodyMaxBytes: settings.bodyMaxBytes, logger: logger, proxies: TrustedProxies(settings.trustedProxies),
+      audit: keys.audit, counters: counters, uses: keys.uses)
+    let limits = HTTPConnectionGuard.Limits(
+      bodyMaxBytes: settings.bodyMaxBytes, request: .seconds(Int64(settings.requestTimeoutSeconds)))
+    let connections = HTTPConnectionCount(max: settings.connectionsMax, listener: Self.key, logger: logger)
+    // Its own lines would name every connection that breaks.
+    var serverLogger = logger
+    serverLogger.logLevel = max(logger.logLevel, .warning)
+    return Application(
+      responder: responder,
+      server: .http1(
+        configuration: HTTP1Channel.Configuration(
+          additionalChannelHandlers: [HTTPConnectionGuard(limits: limits, connections: connections)],
+          httpDecoderConfiguration: HTTP1Channel.Configuration.DecoderConfiguration(
+            maxHeaderFieldSize: Self.fieldMaxBytes, maxHeaderListSize: Self.headMaxBytes,
+            maxHeaderFieldCount: Self.fieldsMax)),
+        credentials: credentials, logger: logger),
+      configuration: ApplicationConfiguration(
+        address: .hostname(settings.listener.host, port: Int(settings.listener.port)), serverName: nil,
+        backlog: 1_024,
+        availableConnectionsDelegate: MaximumAvailableConnections(
+          HTTPConnectionCount.acceptedMax(settings.connectionsMax), logger: serverLogger)),
+      onServerRunning: { [onListening, logger, listener = settings.listener] channel in
+        await HTTPListenerGuard.add(to: channel, listener: Self.key, logger: logger)
+        let port = channel.localAddress?.port ?? Int(listener.port)
+        logger.notice("The API listens", metadata: ["address": "\(listener.host):\(port)"])
+        await onListening(port)
+      },
+      eventLoopGroupProvider: .shared(threads), logger: serverLogger)
+  }
+}

@@ -1,0 +1,263 @@
+// Watches one connection of a client in its channel: limits of time and size, and refusals before any request is read.
+
+internal import HTTPTypes
+internal import HummingbirdCore
+internal import NIOCore
+internal import NIOHTTP1
+internal import NIOHTTPTypes
+internal import Settings
+
+/// Stands between the HTTP codec and the server.
+final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
+  typealias InboundIn = HTTPRequestPart
+  typealias InboundOut = HTTPRequestPart
+  typealias OutboundIn = HTTPResponsePart
+  typealias OutboundOut = HTTPResponsePart
+
+  struct Limits: Sendable {
+    var bodyMaxBytes: Int
+    var request: TimeAmount
+    var idle = TimeAmount.seconds(60)
+    var unread = TimeAmount.seconds(30)
+    var linger = TimeAmount.seconds(2)
+  }
+
+  /// Tells the guard, at the other end of the codec, that bytes came in.
+  private final class Doorman: ChannelInboundHandler, RemovableChannelHandler {
+    typealias InboundIn = ByteBuffer
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+      context.fireUserInboundEventTriggered(BytesArrived())
+      context.fireChannelRead(data)
+    }
+  }
+
+  private struct BytesArrived {}
+
+  /// Told by whoever answers requests, once the request under way has shown a good key, or where none is asked for: until its answer,
+  /// the connection gives way to nobody.
+  struct LetIn: Sendable {
+    static func tell(_ channel: any Channel) { channel.triggerUserOutboundEvent(LetIn(), promise: nil) }
+  }
+
+  private static let upgrade = HTTPField.Name("Upgrade")!
+
+  private let limits: Limits
+  private let connections: HTTPConnectionCount
+  private var state: HTTPConnectionState
+  private var admission: HTTPConnectionCount.Admission?
+  private var timer = HTTPConnectionState.Timer.none
+  private var scheduled: Scheduled<Void>?
+  /// A new connection that says nothing has the time of a request, a used one that of `idle`.
+  private var isUsed = false
+  /// The server behind has got something since it was last told that a read has ended.
+  private var hasPassedOn = false
+  /// What `connections` was last told.
+  private var isWorking = false
+  /// The request under way has shown a good key.
+  private var isLetIn = false
+  private var isAnswerGood = false
+  /// The request under way offers another protocol: the decoder reads nothing behind it, so the connection ends with its answer.
+  private var isLast = false
+  /// The request under way was answered without a good key while the listener is crowded: the connection is closed behind its answer.
+  private var isShed = false
+
+  init(limits: Limits, connections: HTTPConnectionCount) {
+    self.limits = limits
+    self.connections = connections
+    state = HTTPConnectionState(bodyMaxBytes: limits.bodyMaxBytes)
+  }
+
+  // MARK: - The connection
+
+  func handlerAdded(context: ChannelHandlerContext) {
+    // Where there is TLS, it counts what was in it: a handshake has the time of a connection that says nothing.
+    let tls = try? context.pipeline.syncOperations.handler(type: TLSFailureHandler.self)
+    try? context.pipeline.syncOperations.addHandler(Doorman(), position: tls.map { .after($0) } ?? .first)
+    if context.channel.isActive { open(context) }
+  }
+
+  func handlerRemoved(context: ChannelHandlerContext) {
+    close()
+  }
+
+  func channelActive(context: ChannelHandlerContext) {
+    open(context)
+    context.fireChannelActive()
+  }
+
+  func channelInactive(context: ChannelHandlerContext) {
+    close()
+    context.fireChannelInactive()
+  }
+
+  private func open(_ context: ChannelHandlerContext) {
+    guard admission == nil else { return }
+    let channel = context.channel
+    let admission = connections.admit(IPAddress(context.remoteAddress).network) { channel.close(promise: nil) }
+    self.admission = admission
+    switch admission {
+    case .served: rearm(context)
+    case .refused: perform(state.refused(.tooManyConnections), context)
+    case .dropped: context.close(promise: nil)
+    }
+  }
+
+  private func close() {
+    scheduled?.cancel()
+    scheduled = nil
+    if let admission { connections.leave(admission) }
+    admission = nil
+  }
+
+  // MARK: - What comes in
+
+  func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+    guard event is BytesArrived else { return context.fireUserInboundEventTriggered(event) }
+    state.bytesArrived()
+    rearm(context)
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    let action: HTTPConnectionState.Action
+    switch unwrapInboundIn(data) {
+    case .head(let head):
+      isUsed = true
+      isLast = isLast || head.headerFields[Self.upgrade] != nil
+      action = state.headArrived(length: head.headerFields[.contentLength].flatMap(Int.init))
+      if action == .none, state.isReading, head.headerFields[.expect]?.lowercased() == "100-continue" {
+        context.writeAndFlush(wrapOutboundOut(.head(HTTPResponse(status: .continue))), promise: nil)
+      }
+    case .body(let bytes): action = state.bodyArrived(bytes.readableBytes)
+    case .end:
+      state.endArrived()
+      if case .served(let seat) = admission { connections.asks(seat) }
+      action = .none
+    }
+    if state.isReading {
+      hasPassedOn = true
+      context.fireChannelRead(data)
+    }
+    perform(action, context)
+  }
+
+  func channelReadComplete(context: ChannelHandlerContext) {
+    // Whoever got something of this read is told of its end, though what followed is dropped.
+    if hasPassedOn || state.isReading { context.fireChannelReadComplete() }
+    hasPassedOn = false
+    // What is dropped is not demanded by anybody else.
+    if !state.isReading, !state.isDeaf { context.read() }
+  }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    guard error is HTTPParserError || !(error is IOError || error is ChannelError) else {
+      return context.fireErrorCaught(error)
+    }
+    let isOverflow = (error as? HTTPParserError) == .headerOverflow
+    perform(state.refused(isOverflow ? .headersTooLarge : .malformed), context)
+  }
+
+  // MARK: - What goes out
+
+  func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+    guard !state.isLingering else {
+      promise?.fail(ChannelError.outputClosed)
+      return
+    }
+    let part = unwrapOutboundIn(data)
+    guard case .head(var head) = part else {
+      context.write(data, promise: promise)
+      guard case .end = part else { return }
+      perform(state.answerEnded(), context)
+      settle()
+      if isShed {
+        context.flush()
+        perform(state.shed(), context)
+      } else if isLast {
+        finish(context)
+      }
+      return
+    }
+    state.answerBegan()
+    isAnswerGood = head.status.code < 400
+    isShed = !isLetIn && connections.isCrowded
+    if isLast || isShed { head.headerFields[.connection] = "close" }
+    context.write(wrapOutboundOut(.head(head)), promise: promise)
+  }
+
+  func channelWritabilityChanged(context: ChannelHandlerContext) {
+    state.writabilityChanged(isBlocked: !context.channel.isWritable)
+    rearm(context)
+    context.fireChannelWritabilityChanged()
+  }
+
+  func triggerUserOutboundEvent(context: ChannelHandlerContext, event: Any, promise: EventLoopPromise<Void>?) {
+    guard event is LetIn else { return context.triggerUserOutboundEvent(event, promise: promise) }
+    isLetIn = true
+    reseat()
+    promise?.succeed()
+  }
+
+  private func perform(_ action: HTTPConnectionState.Action, _ context: ChannelHandlerContext) {
+    switch action {
+    case .none: break
+    case .refuse(let problem):
+      var response = problem.response.head
+      response.headerFields[.connection] = "close"
+      context.write(wrapOutboundOut(.head(response)), promise: nil)
+      context.write(wrapOutboundOut(.body(ByteBuffer(bytes: problem.body))), promise: nil)
+      context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+      finish(context)
+    case .finish: finish(context)
+    case .close: context.close(promise: nil)
+    }
+    rearm(context)
+  }
+
+  private func finish(_ context: ChannelHandlerContext) {
+    context.flush()
+    guard !state.isDeaf else { return context.close(promise: nil) }
+    context.close(mode: .output, promise: nil)
+    context.read()
+  }
+
+  // MARK: - Time and seat
+
+  private func rearm(_ context: ChannelHandlerContext) {
+    reseat()
+    guard state.timer != timer, admission != nil else { return }
+    timer = state.timer
+    scheduled?.cancel()
+    scheduled = duration.map { duration in
+      context.eventLoop.assumeIsolated().scheduleTask(in: duration) { [self] in
+        timer = .none
+        perform(state.timerFired(), context)
+      }
+    }
+  }
+
+  private func reseat() {
+    guard case .served(let seat) = admission, (isLetIn && state.isWorking) != isWorking else { return }
+    isWorking.toggle()
+    if isWorking { connections.works(seat) } else { connections.waits(seat) }
+  }
+
+  /// An answer has ended.
+  private func settle() {
+    let isGood = isLetIn || isAnswerGood
+    isLetIn = false
+    isWorking = false
+    guard case .served(let seat) = admission else { return }
+    if isGood { connections.waits(seat) } else { connections.isRefused(seat) }
+  }
+
+  private var duration: TimeAmount? {
+    switch timer {
+    case .none: nil
+    case .request: limits.request
+    case .idle: isUsed ? limits.idle : limits.request
+    case .unread: limits.unread
+    case .linger: limits.linger
+    }
+  }
+}

@@ -1,0 +1,176 @@
+// From a request to an answer: path, who asks, database. Whatever goes wrong is answered as a problem.
+
+internal import HTTPTypes
+internal import Hummingbird
+internal import Logging
+internal import NIOCore
+internal import Queue
+internal import Runtime
+internal import Settings
+
+/// Answers everything at `/` and below `/ui/`.
+struct DashboardResponder: Sendable {
+  /// `X-CSRF-Token`: the token of the session, shown by our page and unknown to others.
+  static let tokenField = HTTPField.Name("X-CSRF-Token") ?? .authorization
+  static let bodyMaxBytes = 4_096
+
+  let gate: OpsGate
+  let state: DashboardState
+  let database: APIDatabase
+  let logger: Logger
+
+  func respond(to request: Request, _ context: OpsRequestContext) async -> Response {
+    var response: Response
+    do throws(APIProblem) {
+      response = try await request.method == .post ? change(request, context) : read(request, context)
+    } catch {
+      response = error.response
+    }
+    response.headers.append(contentsOf: DashboardAsset.securityFields)
+    return request.method == .head ? response.createHeadResponse() : response
+  }
+
+  // MARK: - Reading
+
+  private func read(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) -> Response {
+    if let asset = DashboardAsset.at(request.uri.path) { return asset.response(to: request.headers[.ifNoneMatch]) }
+    switch request.uri.path {
+    case "/ui/state":
+      try await gate.admitReader(request, context)
+      return Self.json(try await state.json())
+    case "/ui/calls":
+      try await gate.admitReader(request, context)
+      return Self.json(try await calls(request))
+    case "/ui/session": return session(of: try await gate.caller(of: request, context), request)
+    default: throw .noSuchPath
+    }
+  }
+
+  private func calls(_ request: Request) async throws(APIProblem) -> [UInt8] {
+    let id = request.uri.queryParameters["id"].map(String.init) ?? ""
+    guard 1...128 ~= id.unicodeScalars.count, !id.unicodeScalars.contains("\0") else {
+      throw .invalid("id", "must have 1 to 128 characters")
+    }
+    var parameters = PostgresParameters()
+    parameters.append(id)
+    return try await database.query(DashboardStatements.calls, parameters).json(0, 0)
+  }
+
+  // MARK: - Changing
+
+  private func change(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) -> Response {
+    let fields = request.headers
+    guard
+      OpsHosts.isOurs(origin: fields[.origin], site: fields[.secFetchSite], authority: request.head.authority)
+    else { throw .otherSite }
+    guard gate.knowsAnybody else { throw .readOnly }
+    if request.uri.path == "/ui/session" { return try await logIn(request, context) }
+    guard let caller = try await gate.caller(of: request, context), let token = caller.token else { throw .loggedOut }
+    guard let shown = fields[Self.tokenField], OpsKey.equal(Array(shown.utf8), Array(token.utf8)) else {
+      throw .otherSite
+    }
+    switch request.uri.path {
+    case "/ui/session/end":
+      if case .session(let id) = caller.proof { await gate.login.close(id) }
+      var response = session(of: nil, request)
+      response.headers[.setCookie] = gate.cookie(for: request).header(nil)
+      return response
+    case "/ui/lanes": return try await switchLane(try await body(of: request), for: caller.name)
+    default: throw .noSuchPath
+    }
+  }
+
+  private func logIn(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) -> Response {
+    guard gate.login.canLogIn else { throw .readOnly }
+    let key = try APIBody(try await body(of: request), members: ["key"]).text("key", max: 1_024)
+    let opened = try await gate.login.open(key, from: gate.client(of: request, context))
+    let caller = OpsGate.Caller(name: opened.name, proof: .session(opened.id), token: opened.token)
+    var response = session(of: caller, request)
+    response.headers[.setCookie] = gate.cookie(for: request).header(opened.id)
+    return response
+  }
+
+  private func switchLane(_ bytes: [UInt8], for name: String) async throws(APIProblem) -> Response {
+    let body = try APIBody(bytes, members: ["app", "provider", "paused", "note"])
+    guard let isPaused = try body.optionalBoolean("paused") else { throw .invalid("paused", "must be true or false") }
+    let (app, provider) = (try body.text("app", max: 64), try body.text("provider", max: 16))
+    var parameters = PostgresParameters()
+    parameters.append(name)
+    parameters.append(app)
+    parameters.append(provider)
+    parameters.append(isPaused)
+    parameters.append(try body.text("note", max: 500))
+    let message: String
+    do {
+      message = try await database.query(DashboardStatements.operateLane, parameters).text(0, 0)
+    } catch  where error == .noSuchCall {
+      throw .noSuchLane
+    }
+    logger.notice(
+      "An operator switched a lane",
+      metadata: [
+        "operator": "\(name)", "app": "\(app)", "provider": "\(provider)", "paused": .stringConvertible(isPaused),
+      ])
+    await state.forget()
+    var writer = JSONWriter()
+    writer.beginObject()
+    writer.key("message")
+    writer.string(message)
+    writer.endObject()
+    return Self.json(writer.bytes)
+  }
+
+  // MARK: - Parts
+
+  private func body(of request: Request) async throws(APIProblem) -> [UInt8] {
+    let type = request.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
+    guard type == "application/json" else { throw .notJSONType }
+    do {
+      return Array(try await request.body.collect(upTo: Self.bodyMaxBytes).readableBytesView)
+    } catch is NIOTooManyBytesError {
+      throw .tooLarge(limit: Self.bodyMaxBytes)
+    } catch {
+      throw .malformed
+    }
+  }
+
+  /// What the page must know of whoever looks at it.
+  private func session(of caller: OpsGate.Caller?, _ request: Request) -> Response {
+    var isSession = false
+    if case .session = caller?.proof { isSession = true }
+    var writer = JSONWriter()
+    writer.beginObject()
+    writer.key("canLogIn")
+    writer.boolean(gate.login.canLogIn)
+    writer.key("canLogOut")
+    writer.boolean(isSession)
+    writer.key("mustLogIn")
+    writer.boolean(gate.mustShow(request))
+    for (name, text) in [("name", caller?.name), ("token", caller?.token)] {
+      writer.key(Array(name.utf8))
+      if let text { writer.string(text) } else { writer.null() }
+    }
+    writer.endObject()
+    return Self.json(writer.bytes)
+  }
+
+  private static func json(_ bytes: [UInt8]) -> Response {
+    Response(
+      status: .ok, headers: [.contentType: "application/json", .cacheControl: "no-store"],
+      body: ResponseBody(byteBuffer: ByteBuffer(bytes: bytes)))
+  }
+}
+
+extension HTTPField.Name {
+  fileprivate static let secFetchSite = HTTPField.Name("Sec-Fetch-Site") ?? .origin
+}
+
+// MARK: - The refusals there are
+
+extension APIProblem {
+  static let otherSite = APIProblem(
+    status: .forbidden, name: "other-site", detail: "changes are taken from the dashboard's own page only")
+  static let readOnly = APIProblem(
+    status: .forbidden, name: "read-only", detail: "there is no ops key to log in with, so nothing can be changed here")
+  static let noSuchLane = APIProblem(status: .notFound, name: "unknown-lane", detail: "there is no such lane")
+}

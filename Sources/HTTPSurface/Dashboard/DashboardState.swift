@@ -1,0 +1,112 @@
+// What every open page asks for every two seconds, asked of the database once for all of them.
+
+internal import Queue
+internal import Runtime
+internal import Settings
+
+/// The state of everything as JSON, as old as a second at most, or as four times the time that asking took: a busy
+/// database is asked less.
+actor DashboardState {
+  static let timeToLive = Nanoseconds.seconds(1)
+  /// So many minutes are shown.
+  static let minutesShown = 30
+  /// So many can still change, this one included, and are what "now" means.
+  static let minutesRecent = 5
+
+  private static let minute: Int64 = 60_000
+
+  private let database: APIDatabase
+  private let clock: any GatewayClock
+  private var answer = Result<[UInt8], APIProblem>.failure(.broken)
+  private var staleAt = Instant(nanoseconds: .min)
+  private var question: Task<Result<[UInt8], APIProblem>, Never>?
+  /// Raised when what a question under way will bring is no longer wanted.
+  private var generation = 0
+  /// Minutes by their start, in milliseconds since 1970.
+  private var minutes: [Int64: [UInt8]] = [:]
+  private var lastMinute: Int64 = 0
+
+  init(database: APIDatabase, clock: any GatewayClock = SystemClock()) {
+    self.database = database
+    self.clock = clock
+  }
+
+  func json() async throws(APIProblem) -> [UInt8] {
+    if clock.now() < staleAt { return try answer.get() }
+    // Who comes while the database is being asked waits for the same answer.
+    let question = question ?? Task { [generation] in await ask(generation) }
+    self.question = question
+    return try await question.value.get()
+  }
+
+  /// The next to ask is told what is true now.
+  func forget() {
+    staleAt = Instant(nanoseconds: .min)
+    question = nil
+    generation += 1
+  }
+
+  private func ask(_ asked: Int) async -> Result<[UInt8], APIProblem> {
+    let begun = clock.now()
+    let answer: Result<[UInt8], APIProblem>
+    do throws(APIProblem) {
+      answer = .success(try await fresh())
+    } catch {
+      answer = .failure(error)
+    }
+    guard asked == generation else { return answer }
+    self.answer = answer
+    let took = clock.now() - begun
+    staleAt = clock.now() + max(Self.timeToLive, took * 4)
+    question = nil
+    return answer
+  }
+
+  private func fresh() async throws(APIProblem) -> [UInt8] {
+    let recent = try minutes(try await recentMinutes())
+    let overview = try await database.query(DashboardStatements.overview).json(0, 0)
+    var writer = JSONWriter()
+    writer.beginObject()
+    writer.key("version")
+    writer.string(GatewayVersion.current)
+    writer.key("minutesShown")
+    writer.integer(Int64(Self.minutesShown))
+    writer.key("minutesRecent")
+    writer.integer(Int64(Self.minutesRecent))
+    writer.key("thisMinute")
+    writer.integer(lastMinute)
+    writer.key("recent")
+    writer.raw(recent)
+    writer.key("minutes")
+    writer.beginArray()
+    for (_, json) in minutes.sorted(by: { $0.key < $1.key }) { writer.raw(json) }
+    writer.endArray()
+    writer.key("overview")
+    writer.raw(overview)
+    writer.endObject()
+    return writer.bytes
+  }
+
+  private func recentMinutes() async throws(APIProblem) -> PostgresResult {
+    let result = try await ask(minutes: Self.minutesRecent)
+    // After a time without any page, all are asked for once.
+    let isContinuous = result.int64(0, 0) - lastMinute < Int64(Self.minutesRecent - 1) * Self.minute
+    if !isContinuous { _ = try minutes(await ask(minutes: Self.minutesShown)) }
+    return result
+  }
+
+  private func ask(minutes count: Int) async throws(APIProblem) -> PostgresResult {
+    var parameters = PostgresParameters()
+    parameters.append(Int32(count - 1))
+    return try await database.query(DashboardStatements.minutes, parameters)
+  }
+
+  /// Replaces the minutes of an answer, forgets the oldest, and returns all of the answer's together.
+  private func minutes(_ result: PostgresResult) throws(APIProblem) -> [UInt8] {
+    guard result.rowCount > 0 else { throw .broken }
+    lastMinute = result.int64(0, 0)
+    for row in 0..<result.rowCount - 1 { minutes[result.int64(row, 1)] = result.json(row, 2) }
+    minutes = minutes.filter { $0.key > lastMinute - Int64(Self.minutesShown) * Self.minute }
+    return result.json(result.rowCount - 1, 2)
+  }
+}

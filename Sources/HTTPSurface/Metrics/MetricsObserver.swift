@@ -1,0 +1,43 @@
+// The one hop of a scrape to the gateway's loop: everything that is counted there is copied, and nothing is rendered.
+
+package import Dispatching
+package import Queue
+import Runtime
+
+/// Sees all that counts on one gateway's loop. An actor on that loop.
+package actor MetricsObserver {
+  nonisolated let loop: EventLoop
+  package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private let dispatcher: Dispatcher
+  private let outbox: PostgresOutbox
+  private let receipts: [ReceiptCollector]
+
+  package init(dispatcher: Dispatcher, outbox: PostgresOutbox, receipts: [ReceiptCollector]) {
+    loop = outbox.loop
+    self.dispatcher = dispatcher
+    self.outbox = outbox
+    self.receipts = receipts
+  }
+
+  func snapshot() -> MetricsSnapshot {
+    var snapshot = dispatcher.assumeIsolated { $0.snapshot() }
+    snapshot.outbox = outbox.assumeIsolated { $0.counters }
+    for collector in receipts {
+      collector.assumeIsolated { snapshot.lostReceipts[$0.app] = $0.counters.givenUp }
+    }
+    return snapshot
+  }
+}
+
+extension Dispatcher {
+  /// The counters, and how the lanes are now.
+  func snapshot() -> MetricsSnapshot {
+    MetricsSnapshot(
+      counters: counters,
+      lanes: conditions(loop.now).enumerated().map { index, condition in
+        MetricsSnapshot.Lane(
+          condition: condition.lane, provider: condition.provider, clockSkew: clockSkews[index] ?? .zero)
+      })
+  }
+}

@@ -1,0 +1,31 @@
+// Where Prometheus asks.
+
+import Hummingbird
+
+/// `GET /metrics`: every series, as Prometheus text or, for whoever prefers it, OpenMetrics.
+package struct MetricsRoutes: OpsRoutes {
+  private let metrics: Metrics
+  /// What `/readyz` says.
+  private let readiness: @Sendable () async -> Readiness
+  private let gate: OpsGate
+
+  package init(metrics: Metrics, readiness: @escaping @Sendable () async -> Readiness, gate: OpsGate) {
+    self.metrics = metrics
+    self.readiness = readiness
+    self.gate = gate
+  }
+
+  package func add(to router: OpsRouter) {
+    router.get("metrics") { request, context in
+      do throws(APIProblem) {
+        try await gate.admitScraper(request, context)
+      } catch {
+        return error.response
+      }
+      let format = ExpositionFormat(accept: request.headers[.accept])
+      return Response(
+        status: .ok, headers: [.contentType: format.contentType, .cacheControl: "no-store"],
+        body: ResponseBody(byteBuffer: ByteBuffer(bytes: await metrics.exposition(format, readiness: readiness()))))
+    }
+  }
+}

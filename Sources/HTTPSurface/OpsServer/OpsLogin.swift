@@ -1,0 +1,112 @@
+// Ops keys, shown to log in or with each request: each address has few wrong tries a second, and each waits longer for its answer.
+
+internal import HTTPTypes
+internal import Logging
+internal import Runtime
+internal import Settings
+
+/// Keeps the keys, the sessions, and the door to them.
+actor OpsLogin {
+  /// What a session is to whoever has its id.
+  struct Opened: Sendable {
+    let id: String
+    let token: String
+    let name: String
+  }
+
+  /// Whether there is a key to log in with, usable or not.
+  nonisolated let canLogIn: Bool
+
+  private let clock: any GatewayClock
+  private let pause: @Sendable (Nanoseconds) async -> Void
+  private let logger: Logger
+  private var keyring: OpsKeyring
+  private var sessions = OpsSessions()
+  private var limits = LoginLimits()
+  /// Wrong keys are told of at most once a second, whoever shows them.
+  private var warnings = TokenBucket(saved: 1, perSecond: 1)
+
+  /// - Parameters:
+  ///   - metricsKey: opens /metrics alone.
+  ///   - pause: waits for so long.
+  init(
+    keys: [OpsKey], metricsKey: OpsKey? = nil, logger: Logger, clock: any GatewayClock = SystemClock(),
+    pause: @escaping @Sendable (Nanoseconds) async -> Void = { try? await Task.sleep(for: .nanoseconds($0.count)) }
+  ) {
+    canLogIn = !keys.isEmpty
+    keyring = OpsKeyring(keys, metricsKey: metricsKey)
+    self.clock = clock
+    self.pause = pause
+    self.logger = logger
+    Self.tell(of: keyring.newFaults(), logger)
+  }
+
+  /// Opens a session for whoever has a key.
+  ///
+  /// - Parameter peer: the address that asks.
+  /// - Throws: 403 for a wrong key, 429 for too many wrong ones of this address, 503 where the file of a key cannot serve.
+  func open(_ shown: String, from peer: IPAddress) async throws(APIProblem) -> Opened {
+    let digest = OpsKey.digest(ofShown: shown)
+    guard case .operatorNamed(let name) = keyring.holder(of: digest) else { throw await refusal(.wrongKey, of: peer) }
+    limits.succeeded(peer)
+    let (id, session) = sessions.open(name: name, keyDigest: digest, now: clock.now())
+    logger.notice(
+      "Somebody logged in to the dashboard", metadata: ["operator": "\(name)", "peer": "\(Self.text(peer))"])
+    return Opened(id: id, token: session.token, name: name)
+  }
+
+  /// The living session of an id, with a key that is still the one it was opened with.
+  func session(_ id: String) -> Opened? {
+    sessions.find(id, now: clock.now()) { keyring.digest(of: $0) }
+      .map { Opened(id: id, token: $0.token, name: $0.name) }
+  }
+
+  func close(_ id: String) { sessions.close(id) }
+
+  /// Whose key came in `Authorization: Bearer`.
+  ///
+  /// - Throws: 401 for a wrong key, 429 for too many wrong ones of this address, 503 where the file of a key cannot serve.
+  func holder(ofShown key: String, from peer: IPAddress) async throws(APIProblem) -> OpsKeyring.Holder {
+    if let holder = keyring.holder(of: OpsKey.digest(ofShown: key)) { return holder }
+    throw await refusal(
+      .unauthorized("this is none of the keys", challenge: "Bearer error=\"invalid_token\""), of: peer)
+  }
+
+  /// Counts a wrong key, and holds its answer back.
+  private func refusal(_ problem: APIProblem, of peer: IPAddress) async -> APIProblem {
+    Self.tell(of: keyring.newFaults(), logger)
+    guard let failures = limits.failed(peer, clock.now()) else { return .tooManyTries }
+    // A key whose file cannot be read looks like a wrong one.
+    let problem = keyring.hasFault ? .unreadableKey : problem
+    warn(of: failures, peer)
+    await pause(LoginLimits.delay(failures: failures))
+    limits.answered(peer)
+    return problem
+  }
+
+  // MARK: - The log
+
+  private func warn(of failures: Int, _ peer: IPAddress) {
+    guard warnings.take(clock.now()) else { return }
+    logger.warning(
+      "A wrong key was shown to the dashboard",
+      metadata: ["in_a_row": .stringConvertible(failures), "peer": "\(Self.text(peer))"])
+  }
+
+  private static func text(_ peer: IPAddress) -> String { peer == .unknown ? "unknown" : "\(peer)" }
+
+  private static func tell(of faults: [(name: String, fault: OpsKey.Fault)], _ logger: Logger) {
+    for (name, fault) in faults {
+      logger.error("Nobody can log in with an ops key", metadata: ["operator": "\(name)", "reason": "\(fault)"])
+    }
+  }
+}
+
+extension APIProblem {
+  static let wrongKey = APIProblem(status: .forbidden, name: "wrong-key", detail: "this is not an ops key")
+  static let tooManyTries = tooMany("too many wrong keys come from this address; try again")
+  static let unreadableKey = unavailable(
+    "no-key",
+    "the gateway cannot use the file of one of its keys, which may be this one; mend the file that its log names",
+    retryAfterSeconds: 60)
+}

@@ -1,0 +1,84 @@
+// Why TLS handshakes of a listener fail: counted for the metrics, and told in the log, at most one line a second and reason.
+
+internal import Logging
+internal import NIOSSL
+internal import Runtime
+internal import Settings
+internal import Synchronization
+
+/// Counts the failed handshakes of one listener.
+final class HandshakeFailures: Sendable {
+  enum Reason: String, CaseIterable, Sendable {
+    /// The client shows no certificate where one is required.
+    case noCertificate = "no_certificate"
+    /// The client's certificate is none of `client_ca_file`, has expired, or is not for clients.
+    case wrongCertificate = "wrong_certificate"
+    /// The client refused, as a rule our certificate.
+    case refusedByClient = "refused_by_client"
+    /// The connection broke before the handshake was over.
+    case closed
+    /// No TLS that we speak: clear text, an old version, other ciphers.
+    case `protocol`
+
+    init(_ error: BoringSSLError) {
+      // BoringSSL's words for its errors; nothing else tells them apart.
+      let text = "\(error)"
+      self =
+        if text.contains("PEER_DID_NOT_RETURN_A_CERTIFICATE") {
+          .noCertificate
+        } else if text.contains("CERTIFICATE_VERIFY_FAILED") {
+          .wrongCertificate
+        } else if text.contains("_ALERT_") || text.contains("DECRYPTION_FAILED") {
+          // In TLS 1.3 OpenSSL's clients send the alert in clear text, which is no record that can be decrypted.
+          .refusedByClient
+        } else if text.contains("EOF during handshake") {
+          .closed
+        } else {
+          .protocol
+        }
+    }
+
+    /// Whoever looks whether the port is open hangs up, too.
+    var level: Logger.Level { self == .closed ? .debug : .notice }
+  }
+
+  private struct Line {
+    var bucket = TokenBucket(saved: 1, perSecond: 1)
+    /// Failures since the last line.
+    var untold = 0
+  }
+
+  private let listener: String
+  private let logger: Logger
+  private let clock: any GatewayClock
+  private let state = Mutex<(counts: [Reason: Int], lines: [Reason: Line])>(([:], [:]))
+
+  /// - Parameter listener: `http` or `api`.
+  init(listener: String, logger: Logger, clock: any GatewayClock = SystemClock()) {
+    self.listener = listener
+    self.logger = logger
+    self.clock = clock
+  }
+
+  /// How many have failed.
+  func count(_ reason: Reason) -> Int { state.withLock { $0.counts[reason] ?? 0 } }
+
+  /// - Parameter peer: the other end of the connection.
+  func note(_ reason: Reason, of peer: IPAddress) {
+    let now = clock.now()
+    let count: Int? = state.withLock { state in
+      state.counts[reason, default: 0] += 1
+      state.lines[reason, default: Line()].untold += 1
+      guard state.lines[reason]?.bucket.take(now) == true else { return nil }
+      defer { state.lines[reason]?.untold = 0 }
+      return state.lines[reason]?.untold
+    }
+    guard let count else { return }
+    logger.log(
+      level: reason.level, "A TLS handshake failed",
+      metadata: [
+        "listener": "\(listener)", "peer": "\(peer)", "reason": "\(reason.rawValue)",
+        "count": .stringConvertible(count),
+      ])
+  }
+}

@@ -1,0 +1,250 @@
+// What a load test does in the database: enqueue, look, and clean up when asked.
+
+internal import Dispatch
+internal import Queue
+internal import Runtime
+internal import Synchronization
+
+/// The outbox as a backend and ops see it.
+struct LoadDatabase: Sendable {
+  /// A delivery that is owed still.
+  struct Owed: Sendable {
+    var delivery: Int
+    var attempts: Int32
+    var deadlineAt: Int64
+  }
+
+  let url: String
+  let shape: LoadShape
+  /// For looking; the connections of the arrivals are in `backends`.
+  private let observer: PostgresConnection
+  private let backends: [PostgresConnection]
+
+  static let applicationName = "push-gateway-lab loadtest"
+  /// Calls looked up in one statement.
+  private static let batch = 5_000
+  /// Calls in one piece of a COPY.
+  private static let piece = 100
+
+  /// - Parameter connections: over how many connections single calls are enqueued.
+  init(url: String, shape: LoadShape, connections: Int) async throws(PostgresError) {
+    self.url = url
+    self.shape = shape
+    let loop = EventLoop(name: "loadtest")
+    observer = try await .connect(to: url, applicationName: Self.applicationName, on: loop)
+    var backends: [PostgresConnection] = []
+    for _ in 0..<connections {
+      backends.append(try await .connect(to: url, applicationName: Self.applicationName, on: loop))
+    }
+    self.backends = backends
+  }
+
+  func close() async {
+    for connection in [observer] + backends { await connection.close() }
+  }
+
+  // MARK: - Enqueueing
+
+  /// Enqueues one call in a transaction of its own.
+  /// - Returns: its number in the outbox. When this returns, the call is committed.
+  func enqueue(_ call: LoadCall) async throws(PostgresError) -> Int64 {
+    var parameters = PostgresParameters()
+    parameters.append(text: call.payload)
+    parameters.append(text: call.recipients)
+    parameters.append(call.app)
+    parameters.append(Int32(shape.ringSeconds))
+    parameters.append(shape.kind.rawValue)
+    return try await backends[call.number % backends.count].query(Self.enqueue, parameters).int64(0, 0)
+  }
+
+  /// Enqueues calls 0 to `count` - 1 by one COPY.
+  ///
+  /// - Parameter isCancelled: asked now and then; what is loaded until it is true is committed.
+  /// - Returns: how many calls were committed, and when that was known.
+  func copy(
+    _ count: Int, isCancelled: @escaping @Sendable () -> Bool
+  ) async throws(PostgresError) -> (calls: Int, at: Int64) {
+    let outcome: Result<(calls: Int, at: Int64), PostgresError> = await withCheckedContinuation { continuation in
+      DispatchQueue(label: "loadtest.copy").async {
+        var sent = 0
+        do throws(PostgresError) {
+          try PostgresCopy.load(
+            "copy push.outbox (app, kind, payload, recipients, ring_seconds) from stdin", url: url,
+            applicationName: Self.applicationName
+          ) {
+            guard sent < count, !isCancelled() else { return nil }
+            let piece = sent..<min(sent + Self.piece, count)
+            sent = piece.upperBound
+            return lines(piece)
+          }
+          continuation.resume(returning: .success((sent, SystemClock().wallMicroseconds())))
+        } catch {
+          continuation.resume(returning: .failure(error))
+        }
+      }
+    }
+    return try outcome.get()
+  }
+
+  /// Lines of COPY's text format. Nothing of a call needs escaping there.
+  private func lines(_ calls: Range<Int>) -> [UInt8] {
+    let end = Array("\t\(shape.ringSeconds)\n".utf8)
+    var lines: [UInt8] = []
+    for number in calls {
+      let call = shape.call(number)
+      lines += Array("\(call.app)\t\(shape.kind.rawValue)\t".utf8)
+      lines += call.payload
+      lines.append(UInt8(ascii: "\t"))
+      lines += call.recipients
+      lines += end
+    }
+    return lines
+  }
+
+  /// The outbox's numbers of the calls of a COPY.
+  func outboxIDs(ofCalls count: Int) async throws(PostgresError) -> [Int64] {
+    var ids: [Int64] = []
+    for start in stride(from: 0, to: count, by: Self.batch) {
+      var parameters = PostgresParameters()
+      parameters.append(shape.apps.map { $0 as String? })
+      parameters.append((start..<min(start + Self.batch, count)).map { "\(shape.prefix)\($0)" as String? })
+      let rows = try await observer.query(Self.find, parameters)
+      for row in 0..<rows.rowCount { ids.append(rows.int64(row, 0)) }
+    }
+    return ids
+  }
+
+  // MARK: - Looking
+
+  /// The finished deliveries of some calls, each with its call's number in the outbox.
+  ///
+  /// - Parameter outboxIDs: one of `batches`.
+  func settlements(
+    of outboxIDs: ArraySlice<Int64>
+  ) async throws(PostgresError) -> [(call: Int64, settlement: LoadLedger.Settlement)] {
+    let rows = try await observer.query(Self.history, Self.parameters(outboxIDs))
+    var settlements: [(call: Int64, settlement: LoadLedger.Settlement)] = []
+    settlements.reserveCapacity(rows.rowCount)
+    for row in 0..<rows.rowCount {
+      guard let delivery = delivery(ofUser: rows.text(row, 1)),
+        let outcome = LoadDelivery.Outcome(rawValue: rows.text(row, 2))
+      else { continue }
+      let settlement = LoadLedger.Settlement(
+        delivery: delivery, outcome: outcome, sentAt: Self.time(rows, row, 3), answeredAt: Self.time(rows, row, 4),
+        finishedAt: Self.time(rows, row, 5), deadlineAt: Self.time(rows, row, 6), attempts: rows.int32(row, 7),
+        refusals: rows.int32(row, 8))
+      settlements.append((rows.int64(row, 0), settlement))
+    }
+    return settlements
+  }
+
+  /// Which deliveries of these calls are not finished.
+  func owed(of outboxIDs: [Int64]) async throws(PostgresError) -> [Owed] {
+    var owed: [Owed] = []
+    for batch in Self.batches(outboxIDs) {
+      let rows = try await observer.query(Self.deliveries, Self.parameters(batch))
+      for row in 0..<rows.rowCount {
+        guard let delivery = delivery(ofUser: rows.text(row, 0)) else { continue }
+        owed.append(
+          Owed(delivery: delivery, attempts: rows.int32(row, 1), deadlineAt: Self.time(rows, row, 2)))
+      }
+    }
+    return owed
+  }
+
+  /// How many gateways are alive.
+  func gateways() async throws(PostgresError) -> Int {
+    Int(try await observer.query(Self.alive).int64(0, 0))
+  }
+
+  /// How far the database's clock is ahead of ours, microseconds; the shortest of some questions tells it best.
+  func clockOffset() async throws(PostgresError) -> Int64 {
+    var best: (roundTrip: Int64, offset: Int64)?
+    for _ in 0..<5 {
+      let asked = SystemClock().wallMicroseconds()
+      let theirs = try await observer.query(Self.clock).timestamp(0, 0)
+      let answered = SystemClock().wallMicroseconds()
+      let roundTrip = answered - asked
+      if best.map({ roundTrip < $0.roundTrip }) ?? true {
+        best = (roundTrip, theirs - (asked + roundTrip / 2))
+      }
+    }
+    return best?.offset ?? 0
+  }
+
+  /// Deletes everything of these calls.
+  func cleanUp(_ outboxIDs: [Int64]) async throws(PostgresError) {
+    for batch in Self.batches(outboxIDs) {
+      for statement in Self.deletions { _ = try await observer.query(statement, Self.parameters(batch)) }
+    }
+    var parameters = PostgresParameters()
+    parameters.append(shape.apps.map { $0 as String? })
+    parameters.append(shape.prefix)
+    _ = try await observer.query(Self.deleteInvalidations, parameters)
+  }
+
+  // MARK: - Helpers
+
+  /// Our users have the numbers of their deliveries.
+  private func delivery(ofUser user: String) -> Int? {
+    user.hasPrefix(shape.prefix) ? Int(user.dropFirst(shape.prefix.count)) : nil
+  }
+
+  /// As many calls as are looked up in one statement.
+  static func batches(_ ids: [Int64]) -> [ArraySlice<Int64>] {
+    stride(from: 0, to: ids.count, by: batch).map { ids[$0..<min($0 + batch, ids.count)] }
+  }
+
+  private static func parameters(_ ids: ArraySlice<Int64>) -> PostgresParameters {
+    var parameters = PostgresParameters()
+    parameters.append(Array(ids))
+    return parameters
+  }
+
+  private static func time(_ rows: PostgresResult, _ row: Int, _ column: Int) -> Int64 {
+    rows.isNull(row, column) ? 0 : rows.timestamp(row, column)
+  }
+
+  private static let enqueue = PostgresStatement(
+    name: "loadtest_enqueue", sql: "select outbox_id from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, $5)")
+
+  private static let find = PostgresStatement(
+    name: "loadtest_find", sql: "select id from push.outbox where app = any($1) and call_id = any($2) order by id")
+
+  /// Cancels and missed calls that follow a call's end are no deliveries of the load.
+  private static let history = PostgresStatement(
+    name: "loadtest_history",
+    sql: """
+      select outbox_id, user_id, outcome, sent_at, answered_at, finished_at, deadline_at,
+        -- A hedged try is two requests.
+        attempts + (reason is not distinct from 'Hedged')::int + case when failures is null then 0
+          else (select count(*)::int from jsonb_array_elements(failures) f where f ? 'hedged') end,
+        case when failures is null then 0
+          else (select count(*)::int from jsonb_array_elements(failures) f where (f ->> 'status')::int >= 400) end
+      from push.delivery_history
+      where outbox_id = any($1) and kind in ('invite', 'notification')
+      """)
+
+  private static let deliveries = PostgresStatement(
+    name: "loadtest_deliveries",
+    sql: """
+      select user_id, attempt, deadline_at from push.deliveries
+      where outbox_id = any($1) and kind in ('invite', 'notification')
+      """)
+
+  private static let alive = PostgresStatement(
+    name: "loadtest_alive", sql: "select count(*) from push.gateways where alive")
+
+  private static let clock = PostgresStatement(name: "loadtest_clock", sql: "select clock_timestamp()")
+
+  private static let deletions = [
+    PostgresStatement(name: "loadtest_delete_1", sql: "delete from push.delivery where outbox_id = any($1)"),
+    PostgresStatement(name: "loadtest_delete_2", sql: "select push.erase_receipts($1)"),
+    PostgresStatement(name: "loadtest_delete_3", sql: "delete from push.history where outbox_id = any($1)"),
+    PostgresStatement(name: "loadtest_delete_4", sql: "delete from push.outbox where id = any($1)"),
+  ]
+
+  private static let deleteInvalidations = PostgresStatement(
+    name: "loadtest_delete_5",
+    sql: "delete from push.token_invalidations where app = any($1) and starts_with(user_id, $2)")
+}

@@ -1,0 +1,224 @@
+// What a load test found: as text for people and as JSON.
+
+internal import Console
+internal import Foundation
+internal import Runtime
+
+/// The result of a run.
+struct LoadReport: Sendable {
+  var shape: LoadShape
+  var arrivals: LoadArrivals
+  /// As given on the command line.
+  var mix: String
+  var faults: String
+  var verdict: LoadVerdict
+  /// Over all providers first, then by provider.
+  var latencies: [LoadLatencies]
+  var timeline: LoadTimeline
+  /// Calls that could not be enqueued end a run; this is why.
+  var failure: String?
+  /// Microseconds by which the database's clock is ahead.
+  var clockOffset: Int64
+  /// Whether arrivals were checked against a simulators' log.
+  var hasLog: Bool
+  /// Microseconds since 1970: the first commit and the last settlement.
+  var firstCommitAt: Int64
+  var lastSettledAt: Int64
+
+  init(_ ledger: LoadLedger, shape: LoadShape, arrivals: LoadArrivals, mix: String, faults: String, clockOffset: Int64)
+  {
+    (self.shape, self.arrivals, self.mix, self.faults, self.clockOffset) = (shape, arrivals, mix, faults, clockOffset)
+    verdict = LoadVerdict(ledger)
+    let isBulk = arrivals.isBulk
+    let providers = shape.mix.weights.map(\.provider).sorted { $0.rawValue < $1.rawValue }
+    latencies = ([nil] + providers).map { LoadLatencies(ledger, of: $0, isBulk: isBulk) }
+    timeline = LoadTimeline(ledger)
+    hasLog = ledger.hasLog
+    let committed = ledger.deliveries.filter(\.isEnqueued)
+    firstCommitAt = committed.reduce(Int64.max) { min($0, $1.committedAt) }
+    lastSettledAt = committed.reduce(0) { max($0, $1.finishedAt) }
+  }
+
+  /// Deliveries settled a second, from the first commit to the last settlement; 0 without any.
+  var throughput: Double {
+    guard verdict.settled > 0, lastSettledAt > firstCommitAt else { return 0 }
+    return Double(verdict.settled) * 1e6 / Double(lastSettledAt - firstCommitAt)
+  }
+
+  /// The load in one line.
+  var loadText: String {
+    let arrivals =
+      switch arrivals {
+      case .bulk(let calls): "\(calls) calls by COPY"
+      case .open(let schedule): "\(Self.number(schedule.rate)) calls/s for \(Self.number(schedule.duration.seconds)) s"
+      }
+    let apps = shape.apps.count == 1 ? "app \(shape.apps[0])" : "\(shape.apps.count) apps"
+    return "\(arrivals), \(shape.devices) device\(shape.devices == 1 ? "" : "s") a call, \(mix)"
+      + (faults.isEmpty ? "" : ", faults \(faults)")
+      + ", \(shape.kind.rawValue), \(shape.ringSeconds) s, \(apps), seed \(shape.seed)"
+  }
+
+  /// Things to know before the numbers are believed.
+  var notes: [String] {
+    var notes: [String] = []
+    if let failure { notes.append("The load ended early: \(failure)") }
+    if !hasLog {
+      notes.append(
+        "No --simulator-log: a request is when the gateway says it left, and nobody checked what arrived twice or never."
+      )
+    }
+    if abs(clockOffset) > 2_000 {
+      notes.append(
+        "The database's clock is \(LatencyHistogram.text(abs(clockOffset))) \(clockOffset > 0 ? "ahead of" : "behind") ours: settled "
+          + "is off by that.")
+    }
+    return notes
+  }
+
+  /// Lines for a terminal.
+  func lines(isColored: Bool) -> [String] {
+    let table = TextTable(
+      columns: [.init(heading: "PROVIDER"), .init(heading: "STAGE")]
+        + ["COUNT", "P50", "P90", "P99", "P99.9", "MAX"].map { .init(heading: $0, alignment: .right) },
+      rows: latencies.flatMap { latencies in
+        latencies.stages.map { stage, histogram in
+          let summary = histogram.summary
+          return [.init(latencies.title), .init(stage.title(isBulk: arrivals.isBulk)), .init("\(summary.count)")]
+            + (summary.percentiles + [summary.max]).map { .init(LatencyHistogram.text($0)) }
+        }
+      })
+    let outcomes = LoadDelivery.Outcome.allCases.compactMap { outcome in
+      verdict.outcomes[outcome].map { "\($0) \(outcome.rawValue)" }
+    }
+    let line = isColored ? "\u{1B}[\(verdict.isGood ? 32 : 31)m\(verdict.line)\u{1B}[0m" : verdict.line
+    let settled =
+      "settled \(verdict.settled) at \(Int(throughput.rounded()))/s"
+      + (outcomes.isEmpty ? "" : ": " + outcomes.joined(separator: ", "))
+      + (verdict.repeats == 0 ? "" : "; \(verdict.repeats) repeated requests")
+    return ["run \(shape.run): \(loadText)", ""] + table.lines(isColored: isColored) + ["", settled] + notes + [line]
+  }
+
+  static func number(_ value: Double) -> String { String(format: "%g", value) }
+
+  // MARK: - JSON
+
+  /// One object.
+  var json: [UInt8] {
+    var writer = JSONWriter(reservingCapacity: 16_384)
+    writer.beginObject()
+    write("run", shape.run, to: &writer)
+    write("app", shape.apps.joined(separator: ","), to: &writer)
+    write("kind", shape.kind.rawValue, to: &writer)
+    switch arrivals {
+    case .bulk(let calls): write("calls", calls, to: &writer)
+    case .open(let schedule):
+      write("rate", schedule.rate, to: &writer)
+      write("duration_seconds", schedule.duration.seconds, to: &writer)
+    }
+    write("devices", shape.devices, to: &writer)
+    write("ring_seconds", shape.ringSeconds, to: &writer)
+    write("mix", mix, to: &writer)
+    write("faults", faults, to: &writer)
+    write("seed", Int(truncatingIfNeeded: shape.seed), to: &writer)
+    write("checked_against_log", hasLog, to: &writer)
+    write("clock_offset_us", Int(clockOffset), to: &writer)
+    writeVerdict(to: &writer)
+    write("settled_per_second", throughput, to: &writer)
+    writeLatencies(to: &writer)
+    writeTimeline(to: &writer)
+    writer.key("notes")
+    writer.beginArray()
+    for note in notes { writer.string(note) }
+    writer.endArray()
+    writer.endObject()
+    return writer.bytes
+  }
+
+  private func writeVerdict(to writer: inout JSONWriter) {
+    writer.key("verdict")
+    writer.beginObject()
+    write("good", verdict.isGood && failure == nil, to: &writer)
+    for (name, count): (StaticString, Int) in [
+      ("enqueued", verdict.enqueued), ("settled", verdict.settled), ("owed", verdict.owed), ("lost", verdict.lost),
+      ("duplicated", verdict.duplicated), ("late", verdict.late), ("failed", verdict.failed),
+      ("failed_as_asked", verdict.failedAsAsked), ("repeated_requests", verdict.repeats),
+    ] { write(name, count, to: &writer) }
+    writer.key("outcomes")
+    writer.beginObject()
+    for outcome in LoadDelivery.Outcome.allCases {
+      writer.key(Array(outcome.rawValue.utf8))
+      writer.integer(Int64(verdict.outcomes[outcome, default: 0]))
+    }
+    writer.endObject()
+    writer.endObject()
+  }
+
+  private func writeLatencies(to writer: inout JSONWriter) {
+    writer.key("latency_us")
+    writer.beginObject()
+    for latencies in latencies {
+      writer.key(Array(latencies.title.utf8))
+      writer.beginObject()
+      for (stage, histogram) in latencies.stages {
+        writer.key(Array(stage.rawValue.utf8))
+        Self.write(histogram.summary, to: &writer)
+      }
+      writer.endObject()
+    }
+    writer.endObject()
+  }
+
+  private func writeTimeline(to writer: inout JSONWriter) {
+    writer.key("timeline")
+    writer.beginArray()
+    for (index, slice) in timeline.slices.enumerated() {
+      writer.beginObject()
+      write("seconds", timeline.seconds(index), to: &writer)
+      write("enqueued_per_second", timeline.rate(slice.enqueued), to: &writer)
+      write("requests_per_second", timeline.rate(slice.received), to: &writer)
+      write("settled_per_second", timeline.rate(slice.settled), to: &writer)
+      if let latency = slice.latency {
+        writer.key("request_us")
+        Self.write(latency, to: &writer)
+      }
+      writer.endObject()
+    }
+    writer.endArray()
+  }
+
+  private static func write(_ summary: LatencyHistogram.Summary, to writer: inout JSONWriter) {
+    writer.beginObject()
+    writer.key("count")
+    writer.integer(Int64(summary.count))
+    writer.key("mean")
+    writer.integer(Int64(summary.mean.rounded()))
+    for (percentile, value) in zip(LatencyHistogram.percentiles, summary.percentiles) {
+      writer.key(Array("p\(number(percentile))".utf8))
+      writer.integer(value)
+    }
+    writer.key("max")
+    writer.integer(summary.max)
+    writer.endObject()
+  }
+
+  private func write(_ key: StaticString, _ text: String, to writer: inout JSONWriter) {
+    writer.key(key)
+    writer.string(text)
+  }
+
+  private func write(_ key: StaticString, _ number: Int, to writer: inout JSONWriter) {
+    writer.key(key)
+    writer.integer(Int64(number))
+  }
+
+  private func write(_ key: StaticString, _ value: Bool, to writer: inout JSONWriter) {
+    writer.key(key)
+    writer.boolean(value)
+  }
+
+  /// Finite numbers only, to a thousandth.
+  private func write(_ key: StaticString, _ number: Double, to writer: inout JSONWriter) {
+    writer.key(key)
+    writer.raw(Array(Self.number((number * 1_000).rounded() / 1_000).utf8))
+  }
+}

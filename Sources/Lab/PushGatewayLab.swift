@@ -1,0 +1,21 @@
+// The command `push-gateway-lab`: its subcommands and nothing else.
+
+import ArgumentParser
+import Console
+import Settings
+
+@main
+struct PushGatewayLab: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "push-gateway-lab",
+    abstract: "Try push-gateway: stand-ins for APNs, FCM and Expo, and a load test.",
+    discussion: """
+      Nothing of it is needed where calls are rung; push-gateway does that.
+
+      Exit codes: 0 done, 1 failed or verdict not kept, 64 wrong usage, 78 wrong configuration.
+      """,
+    version: GatewayVersion.current,
+    subcommands: [SimulateCommand.self, LoadTestCommand.self])
+
+  static func main() async { await runAsProgram() }
+}

@@ -1,0 +1,53 @@
+// Something that ops do to a running gateway: one function of the schema push that says what it did.
+
+internal import Console
+internal import Queue
+
+/// A call of a function that returns one row with a column `message`.
+struct Intervention: Sendable {
+  /// Name of the function, without the schema.
+  let function: String
+  private let parameters: PostgresParameters
+  private let diagnose: @Sendable (PostgresConnection) async throws -> Void
+
+  /// - Parameters:
+  ///   - parameters: appends the arguments in the function's order.
+  ///   - diagnose: throws a `CommandFailure` where the function says that there is no such thing, or more than one.
+  init(
+    _ function: String, _ parameters: (inout PostgresParameters) -> Void,
+    diagnose: @escaping @Sendable (PostgresConnection) async throws -> Void
+  ) {
+    self.function = function
+    self.diagnose = diagnose
+    var appended = PostgresParameters()
+    parameters(&appended)
+    self.parameters = appended
+  }
+
+  /// Does it; returns what was done: a sentence, or the whole row as a JSON object.
+  func perform(on connection: PostgresConnection, json: Bool = false) async throws -> String {
+    let places = (1...parameters.count).map { "$\($0)" }.joined(separator: ", ")
+    let statement = PostgresStatement(
+      name: "\(function)_\(json ? "json" : "text")",
+      text: "select \(json ? "row_to_json(r)::text" : "r.message") from push.\(function)(\(places)) r")
+    do throws(PostgresError) {
+      let text = try await connection.query(statement, parameters).text(0, 0)
+      return json ? text : Terminal.printable(text)
+    } catch {
+      if error.isAboutSubject { try await diagnose(connection) }
+      throw error
+    }
+  }
+
+  /// Does it and prints what was done.
+  func run(_ options: OperationsOptions) async throws {
+    try await options.withConnection { StandardOutput.write(try await perform(on: $0, json: options.json)) }
+  }
+}
+
+extension PostgresError {
+  /// What the arguments name does not exist (no_data_found), or exists more than once (cardinality_violation).
+  fileprivate var isAboutSubject: Bool {
+    code == .server(sqlState: "P0002") || code == .server(sqlState: "21000")
+  }
+}

@@ -1,0 +1,51 @@
+// What the commands for operations share: how they find the database, how they answer, how they fail.
+
+import ArgumentParser
+import Console
+import Queue
+
+struct OperationsOptions: ParsableArguments {
+  @Flag(help: "Print JSON instead of text for people.")
+  var json = false
+
+  @OptionGroup var configuration: ConfigurationOptions
+
+  /// What push.audit and pg_stat_activity show, whatever the command.
+  static let applicationName = "cli"
+
+  /// Connects, does it, and closes. Whatever the database says becomes a sentence with its remedy.
+  func withConnection<Result>(_ body: (PostgresConnection) async throws -> Result) async throws -> Result {
+    let connection = try await configuration.connect(as: Self.applicationName)
+    do {
+      let result = try await body(connection)
+      await connection.close()
+      return result
+    } catch {
+      await connection.close()
+      if let error = error as? PostgresError { throw CommandFailure(error) }
+      throw error
+    }
+  }
+
+  /// Prints a view's rows, as a table or as JSON.
+  ///
+  /// - Parameter nothing: said instead of a table without rows.
+  func show(
+    _ view: OperationsView, _ parameters: PostgresParameters = PostgresParameters(), on connection: PostgresConnection,
+    nothing: String = ""
+  ) async throws(PostgresError) {
+    if json { return StandardOutput.write(try await view.json(on: connection, parameters)) }
+    let table = try await view.table(on: connection, parameters)
+    let lines = table.rows.isEmpty ? [nothing] : table.lines(isColored: Terminal.isColored)
+    StandardOutput.write(lines.joined(separator: "\n"))
+  }
+
+  /// What `--help` says of all of them.
+  static let reference = """
+    In JSON, fields have the names of the view's or function's columns (snake_case), durations are seconds, times ISO 8601. \
+    Tokens are masked everywhere.
+
+    Needs the database and nothing else: DATABASE_URL, or the key database of the configuration. The role must be a member of \
+    push_ops (for api-key: of push_keys), or own the schema push.
+    """
+}

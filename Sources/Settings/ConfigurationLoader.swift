@@ -1,0 +1,285 @@
+// From file and environment to a checked configuration.
+
+internal import Dialects
+internal import Foundation
+internal import Logging
+internal import Providers
+internal import Queue
+internal import Runtime
+
+extension GatewayConfiguration {
+  /// Reads and checks everything.
+  ///
+  /// - Parameters:
+  ///   - file: the YAML file; nil for the environment alone.
+  ///   - environment: of the process. `DATABASE_URL` goes before everything else for the database.
+  /// - Throws: every problem found, not only the first.
+  package static func load(file: String?, environment: [String: String]) throws(ConfigurationError)
+    -> GatewayConfiguration
+  {
+    var reader = try reader(file, environment)
+    checkPrivacy(of: file, &reader)
+    let privacy = secretPrivacy(&reader)
+    let proxy = proxy(["proxy"], default: nil, &reader)
+    let configuration = GatewayConfiguration(
+      databaseURL: databaseURL(&reader, environment),
+      http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
+      httpConnectionsMax: reader.integer(["http", "connections_max"], in: 1...100_000, default: 128),
+      httpTLS: listenerTLS(["http", "tls"], takesClients: false, &reader), api: api(["api"], &reader),
+      hasDashboard: reader.choice(["dashboard", "enabled"], [("true", true), ("false", false)], default: true),
+      opsAccess: opsAccess(&reader, privacy),
+      caFile: reader.file(["tls", "ca_file"]), proxy: proxy,
+      secretPrivacy: privacy,
+      logLevel: reader.choice(
+        ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
+      logFormat: reader.choice(["log", "format"], LogFormat.allCases.map { ($0.rawValue, $0) }, default: nil),
+      drainSeconds: reader.integer(["shutdown", "drain_seconds"], in: 0...300, default: 10), apps: apps(proxy, &reader))
+    guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
+    return configuration
+  }
+
+  /// Reads nothing but the database: for commands that need no provider, and so no file where `DATABASE_URL` is set.
+  package static func loadDatabaseURL(file: String?, environment: [String: String]) throws(ConfigurationError) -> String
+  {
+    if let url = environment["DATABASE_URL"], DatabaseURL.fault(of: url) == nil { return url }
+    var reader = try reader(file, environment)
+    checkPrivacy(of: file, &reader)
+    let url = databaseURL(&reader, environment)
+    guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
+    return url
+  }
+
+  // MARK: - Sections
+
+  private static func databaseURL(_ reader: inout ConfigurationReader, _ environment: [String: String]) -> String {
+    if let url = environment["DATABASE_URL"], !url.isEmpty {
+      if let fault = DatabaseURL.fault(of: url) { reader.note(environment: "DATABASE_URL", ["database"], fault) }
+      return url
+    }
+    guard let url = reader.text(["database"]) else {
+      reader.note(["database"], "is missing; it may also be given as DATABASE_URL")
+      return ""
+    }
+    if let fault = DatabaseURL.fault(of: url) { reader.note(["database"], fault) }
+    return url
+  }
+
+  private static func secretPrivacy(_ reader: inout ConfigurationReader) -> SecretFile.Privacy {
+    reader.choice(
+      ["security", "allow_readable_secrets"], [("true", .waived), ("false", .required)], default: .required)
+  }
+
+  /// A configuration file with a password is a file with a secret.
+  private static func checkPrivacy(of file: String?, _ reader: inout ConfigurationReader) {
+    guard let file, let database = reader.source.fileDatabase, PostgresHosts.givesPassword(database.text),
+      reader.text(["security", "allow_readable_secrets"]) != "true", let fault = SecretFile.exposure(of: file)
+    else { return }
+    reader.note(database, ["database"], "holds a password. \(fault)")
+  }
+
+  /// A section that is there is on, and must be whole.
+  private static func listenerTLS(
+    _ path: [String], takesClients: Bool, _ reader: inout ConfigurationReader
+  ) -> ListenerTLS? {
+    guard reader.source.has(path) else { return nil }
+    var tls = ListenerTLS(
+      certificateFile: reader.requiredFile(path + ["certificate_file"]),
+      keyFile: reader.requiredFile(path + ["key_file"]))
+    guard takesClients else { return tls }
+    tls.clientCAFile = reader.file(path + ["client_ca_file"])
+    let certificates = path + ["client_certificates"]
+    tls.clientCertificates = reader.choice(
+      certificates, ListenerTLS.ClientCertificates.allCases.map { ($0.rawValue, $0) }, default: .required)
+    if reader.text(certificates) != nil, reader.text(path + ["client_ca_file"]) == nil {
+      reader.note(certificates, "needs client_ca_file, which says whose certificates are taken")
+    }
+    return tls
+  }
+
+  /// Checked even where it is off, so that switching it on holds no surprise.
+  private static func api(_ path: [String], _ reader: inout ConfigurationReader) -> API? {
+    let isEnabled = reader.choice(path + ["enabled"], [("true", true), ("false", false)], default: false)
+    let api = API(
+      listener: reader.listener(path + ["listen"], default: "127.0.0.1:8081"),
+      bodyMaxBytes: reader.integer(path + ["body_max_bytes"], in: 1024...1_048_576, default: 65_536),
+      requestTimeoutSeconds: reader.integer(path + ["request_timeout_seconds"], in: 1...300, default: 10),
+      busyAfterSeconds: reader.integer(path + ["busy_after_seconds"], in: 1...600, default: 5),
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000),
+      connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512),
+      trustedProxies: reader.ranges(path + ["trusted_proxies"]),
+      tls: listenerTLS(path + ["tls"], takesClients: true, &reader))
+    return isEnabled ? api : nil
+  }
+
+  private static func apps(_ proxy: Proxy?, _ reader: inout ConfigurationReader) -> [App] {
+    let names = reader.source.names(below: ["apps"])
+    if names.isEmpty, !reader.hasProblems(in: ["apps"]) { reader.note(["apps"], "must hold at least one app") }
+    return names.compactMap { app($0, proxy, &reader) }
+  }
+
+  private static func app(_ name: String, _ proxy: Proxy?, _ reader: inout ConfigurationReader) -> App? {
+    let path = ["apps", name]
+    guard let dialect = dialect(path, &reader) else { return nil }
+    let app = App(
+      name: name, dialect: dialect, locale: reader.locale(path + ["locale"]),
+      ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
+      escalateAfterSeconds: reader.integer(path + ["escalate_after_seconds"], in: 1...600),
+      isAtLeastOnce: reader.choice(path + ["at_least_once"], [("true", true), ("false", false)], default: false),
+      missedCalls: reader.choice(
+        path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
+      hasVoIPCancel: reader.choice(path + ["voip_cancel"], [("true", true), ("false", false)], default: false),
+      proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
+      invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], dialect, &reader),
+      fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
+    if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
+      reader.note(
+        path + ["escalate_after_seconds"],
+        "must be less than ring_seconds (\(app.ringSeconds)), or no call would ring long enough")
+    }
+    if app.providers.isEmpty, !reader.hasProblems(in: path) {
+      reader.note(path, "must hold at least one of apns, fcm and expo")
+    }
+    let templatesAreRight = !["templates", "templates_file"].contains { reader.hasProblems(in: path + [$0]) }
+    for provider in app.providers where templatesAreRight && !dialect.speaks(provider) {
+      reader.note(path + [provider.rawValue], "the dialect \(dialect.name) has no calls over \(provider.rawValue)")
+    }
+    if templatesAreRight { checkVoIPCancel(of: app, path, &reader) }
+    return app
+  }
+
+  /// Phones that do not know a VoIP push for the end of a call ring by it, so that both the app and its dialect must say so.
+  private static func checkVoIPCancel(of app: App, _ path: [String], _ reader: inout ConfigurationReader) {
+    let dialect = app.dialect
+    if app.hasVoIPCancel, !dialect.cancelsOverVoIP {
+      reader.note(
+        path + ["voip_cancel"],
+        "the dialect \(dialect.name) has no cancel over APNs: its phones would ring by one; "
+          + "leave it out, or give the template apns.cancel")
+    } else if app.hasVoIPCancel, app.apns == nil, !reader.hasProblems(in: path + ["apns"]) {
+      reader.note(path + ["voip_cancel"], "needs apns, which the app has not")
+    } else if !app.hasVoIPCancel, dialect.cancelsOverVoIP,
+      (try? ShippedDialects.named(dialect.name))?.cancelsOverVoIP == false
+    {
+      reader.note(
+        path,
+        "the template apns.cancel is never sent without voip_cancel: true, which says that the app's phones take it")
+    }
+  }
+
+  /// The dialect that is chosen, below the app's own templates.
+  private static func dialect(_ path: [String], _ reader: inout ConfigurationReader) -> Dialect? {
+    let name = reader.choice(path + ["dialect"], ShippedDialects.names.map { ($0, $0) }, default: "intercom")
+    guard var dialect = try? ShippedDialects.named(name) else { return nil }
+    if let file = reader.file(path + ["templates_file"]), let tree = reader.tree(file, path + ["templates_file"]) {
+      lay(tree, path + ["templates_file"], over: &dialect, &reader)
+    }
+    if let tree = reader.source.trees[path + ["templates"]] {
+      lay(tree, path + ["templates"], over: &dialect, &reader)
+    }
+    return dialect
+  }
+
+  private static func lay(
+    _ tree: ConfigurationTree, _ path: [String], over dialect: inout Dialect, _ reader: inout ConfigurationReader
+  ) {
+    for fault in dialect.lay(over: tree.json) { reader.note(tree, at: fault.path, below: path, fault.message) }
+  }
+
+  /// A section replaces the default as a whole, its credentials included: a proxy is never shown another's.
+  private static func proxy(
+    _ path: [String], default fallback: Proxy?, _ reader: inout ConfigurationReader
+  ) -> Proxy? {
+    guard reader.source.has(path) else { return fallback }
+    let credentialsFile = reader.file(path + ["credentials_file"])
+    if reader.text(path + ["url"]) == "none" {
+      if reader.text(path + ["credentials_file"]) != nil {
+        reader.note(path + ["credentials_file"], "has no proxy to go to: leave it out, or give url one")
+      }
+      return nil
+    }
+    guard let (host, port) = reader.proxyURL(path + ["url"]) else { return nil }
+    return Proxy(host: host, port: port, credentialsFile: credentialsFile)
+  }
+
+  private static func invalidation(_ path: [String], _ reader: inout ConfigurationReader) -> Invalidation {
+    Invalidation(
+      deadPercent: reader.integer(path + ["dead_percent"], in: 1...100, default: 20),
+      answersMin: reader.integer(path + ["answers_min"], in: 1...1_000_000, default: 200),
+      windowSeconds: reader.integer(path + ["window_seconds"], in: 1...86_400, default: 300))
+  }
+
+  private static func apns(
+    _ path: [String], _ dialect: Dialect, _ reader: inout ConfigurationReader
+  ) -> APNs? {
+    guard reader.source.has(path) else { return nil }
+    let topic = reader.requiredWord(path + ["topic"])
+    if topic.hasSuffix(".voip") {
+      reader.note(path + ["topic"], "must be the bundle id; .voip is added where it belongs")
+    }
+    return APNs(
+      teamID: reader.requiredWord(path + ["team_id"]), keyID: reader.requiredWord(path + ["key_id"]),
+      keyFile: reader.requiredFile(path + ["key_file"]), topic: topic,
+      productionURL: reader.providerURL(path + ["production_url"], default: "https://api.push.apple.com"),
+      sandboxURL: reader.providerURL(path + ["sandbox_url"], default: "https://api.sandbox.push.apple.com"),
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 1),
+      streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 1000),
+      hedging: hedging(path, dialect, &reader))
+  }
+
+  private static func fcm(
+    _ path: [String], _ dialect: Dialect, _ reader: inout ConfigurationReader
+  ) -> FCM? {
+    guard reader.source.has(path) else { return nil }
+    return FCM(
+      serviceAccountFile: reader.requiredFile(path + ["service_account_file"]),
+      url: reader.providerURL(path + ["url"], default: "https://fcm.googleapis.com"),
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 4),
+      streamsPerConnection: reader.integer(path + ["streams_per_connection"], in: 1...10_000, default: 100),
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 10_000),
+      hedging: hedging(path, dialect, &reader))
+  }
+
+  private static func expo(_ path: [String], _ reader: inout ConfigurationReader) -> Expo? {
+    guard reader.source.has(path) else { return nil }
+    return Expo(
+      url: reader.providerURL(path + ["url"], default: "https://exp.host"),
+      accessTokenFile: reader.file(path + ["access_token_file"]),
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 6),
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 600),
+      receiptAfterMilliseconds: reader.milliseconds(
+        path + ["receipt_after_seconds"], inSeconds: 0...86_400, default: 900_000))
+  }
+
+  private static func hedging(
+    _ path: [String], _ dialect: Dialect, _ reader: inout ConfigurationReader
+  ) -> Hedging {
+    Hedging(
+      afterMilliseconds: reader.milliseconds(path + ["hedge_after_seconds"], inSeconds: 0...60, default: 300),
+      percentMax: reader.integer(path + ["hedged_percent_max"], in: 0...10, default: dialect.ringsTwice ? 0 : 2))
+  }
+
+  // MARK: - The file
+
+  private static func reader(
+    _ file: String?, _ environment: [String: String]
+  ) throws(ConfigurationError) -> ConfigurationReader {
+    let source = ConfigurationSource(yaml: try file.map(text), environment: environment)
+    guard source.isReadable else { throw ConfigurationError(file: file, problems: source.problems) }
+    return ConfigurationReader(source, folder: file.map(folder) ?? "")
+  }
+
+  private static func text(of file: String) throws(ConfigurationError) -> String {
+    do {
+      return try String(contentsOfFile: file, encoding: .utf8)
+    } catch {
+      let problem = ConfigurationProblem(
+        origin: .file(line: nil), path: "", message: "cannot be read: is it there, readable and UTF-8?")
+      throw ConfigurationError(file: file, problems: [problem])
+    }
+  }
+
+  private static func folder(of file: String) -> String {
+    guard let slash = file.lastIndex(of: "/") else { return "" }
+    return slash == file.startIndex ? "/" : String(file[..<slash])
+  }
+}

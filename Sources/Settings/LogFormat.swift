@@ -1,0 +1,18 @@
+// What a log line looks like.
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// For people or for programs.
+package enum LogFormat: String, CaseIterable, Sendable {
+  /// One JSON object a line.
+  case json
+  /// Time, level, message, `key=value`.
+  case text
+
+  /// Text where somebody reads along, JSON where a program collects lines.
+  package static var ofStandardError: LogFormat { isatty(STDERR_FILENO) == 1 ? .text : .json }
+}
