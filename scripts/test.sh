@@ -21,12 +21,12 @@ swift_tests() {
   { NO_COLOR=1 timeout --kill-after=10 "${TEST_SECONDS_MAX:-1200}" \
     "$(swift build --show-bin-path)/push-gatewayPackageTests.xctest" --testing-library swift-testing \
     --experimental-maximum-parallelization-width 6 ${1:+--filter "$1"} 2>&1 || echo "ended with $?" >>"$log.failed"; } |
-    tee "$log" | grep -v '^◇' || true
+    tee "$log" | grep -av '^◇' || true
   if [ -e "$log.failed" ]; then
     result=1
     echo "The Swift tests $(cat "$log.failed"). Failures, then tests that did not end:"
     rm "$log.failed"
-    grep '^✘' "$log" || true
+    grep -a '^✘' "$log" || true
     awk '
       function name(text) { sub(/^[^TS]*(Test|Suite) /, "", text); sub(/ (started|passed|failed|with [0-9]+ test).*/, "", text); return text }
       /^◇ Test .* started\.$/ && !/^◇ Test (case|run) / { open[name($0)] }

@@ -13,7 +13,7 @@ internal import Darwin
 final class SimulatorCore {
   /// The log is written at the latest this long after a line was made.
   private static let logDelay = Nanoseconds.milliseconds(50)
-  /// The log is written at once when so many bytes have come together.
+  /// The log is written at once when at least this number of bytes is waiting.
   private static let logBytesMax = 256 * 1024
 
   private struct Waiter {

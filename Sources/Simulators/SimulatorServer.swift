@@ -109,8 +109,8 @@ public actor SimulatorServer {
   public var cutOffs: [CutOff] { core.journal.cutOffs }
   public var openConnections: Int { core.openConnections }
 
-  /// Waits until so many pushes have been accepted since the start (or the simulator was stopped), and gives those
-  /// kept.
+  /// Waits until at least `count` pushes have been accepted since the start, or the simulator was stopped. Returns the pushes that
+  /// the journal keeps.
   ///
   /// - Throws: `CancellationError` if the task is cancelled first.
   @discardableResult

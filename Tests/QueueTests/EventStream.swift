@@ -4,34 +4,54 @@ import Queue
 import Synchronization
 
 /// A store's events, to be awaited one after the other. One may wait at a time.
+///
+/// Every wait throws `CancellationError` when the test's time is over.
 final class EventStream: Sendable {
-  let stream: AsyncStream<OutboxEvent>
-  private let continuation: AsyncStream<OutboxEvent>.Continuation
+  private let unread = Mutex<[OutboxEvent]>([])
   private let bells = Mutex(0)
 
-  init() { (stream, continuation) = AsyncStream.makeStream() }
+  func report(_ event: OutboxEvent) { unread.withLock { $0.append(event) } }
 
-  func report(_ event: OutboxEvent) {
-    if case .bell = event { bells.withLock { $0 += 1 } }
-    continuation.yield(event)
+  /// Waits until the bell has rung `count` times since the start, at most for `limit`; false: it has not.
+  @discardableResult
+  func bells(_ count: Int, within limit: Duration? = nil) async throws -> Bool {
+    try await poll(within: limit) {
+      while bells.withLock({ $0 }) < count, next() != nil {}
+      return bells.withLock { $0 } >= count
+    }
   }
 
-  /// Waits until the bell has rung so often since the start.
-  func bells(_ count: Int) async {
-    var iterator = stream.makeAsyncIterator()
-    while bells.withLock({ $0 }) < count { _ = await iterator.next() }
+  /// Waits until an event satisfies `isWanted`, at most for `limit`; false: none did. Those before are gone.
+  @discardableResult
+  func wait(within limit: Duration? = nil, for isWanted: (OutboxEvent) -> Bool) async throws -> Bool {
+    try await poll(within: limit) {
+      while let event = next() {
+        if isWanted(event) { return true }
+      }
+      return false
+    }
   }
 
-  /// Waits until an event satisfies `isWanted`; those before are gone.
-  func wait(for isWanted: (OutboxEvent) -> Bool) async {
-    for await event in stream where isWanted(event) { return }
-  }
-
-  func available() async { await wait { if case .available = $0 { true } else { false } } }
-  func unavailable() async { await wait { if case .unavailable = $0 { true } else { false } } }
+  func available() async throws { try await wait { if case .available = $0 { true } else { false } } }
+  func unavailable() async throws { try await wait { if case .unavailable = $0 { true } else { false } } }
 
   /// Waits until the store cannot be reached for a reason that has these words.
-  func unavailable(because words: String) async {
-    await wait { if case .unavailable(let reason) = $0 { reason.contains(words) } else { false } }
+  func unavailable(because words: String) async throws {
+    try await wait { if case .unavailable(let reason) = $0 { reason.contains(words) } else { false } }
+  }
+
+  private func next() -> OutboxEvent? {
+    let event = unread.withLock { $0.isEmpty ? nil : $0.removeFirst() }
+    if case .bell = event { bells.withLock { $0 += 1 } }
+    return event
+  }
+
+  private func poll(within limit: Duration?, until isTrue: () -> Bool) async throws -> Bool {
+    let end = limit.map { ContinuousClock.now + $0 }
+    while !isTrue() {
+      if let end, ContinuousClock.now >= end { return false }
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    return true
   }
 }

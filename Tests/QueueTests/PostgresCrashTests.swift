@@ -34,7 +34,7 @@ struct PostgresCrashTests {
       let outbox = PostgresOutbox(options: options, loop: database.loop, logger: Logger(label: "test"))
       let events = EventStream()
       await outbox.open { events.report($0) }
-      await events.available()
+      try await events.available()
       try await outbox.register()
       let allowances = [LaneAllowance(lane: try await outbox.register(lane: "apns", app: "porteiro"), limit: 10)]
       _ = try await database.value(PostgresOutboxTests.enqueue("call", devices: 2))
@@ -48,8 +48,8 @@ struct PostgresCrashTests {
       #expect(try await outbox.settle([settlement]) == 1)
       #expect(try await database.value("select count(*) from push.delivery") == "1")
       try await cluster.crash(victim)
-      await events.unavailable()
-      await events.available()
+      try await events.unavailable()
+      try await events.available()
 
       #expect(try await database.value("select count(*) from push.delivery where state = 1") == "2")
       #expect(try await database.value("select count(*) from push.history") == "0")

@@ -27,7 +27,7 @@ struct PostgresOutboxTests {
       let outbox = PostgresOutbox(options: options, loop: database.loop, logger: Logger(label: "test"))
       let events = EventStream()
       await outbox.open { events.report($0) }
-      await events.available()
+      try await events.available()
       try await outbox.register()
       let lane = try await outbox.register(lane: "apns", app: "porteiro")
       try await body(database, outbox, events, lane)
@@ -44,9 +44,13 @@ struct PostgresOutboxTests {
   @Test("a commit rings the bell")
   func bell() async throws {
     try await withOutbox { database, _, events, _ in
-      await events.bells(1)  // one for listening from now on
-      _ = try await database.value(Self.enqueue("call-0"))
-      await events.bells(2)
+      try await events.bells(1)  // one for listening from now on
+      // A commit rings no bell while others of the cluster wait to notify, as tests of other databases may.
+      var calls = 0
+      repeat {
+        _ = try await database.value(Self.enqueue("call-\(calls)"))
+        calls += 1
+      } while try await !events.bells(2, within: .seconds(1))
     }
   }
 
@@ -86,14 +90,20 @@ struct PostgresOutboxTests {
   @Test("calls that end in one statement are one hint, and very many are one without names")
   func hints() async throws {
     try await withOutbox { database, outbox, events, lane in
+      // Nothing is notified while others of the cluster wait to notify, as tests of other databases may.
+      var round: Int32 = 0
       var ids: [Int64] = []
-      for call in 0..<3 { _ = try await database.value(Self.enqueue("call-\(call)")) }
-      ids = try await claim(1, lane, outbox).map(\.key.outboxID)
-      #expect(ids.count == 3)
-      try await database.execute("update push.outbox set state = 'ended'")
-      await events.wait { if case .mayHaveEnded(let some) = $0 { Set(some) == Set(ids) } else { false } }
+      repeat {
+        round += 1
+        for call in 0..<3 { _ = try await database.value(Self.enqueue("call-\(round)-\(call)")) }
+        ids = try await claim(round, lane, outbox).map(\.key.outboxID)
+        #expect(ids.count == 3)
+        try await database.execute("update push.outbox set state = 'ended' where state <> 'ended'")
+      } while try await !events.wait(within: .seconds(1)) {
+        if case .mayHaveEnded(let some) = $0 { Set(some) == Set(ids) } else { false }
+      }
       try await database.execute("notify push_control, 'void *'; notify push_control, 'void 17'")
-      await events.wait { if case .manyMayHaveEnded = $0 { true } else { false } }
+      try await events.wait { if case .manyMayHaveEnded = $0 { true } else { false } }
     }
   }
 
@@ -107,9 +117,9 @@ struct PostgresOutboxTests {
         select pg_terminate_backend(pid) from pg_stat_activity
         where datname = current_database() and application_name like 'push-gateway%';
         """)
-      await events.unavailable()
+      try await events.unavailable()
       _ = try await database.value(Self.enqueue("call-4"))
-      await events.available()
+      try await events.available()
       #expect(try await outbox.beat(mayReap: false) == Beat(isAlive: true, mustReclaim: false))
       #expect(try await claim(2, lane, outbox).count == 1)
       #expect(try await outbox.settle(held.map { Settlement($0, outcome: .void, attempts: 0) }) == 1)
@@ -119,11 +129,11 @@ struct PostgresOutboxTests {
   @Test("a flood of notifications, which anybody may send, closes the listener for a while and disturbs nothing else")
   func flood() async throws {
     try await withOutbox { database, outbox, events, lane in
-      await events.bells(1)
+      try await events.bells(1)
       _ = try await database.value(
         "select count(pg_notify('push_control', 'void ' || g)) from generate_series(1, 60000) g")
       var heard: [Bool] = []
-      await events.wait {
+      try await events.wait {
         switch $0 {
         case .listening(let isListening): heard.append(isListening)
         case .unavailable: Issue.record("a flood must not take the connections for work")
@@ -135,7 +145,7 @@ struct PostgresOutboxTests {
       #expect(try await outbox.beat(mayReap: false).isAlive)
       _ = try await database.value(Self.enqueue("call-flood"))
       #expect(try await claim(1, lane, outbox).count == 1)
-      await events.wait { if case .listening(true) = $0 { true } else { false } }
+      try await events.wait { if case .listening(true) = $0 { true } else { false } }
     }
   }
 

@@ -90,7 +90,7 @@ struct PostgresReachabilityTests {
   func lostClaim() async throws {
     try await withRelay { database, relay in
       let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
-      await events.available()
+      try await events.available()
       try await outbox.register()
       relay.fallSilent()
       let lateness = LoopLateness(database.loop)
@@ -101,12 +101,12 @@ struct PostgresReachabilityTests {
       #expect(error?.code == .answerLost)
       let time = database.loop.now - asked - (await lateness.stop())
       #expect(time < .seconds(6), "\(time.milliseconds) ms")
-      await events.unavailable()
+      try await events.unavailable()
       let next = await #expect(throws: OutboxError.self) { try await outbox.beat(mayReap: false) }
       #expect(next?.code == .unavailable)
       relay.speakAgain()
       // Each connection finds out by itself.
-      while try await !isAlive(outbox) { await events.available() }
+      while try await !isAlive(outbox) { try await events.available() }
       #expect(try await outbox.forget(1) == 0)
       await outbox.close()
     }
@@ -116,13 +116,13 @@ struct PostgresReachabilityTests {
   func idle() async throws {
     try await withRelay { database, relay in
       let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
-      await events.available()
+      try await events.available()
       let lateness = LoopLateness(database.loop)
       let asked = database.loop.now
       relay.fallSilent()
       relay.speakAgain()
-      await events.unavailable()
-      await events.available()
+      try await events.unavailable()
+      try await events.available()
       let time = database.loop.now - asked - (await lateness.stop())
       #expect(time < .seconds(10), "\(time.milliseconds) ms")
       await outbox.close()
@@ -163,9 +163,9 @@ struct PostgresReachabilityTests {
     try await TestDatabase.with { database in
       try await setReadOnly(true, database)
       let (outbox, events) = await outbox(database.url, on: database.loop)
-      await events.unavailable(because: "read-only")
+      try await events.unavailable(because: "read-only")
       try await setReadOnly(false, database)
-      await events.available()
+      try await events.available()
       try await outbox.register()
       await outbox.close()
     }
@@ -176,14 +176,14 @@ struct PostgresReachabilityTests {
     try await TestDatabase.with { database in
       try await setReadOnly(true, database)
       let (outbox, events) = await outbox(database.url + "?target_session_attrs=any", on: database.loop)
-      await events.available()
+      try await events.available()
       let error = await #expect(throws: OutboxError.self) { try await outbox.register() }
       #expect(error?.code == .transient)
-      await events.unavailable()
+      try await events.unavailable()
       try await setReadOnly(false, database)
       let lateness = LoopLateness(database.loop)
       let asked = database.loop.now
-      while try await isRefused(outbox) { await events.available() }
+      while try await isRefused(outbox) { try await events.available() }
       let time = database.loop.now - asked - (await lateness.stop())
       #expect(time < .seconds(5), "\(time.milliseconds) ms")
       await outbox.close()

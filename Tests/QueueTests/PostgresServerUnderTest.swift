@@ -55,7 +55,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     let events = EventStream()
     gateways.withLock { $0.append((outbox, events)) }
     await outbox.open { events.report($0) }
-    await events.available()
+    try await events.available()
     return outbox
   }
 
@@ -170,8 +170,8 @@ final class PostgresServerUnderTest: OutboxUnderTest {
       drop table saved_delivery, saved_history, saved_gateways;
       """)
     for gateway in gateways {
-      await gateway.events.unavailable()
-      await gateway.events.available()
+      try await gateway.events.unavailable()
+      try await gateway.events.available()
     }
   }
 }

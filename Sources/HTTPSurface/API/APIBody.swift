@@ -29,7 +29,7 @@ struct APIBody {
     return Array(json.raw(value))
   }
 
-  /// A string of 1 to so many characters (Unicode scalars, as Postgres counts).
+  /// A string of at least 1 and at most `max` characters (Unicode scalars, as Postgres counts).
   func text(_ name: StaticString, max: Int) throws(APIProblem) -> String {
     guard let text = try optionalText(name, max: max) else {
       throw .invalid("\(name)", "must be a string of 1 to \(max) characters")

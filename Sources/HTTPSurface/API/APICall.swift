@@ -34,7 +34,7 @@ struct APICall: Equatable, Sendable {
   /// Whether it costs about as much as a group of others.
   var isLarge: Bool { recipientCount > 20 || size > 8_192 }
 
-  /// About so many bytes of JSON.
+  /// The approximate size as JSON, in bytes.
   var size: Int { payload.count + recipients.count + 256 }
 
   /// As `push.enqueue_calls` takes it.

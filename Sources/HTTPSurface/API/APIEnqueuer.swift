@@ -12,7 +12,8 @@ actor APIEnqueuer {
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  /// While one group waits for the disk, the next is being written, once so many calls wait or the first has taken so long.
+  /// Maximum number of groups in flight: while one waits for the disk, the next is written. The second starts when at least
+  /// `nextGroupMin` calls wait, or when the first has taken longer than `nextGroupAfter`.
   static let groupsMax = 2
   static let nextGroupMin = 16
   static let nextGroupAfter = Nanoseconds.milliseconds(10)

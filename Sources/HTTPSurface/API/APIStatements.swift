@@ -32,7 +32,7 @@ enum APIStatements {
   static let reportRinging = PostgresStatement(
     name: "api_report_ringing", sql: "select push.report_ringing($1, $3, $2)")
 
-  /// A page of a call: so many devices behind one, and what happened to them.
+  /// A page of a call: at most a given number of devices that follow a given one, and what happened to them.
   static let readCall = PostgresStatement(
     name: "api_read_call",
     sql: """

@@ -1,4 +1,4 @@
-// What one key may ask of the API: so many requests a second, so many at a time. A backend in a loop stops itself, and
+// What one key may ask of the API: a number of requests a second, and a number at a time. A backend in a loop stops itself, and
 // no other.
 
 internal import Runtime

@@ -8,9 +8,9 @@ internal import Settings
 /// database is asked less.
 actor DashboardState {
   static let timeToLive = Nanoseconds.seconds(1)
-  /// So many minutes are shown.
+  /// Number of minutes that are shown.
   static let minutesShown = 30
-  /// So many can still change, this one included, and are what "now" means.
+  /// Number of the latest minutes, the current one included, that can still change; they are what "now" means.
   static let minutesRecent = 5
 
   private static let minute: Int64 = 60_000

@@ -14,7 +14,7 @@ package actor OutboxGaugeCache {
 
   /// What was seen is good for so long, or ten times as long as it took to see it.
   static let freshness = Nanoseconds.seconds(1)
-  /// Nobody waits longer for a look: who asks then is told of the one before.
+  /// Longest wait for a look at the database. A caller that has waited that long gets the previous result.
   static let patience = Nanoseconds.seconds(2)
   /// After this what was seen is no longer told.
   static let memory = Nanoseconds.seconds(15)

@@ -54,7 +54,7 @@ struct LoadTimeline: Sendable {
   /// Seconds from the start to the middle of a slice.
   func seconds(_ index: Int) -> Double { (Double(index) + 0.5) * Double(width) / 1e6 }
 
-  /// A count of a slice as so many a second.
+  /// The count of a slice as a rate per second.
   func rate(_ count: Int) -> Double { Double(count) * 1e6 / Double(width) }
 }
 

@@ -18,7 +18,7 @@ struct ConnectGate {
     random = SplitMix64(seed: seed)
   }
 
-  /// Whether a request may be made beside so many others.
+  /// Whether a request may start while a given number of others is in flight.
   func admits(beside requestsUnderWay: Int, _ now: Instant) -> Bool {
     failures == 0 || opensAt <= now && requestsUnderWay == 0
   }

@@ -39,7 +39,7 @@ public struct CurlConfiguration: Sendable {
     keepalive.unacknowledgedMax = .seconds(5)
     return keepalive
   }()
-  /// After so many requests the connections they went over take no more. libcurl 7.88 resets every HTTP/2 stream once its
+  /// Number of requests after which the connections that carried them take no more. libcurl 7.88 resets every HTTP/2 stream once its
   /// answer is whole, and servers that defend themselves against rapid resets (CVE-2023-44487) hang up on a client after
   /// a thousand of them, with requests in flight.
   public var requestsBeforeRenewal = 500

@@ -61,7 +61,7 @@ struct ExpoSendQueue {
     for part in [batch[..<half], batch[half...]] where !part.isEmpty { parts.append(Array(part)) }
   }
 
-  /// A request with so many messages was not too long: one message more may be tried.
+  /// A request with this number of messages was not too long: the next one may have one message more.
   mutating func noteTaken(_ count: Int) {
     if count >= messagesAtOnce { messagesAtOnce = Swift.min(messagesMax, messagesAtOnce + 1) }
   }

@@ -21,7 +21,7 @@ public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   func pool(
     _ pool: HTTP2ConnectionPool, didEnd request: Int, _ exchange: HTTP2Exchange, on connection: Int?
   ) -> HTTP2ConnectionPool.Verdict
-  /// So many requests may usefully be in flight; 0 while no connection is usable. Called at the end of a turn.
+  /// Reports how many requests may usefully be in flight; 0 while no connection is usable. Called at the end of a turn.
   func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int)
   /// The server said goodbye to a connection, and why.
   func pool(_ pool: HTTP2ConnectionPool, isLeftBecause reason: String)

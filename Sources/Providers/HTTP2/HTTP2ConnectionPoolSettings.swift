@@ -6,7 +6,7 @@ public import Runtime
 public struct HTTP2ConnectionPoolSettings: Sendable {
   /// Connections that take requests, or will when they are ready; those being drained are not counted.
   public var connectionsMax = 4
-  /// So many connections more may be opened in place of those whose health is in doubt.
+  /// Maximum number of extra connections that replace those whose health is in doubt.
   public var replacementsMax = 1
   /// How long a connection beyond `connectionsMax` stays after the last doubt.
   public var replacementTime = Nanoseconds.seconds(60)
@@ -19,15 +19,16 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var probes = false
   /// How long a connection that refused a stream without GOAWAY is passed over.
   public var refusalPause = Nanoseconds.milliseconds(100)
-  /// After an unresponsive connection was given up, the next is not before this time or an answer on any of them.
+  /// After an unresponsive connection was given up, the next one is given up only after this time, or after an answer on any
+  /// connection.
   public var abandonInterval = Nanoseconds.seconds(30)
-  /// A connection that lived so long was worth its handshake: the next may be opened at once.
+  /// A connection that lived at least this long was worth its handshake: the next may be opened at once.
   public var stableAfter = Nanoseconds.seconds(10)
-  /// So was one that answered so many requests.
+  /// A connection that answered at least this number of requests was worth its handshake, too.
   public var answersWorthAConnection = 100
   /// How far back the ends of connections count that were not worth their handshake.
   public var earlyEndsWindow = Nanoseconds.seconds(120)
-  /// A connection without anything to do for so long was not closed for what it did.
+  /// A connection that was idle for at least this long was not closed because of what it did.
   public var idleAfter = Nanoseconds.seconds(1)
   /// The longest wait after a connection was closed that had answered all it was given; jitter takes away up to half.
   public var idleEndWait = Nanoseconds.seconds(2)

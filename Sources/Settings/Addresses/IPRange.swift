@@ -49,7 +49,7 @@ package struct IPRange: Hashable, Sendable, CustomStringConvertible {
 }
 
 extension IPAddress {
-  /// With all but the first so many bits zero.
+  /// The address with all bits behind the prefix set to zero.
   fileprivate func masked(_ length: Int) -> IPAddress {
     // Swift's >> gives 0 where all bits leave.
     func mask(_ bits: Int) -> UInt64 { bits <= 0 ? 0 : ~(UInt64.max >> UInt64(bits)) }

@@ -13,9 +13,9 @@ public struct FaultRule: Sendable, Equatable {
   public var fault: Fault
   /// The part of the matching requests that it befalls, 0 to 1, evenly spread: 0.1 is every tenth.
   public var share: Double
-  /// So many matching requests are spared first.
+  /// Number of matching requests that pass before the first fault.
   public var after: Int
-  /// It befalls at most so many requests; nil for no end.
+  /// Maximum number of requests that meet the fault; nil for no limit.
   public var count: Int?
 
   public init(
