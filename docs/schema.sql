@@ -1188,7 +1188,7 @@ begin
       limit v_later
     );
   end if;
-  perform set_config('push.walked',
+  perform set_config('push.entries_scanned',
     (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
   if v_suspect is not null then
     v_tids := v_tids || v_suspect;
@@ -1228,7 +1228,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead, nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, which the gateway counts and which becomes the deliveries'' lease; p_total: the most of all lanes together, which are looked into in the order of p_lanes until it is reached; p_background: the most of those whose deadline is more than ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; ended: a call no longer rings (a notification never did), or was deleted, and then the others are null. The session''s setting push.walked says how many index entries it stepped over, dead ones included';
+COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead, nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, which the gateway counts and which becomes the deliveries'' lease; p_total: the most of all lanes together, which are looked into in the order of p_lanes until it is reached; p_background: the most of those whose deadline is more than ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; ended: a call no longer rings (a notification never did), or was deleted, and then the others are null. The session''s setting push.entries_scanned says how many index entries it scanned, dead ones included';
 
 CREATE FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) RETURNS TABLE(ticket text, outbox_id bigint, n integer, token text, sent_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER

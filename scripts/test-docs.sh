@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the psql commands of the README, of docs/operations.md and of the guides, and compares what they print with what
+# Runs the psql commands of the README and of docs/, and compares what they print with what
 # the page says. See Tests/docs/run.py.
 #
 #   scripts/test-docs.sh [FILE.md …]     against PUSH_GATEWAY_TEST_DATABASE_URL, else a private Postgres

@@ -1,4 +1,4 @@
-"""A backend on psycopg that knows the README's SQL section, straight and through the pool, as a member of push_enqueuer."""
+"""A backend on psycopg that knows the statements of docs/sql.md, straight and through the pool, as a member of push_enqueuer."""
 
 import json
 
@@ -20,7 +20,7 @@ INSERT = "insert into push.outbox (app, payload, recipients) values ('porteiro',
 
 
 def works(way):
-    """Every statement of the README in one connection that commits each."""
+    """Every statement of docs/sql.md in one connection that commits each."""
 
     def name(text):
         return f"psycopg {way}: {text}"

@@ -72,7 +72,7 @@ def of_a_login_that_may_only_connect():
             with refused(f"a login that may only connect: {statement}", "42501"):
                 nobody.execute(statement)
         check("large objects, prepared statements, settings of push: its own affair",
-            nobody.execute("select lo_unlink(lo_create(0)) > 0, set_config('push.walked', '0', false)").fetchone(), (True, "0"))
+            nobody.execute("select lo_unlink(lo_create(0)) > 0, set_config('push.entries_scanned', '0', false)").fetchone(), (True, "0"))
         rings("beside them a call rings", "beside")
 
     # Notifications that gateways listen to, by somebody who knows every number. They are hints: nothing is dropped for one.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Backends and their roles: what the README's SQL section promises, asked through psql, psycopg and pgbouncer, as a login
+# Backends and their roles: what docs/sql.md promises, asked through psql, psycopg and pgbouncer, as a login
 # that has nothing but push_enqueuer; what each role may do and may not; and the plans of the gateway's functions.
 #
 #   Tests/backends/run.sh [DATABASE_URL]     (else the variable DATABASE_URL; somebody who may make databases and roles)
@@ -112,7 +112,7 @@ pooled="$(python "$here/harness.py" pooled enqueuer)"
 equal "the pool is in transaction mode" \
   "$(psql -XAtq "$(python "$here/harness.py" pooled nobody pgbouncer)" -c 'show config' | grep -c '^pool_mode|transaction|')" 1
 
-# psql, with nothing but the README's statements.
+# psql, with nothing but the statements of docs/sql.md.
 for way in direct pooled; do
   case $way in direct) to=$direct ;; *) to=$pooled ;; esac
   cat >"$work/$way.tsv" <<CALLS

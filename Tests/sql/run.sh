@@ -245,7 +245,7 @@ sql -c "insert into push.outbox (app, payload, recipients)
 lane=$(sql -c "select id from push.lanes where app = 'walk'")
 gateway=$(sql -c "select push.register_gateway('walk', 'test')")
 walk="select count(*) from push.claim($gateway, 1, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[]);
-  select current_setting('push.walked');"
+  select current_setting('push.entries_scanned');"
 one "begin isolation level repeatable read; select count(*) from push.outbox;" >"$work/out"
 # Postgres may look at an entry twice.
 equal "a claim counts the entries it steps over: each it takes" "$(two "$walk" | sed 's/ 30[0-9]$/ 30x/')" "300 30x"

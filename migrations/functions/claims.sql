@@ -35,7 +35,7 @@
 --
 -- What is claimed stays in the index until it is settled, in front of what is ready: its deadlines are the earliest. A claim
 -- without a floor therefore steps over all that is in flight, at a quarter of a microsecond each; with a floor, the newest
--- deadline that the gateway has claimed of the lane less a little, over hardly any. push.walked says how many it were.
+-- deadline that the gateway has claimed of the lane less a little, over hardly any. push.entries_scanned says how many there were.
 --
 -- The gateway's row is locked last, without waiting, and only if there is something to take: so an empty claim writes
 -- nothing. The lock says that this claim is running: push.forget waits for it, or has barred it. It is the weakest there is
@@ -131,7 +131,7 @@ begin
       limit v_later
     );
   end if;
-  perform set_config('push.walked',
+  perform set_config('push.entries_scanned',
     (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
   if v_suspect is not null then
     v_tids := v_tids || v_suspect;
@@ -180,7 +180,7 @@ comment on function push.claim is
   'needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; '
   'app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; '
   'ended: a call no longer rings (a notification never did), or was deleted, and then the others are null. The session''s '
-  'setting push.walked says how many index entries it stepped over, dead ones included';
+  'setting push.entries_scanned says how many index entries it scanned, dead ones included';
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 

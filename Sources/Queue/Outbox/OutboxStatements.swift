@@ -85,7 +85,8 @@ enum OutboxStatements {
 
   /// Number of index entries that the session's last claim read. Sent right behind the claim.
   static let entriesScanned = PostgresStatement(
-    name: "entries_scanned", sql: "select coalesce(nullif(current_setting('push.walked', true), ''), '0')::int8")
+    name: "entries_scanned",
+    sql: "select coalesce(nullif(current_setting('push.entries_scanned', true), ''), '0')::int8")
 
   static let forget = PostgresStatement(name: "forget", sql: "select push.forget($1, $2)")
   static let reclaim = PostgresStatement(name: "reclaim", sql: "select i, place from push.reclaim($1, $2, $3, $4)")
