@@ -7,37 +7,8 @@ cd "$(dirname "$0")/.."
 
 local=.local/demo
 gateway=.build/release/push-gateway
-started=
 
-say() { printf '\n== %s\n' "$*"; }
-fail() { echo "demo.sh: $*" >&2; exit 1; }
-
-# The last one started goes first, so that the gateway drains while its database and providers are there.
-stop_all() {
-  status=$?
-  trap - EXIT INT TERM
-  for pid in $started; do
-    kill "$pid" 2>/dev/null || true
-    wait "$pid" 2>/dev/null || true
-  done
-  scripts/postgres.sh stop "$local/postgres" >/dev/null 2>&1 || true
-  exit "$status"
-}
-trap stop_all EXIT
-trap 'exit 130' INT TERM
-
-# Waits until a command succeeds; for at most 30 s, and not longer than the process behind it lives.
-await() {
-  what=$1 pid=$2 log=$3
-  shift 3
-  tries=0
-  until "$@" >/dev/null 2>&1; do
-    kill -0 "$pid" 2>/dev/null || { tail -n 20 "$log" >&2; fail "$what has ended, see $log"; }
-    tries=$((tries + 1))
-    [ "$tries" -lt 300 ] || { tail -n 20 "$log" >&2; fail "$what was not ready within 30 s, see $log"; }
-    sleep 0.1
-  done
-}
+. scripts/lib/processes.sh
 
 say "Building (release)"
 swift build -c release --product push-gateway
@@ -51,11 +22,7 @@ echo "$DATABASE_URL"
 
 say "Simulators of APNs, FCM and Expo"
 simulators=$local/simulators
-rm -rf "$simulators"
-"$gateway"-lab simulate --directory "$simulators" --log "$local/pushes.jsonl" >"$local/simulators.out" 2>"$local/simulators.log" &
-simulator_pid=$!
-started="$simulator_pid $started"
-await "the simulator" "$simulator_pid" "$local/simulators.log" grep -q '"ready":true' "$local/simulators.out"
+start_simulators --log "$local/pushes.jsonl"
 cat "$local/simulators.out"
 
 say "Schema and configuration"

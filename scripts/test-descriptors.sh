@@ -8,51 +8,16 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-say() { echo "== $*"; }
-fail() { echo "test-descriptors.sh: $*" >&2; exit 1; }
-
 local=.local/descriptors
-simulator_pid=
-stop_all() {
-  status=$?
-  trap - EXIT
-  if [ -n "$simulator_pid" ]; then
-    kill "$simulator_pid" 2>/dev/null || true
-    wait "$simulator_pid" 2>/dev/null || true
-  fi
-  scripts/postgres.sh stop "$local/postgres" >/dev/null 2>&1 || true
-  exit "$status"
-}
-trap stop_all EXIT
-trap 'exit 130' INT TERM
+. scripts/lib/processes.sh
 
-gateway=${PUSH_GATEWAY:-}
-if [ -z "$gateway" ]; then
-  say "Building"
-  swift build --product push-gateway
-  swift build --product push-gateway-lab
-  gateway=$(swift build --show-bin-path)/push-gateway
-fi
+find_gateway
 mkdir -p "$local"
 
 say "A private Postgres and simulators"
-DATABASE_URL=$(scripts/postgres.sh start "$local/postgres")
-export DATABASE_URL
-unset PUSH_GATEWAY_CONFIG
-psql=$(command -v psql || echo "$(pg_config --bindir)/psql")
-"$psql" -XAtq "$DATABASE_URL" -c "set client_min_messages = error; drop schema if exists push cascade"
-"$gateway" migrate >/dev/null
-rm -rf "$local/simulators" "$local/simulators.out" "$local/pushes.jsonl"
-"$gateway"-lab simulate --directory "$local/simulators" --log "$local/pushes.jsonl" \
-  >"$local/simulators.out" 2>"$local/simulators.log" &
-simulator_pid=$!
-tries=0
-until grep -qs '"ready":true' "$local/simulators.out"; do
-  kill -0 "$simulator_pid" 2>/dev/null || fail "the simulator has ended, see $local/simulators.log"
-  tries=$((tries + 1))
-  [ "$tries" -lt 300 ] || fail "the simulator was not ready within 30 s, see $local/simulators.log"
-  sleep 0.1
-done
+rm -f "$local/pushes.jsonl"
+start_database
+start_simulators --log "$local/pushes.jsonl"
 key=$("$psql" -XAtq "$DATABASE_URL" -c "select key from push.create_api_key('porteiro', 'test-descriptors.sh')")
 
 say "Crowds"

@@ -1,11 +1,11 @@
 // `push-gateway-lab simulate`: the providers on the loopback, for demos, tests and load tests.
 
 import ArgumentParser
-import Dispatch
 import Foundation
 import Phones
 import Runtime
 import Simulators
+import UnixSignals
 
 /// Runs strict stand-ins for APNs, FCM and Expo until it is told to stop.
 struct SimulateCommand: AsyncParsableCommand {
@@ -100,12 +100,13 @@ struct SimulateCommand: AsyncParsableCommand {
 
   func run() async throws {
     if listFaults { return print(FaultCatalog.text) }
+    let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm)
     let suite = try await SimulatorSuite.start(
       suiteConfiguration(),
       material: SimulatorMaterial(
         directory: directory, identity: .init(app: app), hosts: [host]))
     report(ready: suite)
-    await StopSignal.wait()
+    for await _ in signals { break }
     report(finished: await suite.stop())
   }
 
@@ -196,21 +197,5 @@ struct SimulateCommand: AsyncParsableCommand {
   /// One line on standard output, at once: whoever waits for it reads a pipe.
   private func emit(_ writer: JSONWriter) {
     FileHandle.standardOutput.write(Data(writer.bytes + [0x0A]))
-  }
-}
-
-/// SIGTERM and SIGINT as something to wait for.
-private enum StopSignal {
-  static func wait() async {
-    let (signals, continuation) = AsyncStream.makeStream(of: Void.self)
-    let sources = [SIGTERM, SIGINT].map { number in
-      signal(number, SIG_IGN)  // the source is told even so, and the default, the end, does not happen
-      let source = DispatchSource.makeSignalSource(signal: number)
-      source.setEventHandler { continuation.yield() }
-      source.activate()
-      return source
-    }
-    for await _ in signals { break }
-    for source in sources { source.cancel() }
   }
 }

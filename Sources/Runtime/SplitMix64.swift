@@ -1,11 +1,21 @@
-// Reproducible randomness from a seed.
+// Reproducible random numbers: the same seed gives the same numbers.
 
-/// A small generator for jitter (Steele, Lea, Flood 2014). It must not be used for secrets.
+/// SplitMix64 (Steele, Lea, Flood: “Fast splittable pseudorandom number generators”, 2014), for jitter, simulations and
+/// load. It must not be used for secrets.
 public struct SplitMix64: RandomNumberGenerator, Sendable {
   private var state: UInt64
 
   public init(seed: UInt64) {
     state = seed
+  }
+
+  /// - Parameter stream: numbers of different streams of one seed are independent.
+  public init(seed: UInt64, stream: UInt64) {
+    // Both are mixed: neighbouring states give the same numbers one step apart.
+    self.init(seed: stream)
+    let offset = next()
+    state = seed
+    state = next() &+ offset
   }
 
   public mutating func next() -> UInt64 {

@@ -105,7 +105,7 @@ final class SimulatorCore {
   func answer(_ request: SimulatedRequest, on memory: inout ConnectionMemory) -> SimulatedAnswer {
     journal.counters.requests += 1
     let accepted = journal.accepted.count
-    let answer = service.respond(to: request, on: &memory, at: Self.wallMicroseconds(), journal: &journal)
+    let answer = service.respond(to: request, on: &memory, at: SystemClock().wallMicroseconds(), journal: &journal)
     journal.stamp(from: accepted, connection: request.connection, stream: request.stream)
     return answer
   }
@@ -122,7 +122,7 @@ final class SimulatorCore {
   }
 
   /// The value of `date` for an answer that is given now.
-  func dateText() -> [UInt8] { date.text(at: Self.wallMicroseconds() / 1_000_000 + options.clockOffset) }
+  func dateText() -> [UInt8] { date.text(at: SystemClock().wallMicroseconds() / 1_000_000 + options.clockOffset) }
 
   /// Called after a batch of answers.
   func didAnswer() {
@@ -156,11 +156,5 @@ final class SimulatorCore {
     guard !journal.pendingLines.isEmpty else { return }
     log?.write(journal.pendingLines)
     journal.pendingLines.removeAll(keepingCapacity: true)
-  }
-
-  private static func wallMicroseconds() -> Int64 {
-    var time = timespec()
-    unsafe clock_gettime(CLOCK_REALTIME, &time)
-    return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1_000
   }
 }

@@ -11,36 +11,8 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-say() { echo "== $*"; }
-fail() { echo "dashboard: $*" >&2; exit 1; }
-
 local=.local/dashboard
-started=
-stop_all() {
-  status=$?
-  trap - EXIT
-  for pid in $started; do
-    kill "$pid" 2>/dev/null || true
-    wait "$pid" 2>/dev/null || true
-  done
-  scripts/postgres.sh stop "$local/postgres" >/dev/null 2>&1 || true
-  exit "$status"
-}
-trap stop_all EXIT
-trap 'exit 130' INT TERM
-
-# Waits until a command succeeds; for at most 30 s, and not longer than the process behind it lives.
-await() {
-  what=$1 pid=$2 log=$3
-  shift 3
-  tries=0
-  until "$@" >/dev/null 2>&1; do
-    kill -0 "$pid" 2>/dev/null || { tail -n 20 "$log" >&2; fail "$what has ended, see $log"; }
-    tries=$((tries + 1))
-    [ "$tries" -lt 300 ] || { tail -n 20 "$log" >&2; fail "$what was not ready within 30 s, see $log"; }
-    sleep 0.1
-  done
-}
+. scripts/lib/processes.sh
 
 packages=
 command -v chromium >/dev/null || packages="$packages chromium"
@@ -55,29 +27,15 @@ if [ -n "$packages" ]; then
   install || { $sudo apt-get update -qq && install; } || fail "apt-get could not install$packages"
 fi
 
-gateway=${PUSH_GATEWAY:-}
-if [ -z "$gateway" ]; then
-  say "Building"
-  swift build --product push-gateway
-  swift build --product push-gateway-lab
-  gateway=$(swift build --show-bin-path)/push-gateway
-fi
+find_gateway
 pictures=${PICTURES:-$local/pictures}
 mkdir -p "$local" "$pictures"
 
 say "A private Postgres, simulators, and a gateway"
-DATABASE_URL=$(scripts/postgres.sh start "$local/postgres")
-export DATABASE_URL
-unset PUSH_GATEWAY_CONFIG
-psql=$(command -v psql || echo "$(pg_config --bindir)/psql")
+start_database
 sql() { "$psql" -XAtq -v ON_ERROR_STOP=1 "$DATABASE_URL" "$@"; }
-sql -c "set client_min_messages = error; drop schema if exists push cascade"
-"$gateway" migrate >/dev/null
-rm -rf "$local/simulators" "$local/simulators.out"
-"$gateway"-lab simulate --directory "$local/simulators" >"$local/simulators.out" 2>"$local/simulators.log" &
-simulator_pid=$!
-started="$simulator_pid $started"
-await "the simulator" "$simulator_pid" "$local/simulators.log" grep -qs '"ready":true' "$local/simulators.out"
+# shellcheck disable=SC2119 # without options
+start_simulators
 
 python3 Tests/servers/held_ports.py 1 >"$local/ports" 2>"$local/ports.log" &
 ports_pid=$!

@@ -52,10 +52,10 @@ struct LoadCall: Sendable {
   fileprivate init(_ shape: LoadShape, _ number: Int) {
     self.shape = shape
     self.number = number
-    var random = SeededRandom(seed: shape.seed, stream: UInt64(number) + 1)
+    var random = SplitMix64(seed: shape.seed, stream: UInt64(number) + 1)
     devices = (0..<shape.devices).map { _ in
-      let provider = shape.mix.provider(at: random.unit())
-      return Device(provider: provider, fault: shape.faults.prefix(of: provider, at: random.unit()))
+      let provider = shape.mix.provider(at: random.nextFraction())
+      return Device(provider: provider, fault: shape.faults.prefix(of: provider, at: random.nextFraction()))
     }
   }
 

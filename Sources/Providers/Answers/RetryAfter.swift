@@ -65,18 +65,7 @@ enum HTTPDate {
       1...31 ~= day, hour < 24, minute < 60, second <= 60
     else { return nil }
     if year < 100 { year += year < 70 ? 2000 : 1900 }
-    let days = daysSince1970(year: year, month: Int64(monthIndex) + 1, day: day)
+    let days = UTCTime.daysSince1970(year: year, month: Int64(monthIndex) + 1, day: day)
     return min(max(((days * 24 + hour) * 60 + minute) * 60 + second, range.lowerBound), range.upperBound)
-  }
-
-  /// Days from 1970-01-01 in the Gregorian calendar, counted in years that begin in March so that the leap day is the
-  /// last.
-  private static func daysSince1970(year: Int64, month: Int64, day: Int64) -> Int64 {
-    let shifted = month > 2 ? year : year - 1
-    let era = shifted / 400
-    let yearOfEra = shifted - era * 400
-    let dayOfYear = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1
-    let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
-    return era * 146_097 + dayOfEra - 719_468
   }
 }

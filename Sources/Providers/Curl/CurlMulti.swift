@@ -148,27 +148,22 @@ final class CurlMulti {
   private func step(_ socket: curl_socket_t, _ events: Int32) {
     guard let handle = unsafe handle else { return }
     let (begin, runningBefore) = (loop.now, running.count)
-    (stepBegan, recordCount) = (Self.processorTime, 0)
+    (stepBegan, recordCount) = (SystemClock.threadProcessorTime, 0)
     var stillRunning: Int32 = 0
     unsafe curl_multi_socket_action(handle, socket, events, &stillRunning)
     let isOfUse = lastReceivedAt >= begin || Int(stillRunning) < runningBefore
-    wasted = isOfUse ? .zero : wasted + (Self.processorTime - stepBegan)
+    wasted = isOfUse ? .zero : wasted + (SystemClock.threadProcessorTime - stepBegan)
     collectFinished()
   }
 
   /// libcurl goes on reading as long as there is something to read. So its sockets are shut while it does, and it finds their end.
   private func noteRecord() {
     recordCount += 1
-    guard recordCount % 16 == 0, !isCut, wasted + (Self.processorTime - stepBegan) > wasteMax else { return }
+    guard recordCount % 16 == 0, !isCut, wasted + (SystemClock.threadProcessorTime - stepBegan) > wasteMax else {
+      return
+    }
     isCut = true
     for socket in watches.keys { shutdown(socket, Int32(SHUT_RDWR)) }
-  }
-
-  /// Of this thread: what others do on a busy machine does not count.
-  private static var processorTime: Nanoseconds {
-    var time = timespec()
-    unsafe clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
-    return .seconds(Int64(time.tv_sec)) + Nanoseconds(Int64(time.tv_nsec))
   }
 
   private func collectFinished() {

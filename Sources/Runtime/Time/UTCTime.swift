@@ -27,6 +27,21 @@ public struct UTCTime: Sendable, Equatable {
     year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
   }
 
+  /// Days from 1970-01-01 to a date; the inverse of `init(microseconds:)`.
+  ///
+  /// - Parameters:
+  ///   - year: from 0 on.
+  ///   - month: 1 to 12.
+  ///   - day: counted from 1; beyond the end of the month it is a day of the next.
+  public static func daysSince1970(year: Int64, month: Int64, day: Int64) -> Int64 {
+    let shifted = month > 2 ? year : year - 1
+    let era = shifted / 400
+    let yearOfEra = shifted - era * 400
+    let dayOfYear = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1
+    let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
+    return era * 146_097 + dayOfEra - 719_468
+  }
+
   /// `2026-11-21T09:05:07.000123Z` (RFC 3339); years outside 0 to 9999 get the digits they need.
   public var iso8601: String {
     var text: [UInt8] = []

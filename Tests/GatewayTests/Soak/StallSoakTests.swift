@@ -65,7 +65,7 @@ extension SoakTests {
 
     /// Calls come evenly over a ring window; half of them are answered or called off at random while they ring or just after.
     private static func script(_ calls: Int) -> [Act] {
-      var random = SeededGenerator(seed: SoakSettings.seed)
+      var random = SplitMix64(seed: UInt64(SoakSettings.seed))
       let window = Double(SoakSettings.ringSeconds)
       var acts: [Act] = []
       for call in 0..<calls {
