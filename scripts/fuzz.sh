@@ -20,7 +20,7 @@ sources() {
   (
     cd Sources/Runtime
     ls ByteArray.swift JSON/JSONGrammar.swift JSON/JSONScanner.swift JSON/JSONUnescape.swift \
-      Network/Proxy/ConnectAnswer.swift Network/TCPKeepalive.swift SlotTable.swift Time/GatewayClock.swift HTTP2/*.swift |
+      Network/Proxy/ConnectAnswer.swift Network/TCPKeepalive.swift SlotTable.swift Time/GatewayClock.swift Time/UTCTime.swift HTTP2/*.swift |
       grep -vE '/HTTP2(Callbacks|Connection|ConnectionTypes|Endpoint|Liveness|ServerSession)\.swift$' |
       sed 's|^|Sources/Runtime/|'
   )
