@@ -18,7 +18,7 @@ struct APISharesTests {
   private static let noisy = APIClient(keyID: 1, app: "noisy")
   private static let other = APIClient(keyID: 2, app: "other")
 
-  private func expectAnswer(_ pool: APIDatabase, _ purpose: APIDatabase.Purpose = .own) async throws {
+  private func expectAnswer(_ pool: PostgresPool, _ purpose: PostgresPool.Purpose = .own) async throws {
     let answer = try await pool.query(Self.answer, for: purpose).int64(0, 0)
     #expect(answer == 42)
   }
@@ -27,12 +27,12 @@ struct APISharesTests {
   ///
   /// - Parameter hanging: how many of them may have a connection.
   private func with(
-    _ purposes: [APIDatabase.Purpose], hanging: Int, _ body: @escaping @Sendable (APIDatabase) async throws -> Void
+    _ purposes: [PostgresPool.Purpose], hanging: Int, _ body: @escaping @Sendable (PostgresPool) async throws -> Void
   ) async throws {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
-      let pool = APIDatabase(
+      let pool = PostgresPool(
         url: database.url, loop: loop, timeoutSeconds: 100,
         logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() }, lockPatience: .seconds(100))
       let holder = try await database.connect()
@@ -63,7 +63,7 @@ struct APISharesTests {
   }
 
   @Test func `an app whose calls hang, by however many keys, leaves connections for others`() async throws {
-    let keys = (0..<128).map { APIDatabase.Purpose.call(APIClient(keyID: $0 % 5, app: Self.noisy.app)) }
+    let keys = (0..<128).map { PostgresPool.Purpose.call(APIClient(keyID: $0 % 5, app: Self.noisy.app)) }
     try await with(keys, hanging: 2) { pool in
       try await expectAnswer(pool, .call(Self.other))
       try await expectAnswer(pool, .other(Self.other))
@@ -74,7 +74,7 @@ struct APISharesTests {
   @Test func `apps that hold all they may leave one connection for groups of calls and for looking up keys`()
     async throws
   {
-    try await with((3...20).map { APIDatabase.Purpose(app: "app-\($0)") }, hanging: 5) { pool in
+    try await with((3...20).map { PostgresPool.Purpose(app: "app-\($0)") }, hanging: 5) { pool in
       try await expectAnswer(pool)
     }
   }
@@ -83,7 +83,7 @@ struct APISharesTests {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
-      let pool = APIDatabase(
+      let pool = PostgresPool(
         url: database.url, loop: loop, timeoutSeconds: 20,
         logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
       let holder = try await database.connect()
@@ -116,7 +116,7 @@ struct APISharesTests {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
-      let pool = APIDatabase(
+      let pool = PostgresPool(
         url: database.url, loop: loop, timeoutSeconds: 1,
         logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() })
       let pid = PostgresStatement(name: "pid", sql: "select pg_backend_pid()")
@@ -134,13 +134,13 @@ struct APISharesTests {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
-      let pool = APIDatabase(
+      let pool = PostgresPool(
         url: database.url, loop: loop, timeoutSeconds: 100,
         logger: Logger(label: "shares") { _ in SwiftLogNoOpLogHandler() }, lockPatience: .seconds(100))
       let holder = try await database.connect()
       try await holder.script("select pg_advisory_lock(4711)")
       let refused = try await withThrowingTaskGroup(of: Bool.self) { tasks in
-        for _ in 0..<APIDatabase.waitingMax + 10 {
+        for _ in 0..<PostgresPool.waitingMax + 10 {
           tasks.addTask {
             do throws(APIProblem) {
               _ = try await pool.query(Self.wait, for: .other(Self.noisy))

@@ -13,14 +13,14 @@ actor APIBacklog {
     var holdsUntil = Instant(nanoseconds: .min)
   }
 
-  private let database: APIDatabase
+  private let database: PostgresPool
   private let limit: Nanoseconds
   private let clock: any GatewayClock
   /// Of the apps that have asked: they have keys, so there are few.
   private var answers: [String: Answer] = [:]
 
   /// - Parameter limitSeconds: the age from which on calls are refused.
-  init(database: APIDatabase, limitSeconds: Int, clock: any GatewayClock = SystemClock()) {
+  init(database: PostgresPool, limitSeconds: Int, clock: any GatewayClock = SystemClock()) {
     self.database = database
     limit = .seconds(Int64(limitSeconds))
     self.clock = clock

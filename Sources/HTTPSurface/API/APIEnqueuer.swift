@@ -36,7 +36,7 @@ actor APIEnqueuer {
     let waiting: Waiting
   }
 
-  private let database: APIDatabase
+  private let database: PostgresPool
   private let clock: any GatewayClock
   private var waiting = FairQueue<String, Waiting>(countMax: waitingMax)
   private var groups = 0
@@ -44,7 +44,7 @@ actor APIEnqueuer {
   private var isScheduled = false
   private var alone: [String: Instant] = [:]
 
-  init(database: APIDatabase, clock: any GatewayClock = SystemClock()) {
+  init(database: PostgresPool, clock: any GatewayClock = SystemClock()) {
     self.database = database
     self.clock = clock
     loop = database.loop

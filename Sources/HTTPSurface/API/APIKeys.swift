@@ -14,11 +14,11 @@ struct APIKeys: Sendable {
   let keyring: APIKeyring
   let uses = APIKeyUses()
   let audit: APIAudit
-  private let database: APIDatabase
+  private let database: PostgresPool
 
   /// - Parameter timeoutSeconds: the longest that a statement may take.
   init(url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger) {
-    let database = APIDatabase(
+    let database = PostgresPool(
       url: url, loop: loop, timeoutSeconds: timeoutSeconds, logger: logger, applicationName: "push-gateway api keys",
       connectionsMax: 1)
     self.database = database

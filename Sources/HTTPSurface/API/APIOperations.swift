@@ -11,7 +11,7 @@ struct APIOperations: Sendable {
   /// Devices on one page of a call.
   static let pageMax: Int32 = 500
 
-  let database: APIDatabase
+  let database: PostgresPool
   let enqueuer: APIEnqueuer
   let backlog: APIBacklog
 

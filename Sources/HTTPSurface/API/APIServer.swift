@@ -54,7 +54,7 @@ package struct APIServer: Service {
       loop.stop()
     }
     let threads = MultiThreadedEventLoopGroup(numberOfThreads: Self.threads)
-    let database = APIDatabase(
+    let database = PostgresPool(
       url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
     // Apart from requests: none of them keeps keys waiting, nor is kept waiting by strangers' keys.
     let keys = APIKeys(url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
@@ -74,7 +74,7 @@ package struct APIServer: Service {
   }
 
   private func application(
-    _ database: APIDatabase, _ keys: APIKeys, _ threads: MultiThreadedEventLoopGroup
+    _ database: PostgresPool, _ keys: APIKeys, _ threads: MultiThreadedEventLoopGroup
   ) -> Application<APIResponder> {
     let responder = APIResponder(
       keyring: keys.keyring,

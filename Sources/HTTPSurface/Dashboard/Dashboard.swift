@@ -2,6 +2,7 @@
 
 import Hummingbird
 package import Logging
+import Queue
 import Runtime
 import ServiceLifecycle
 
@@ -14,12 +15,12 @@ package struct Dashboard: Service, OpsRoutes {
   private static let timeoutSeconds = 5
 
   private let loop: EventLoop
-  private let database: APIDatabase
+  private let database: PostgresPool
   private let responder: DashboardResponder
 
   package init(gate: OpsGate, databaseURL: String, logger: Logger) {
     loop = EventLoop(name: "dashboard")
-    database = APIDatabase(
+    database = PostgresPool(
       url: databaseURL, loop: loop, timeoutSeconds: Self.timeoutSeconds, logger: logger,
       applicationName: Self.applicationName, connectionsMax: Self.connectionsMax)
     responder = DashboardResponder(

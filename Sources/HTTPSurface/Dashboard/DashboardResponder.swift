@@ -16,7 +16,7 @@ struct DashboardResponder: Sendable {
 
   let gate: OpsGate
   let state: DashboardState
-  let database: APIDatabase
+  let database: PostgresPool
   let logger: Logger
 
   func respond(to request: Request, _ context: OpsRequestContext) async -> Response {

@@ -15,7 +15,7 @@ actor DashboardState {
 
   private static let minute: Int64 = 60_000
 
-  private let database: APIDatabase
+  private let database: PostgresPool
   private let clock: any GatewayClock
   private var answer = Result<[UInt8], APIProblem>.failure(.broken)
   private var staleAt = Instant(nanoseconds: .min)
@@ -26,7 +26,7 @@ actor DashboardState {
   private var minutes: [Int64: [UInt8]] = [:]
   private var lastMinute: Int64 = 0
 
-  init(database: APIDatabase, clock: any GatewayClock = SystemClock()) {
+  init(database: PostgresPool, clock: any GatewayClock = SystemClock()) {
     self.database = database
     self.clock = clock
   }

@@ -25,7 +25,7 @@ package actor OutboxGaugeCache {
   /// By itself: when that table is full nothing else can be seen.
   private static let lookAtLocks = PostgresStatement(name: "lock_table_used", sql: "select push.lock_table_used()")
 
-  private let database: APIDatabase
+  private let database: PostgresPool
   private var lastLocks: (used: Double, at: Instant)?
   private var last: (sight: OutboxGauges, at: Instant, cost: Nanoseconds)?
   private var isLooking = false
@@ -33,7 +33,7 @@ package actor OutboxGaugeCache {
 
   package init(url: String, logger: Logger) {
     loop = EventLoop(name: "metrics")
-    database = APIDatabase(
+    database = PostgresPool(
       url: url, loop: loop, timeoutSeconds: 5, logger: logger, applicationName: "push-gateway metrics",
       connectionsMax: 1)
   }

@@ -1,6 +1,5 @@
+import Queue
 import Testing
-
-@testable import HTTPSurface
 
 @Suite struct FairQueueTests {
   /// Takes everything, as owner:element.

@@ -1,39 +1,49 @@
-// The API's own few connections to Postgres: none of the dispatcher's is ever waited for, or kept waiting.
+// A few connections to Postgres that many callers share. The dispatcher has connections of its own.
 
-internal import HTTPTypes
-internal import Logging
-internal import Queue
-internal import Runtime
+package import Logging
+package import Runtime
 
-/// Runs statements on a bounded number of connections, one at a time on each. Who finds them all busy waits in a
-/// bounded queue.
+/// Runs statements on a bounded number of connections, one at a time on each. When all are busy, callers wait in a bounded
+/// queue.
 ///
-/// Of six connections two serve what neither rings phones nor stops them, two at most serve the calls of one app, and one is
-/// kept for the gateway's own: neither large reads nor an app whose statements wait for a lock keep another app's calls waiting.
+/// Of six connections, at most two serve statements that are not urgent, at most two serve the urgent statements of one app,
+/// and one is kept for the gateway's own. So neither large reads nor an app whose statements wait for a lock delay the calls
+/// of another app.
 ///
-/// Commits are durable: what a backend was told is there after a crash.
-actor APIDatabase {
-  nonisolated let loop: EventLoop
-  nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+/// Commits are durable: a committed statement survives a crash of Postgres.
+package actor PostgresPool {
+  package nonisolated let loop: EventLoop
+  package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
   /// What a statement is for.
-  struct Purpose: Equatable, Sendable {
-    /// Whether it rings phones or stops them, or lets a request do so.
-    var isUrgent = true
-    /// Whose request it is; nil: the gateway's own.
-    var app: String?
+  package struct Purpose: Equatable, Sendable {
+    /// Whether it rings phones or stops them, or a request that does so waits for it.
+    package var isUrgent: Bool
+    /// The app whose request it is; nil: the gateway's own.
+    package var app: String?
 
-    static let own = Purpose()
-    static func call(_ client: APIClient) -> Purpose { Purpose(app: client.app) }
-    static func other(_ client: APIClient) -> Purpose { Purpose(isUrgent: false, app: client.app) }
+    package init(isUrgent: Bool = true, app: String? = nil) {
+      self.isUrgent = isUrgent
+      self.app = app
+    }
+
+    package static let own = Purpose()
   }
 
-  static let waitingMax = 256
-  /// The longest wait for a lock. Backends may hold one for hours, and whoever waits has a connection meanwhile: with three apps whose
-  /// calls wait there is none for a fourth.
-  static let lockPatience = Nanoseconds.milliseconds(500)
+  /// Why a statement has no result.
+  package enum Failure: Error {
+    /// No connection was free in time, or too many callers waited.
+    case overloaded
+    case statement(PostgresError)
+  }
 
-  private typealias Turn = Result<PostgresConnection?, APIProblem>
+  /// Maximum number of waiting callers, separately for urgent statements and others.
+  package static let waitingMax = 256
+  /// The longest wait for a lock. Backends may hold one for hours, and a waiting statement occupies a connection: if three
+  /// apps had two each, a fourth app would have none.
+  package static let lockPatience = Nanoseconds.milliseconds(500)
+
+  private typealias Turn = Result<PostgresConnection?, Failure>
   private struct Waiting {
     let number: Int
     let continuation: CheckedContinuation<Turn, Never>
@@ -42,8 +52,8 @@ actor APIDatabase {
 
   private let url: String
   private let timeoutSeconds: Int
-  private let logger: Logger
-  private let applicationName: String
+  package nonisolated let logger: Logger
+  package nonisolated let applicationName: String
   private let connectionsMax: Int
   private let lockPatience: Nanoseconds
   private var idle: [PostgresConnection] = []
@@ -54,11 +64,13 @@ actor APIDatabase {
   private var lastNumber = 0
 
   /// - Parameters:
-  ///   - timeoutSeconds: the longest wait for a connection, and the longest a statement may take.
-  ///   - applicationName: whom the database sees.
-  init(
+  ///   - timeoutSeconds: the longest wait for a connection, and the longest time of a statement.
+  ///   - logger: for callers; the pool itself logs nothing.
+  ///   - applicationName: shown in `pg_stat_activity`.
+  ///   - connectionsMax: maximum number of connections.
+  package init(
     url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger, applicationName: String = "push-gateway api",
-    connectionsMax: Int = 6, lockPatience: Nanoseconds = APIDatabase.lockPatience
+    connectionsMax: Int = 6, lockPatience: Nanoseconds = PostgresPool.lockPatience
   ) {
     self.url = url
     self.loop = loop
@@ -71,11 +83,11 @@ actor APIDatabase {
 
   /// Runs a statement in a transaction of its own.
   ///
-  /// - Parameter isRepeatable: whether it may be run once more if the connection broke meanwhile.
-  func query(
+  /// - Parameter isRepeatable: whether it may be run once more if the connection breaks.
+  package func run(
     _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
     for purpose: Purpose = .own, isRepeatable: Bool = true
-  ) async throws(APIProblem) -> PostgresResult {
+  ) async throws(Failure) -> PostgresResult {
     let given = try await take(purpose)
     var connection = given
     defer { give(connection, purpose) }
@@ -89,14 +101,14 @@ actor APIDatabase {
       do {
         return try await run(statement, parameters, on: &connection)
       } catch {
-        throw problem(error)
+        throw .statement(error)
       }
     } catch {
-      throw problem(error)
+      throw .statement(error)
     }
   }
 
-  func close() async {
+  package func close() async {
     for connection in idle { await connection.close() }
     idle = []
   }
@@ -125,14 +137,6 @@ actor APIDatabase {
     }
   }
 
-  private func problem(_ error: PostgresError) -> APIProblem {
-    let problem = APIProblem(error)
-    if problem.status.kind == .serverError {
-      logger.error("A request's statement failed", metadata: ["reason": "\(error)", "of": "\(applicationName)"])
-    }
-    return problem
-  }
-
   // MARK: - Whose turn it is
 
   /// Of six connections two, for what neither rings phones nor stops them.
@@ -152,7 +156,7 @@ actor APIDatabase {
   }
 
   /// A connection, or the leave to open one.
-  private func take(_ purpose: Purpose) async throws(APIProblem) -> PostgresConnection? {
+  private func take(_ purpose: Purpose) async throws(Failure) -> PostgresConnection? {
     if (purpose.isUrgent ? urgent : others).isEmpty, mayServe(purpose) {
       busy.append(purpose)
       return idle.popLast()
@@ -229,69 +233,7 @@ extension PostgresError {
   }
 
   /// SQLSTATEs of a function, table, column or schema that is not there.
-  fileprivate static func isMissingObject(_ sqlState: String) -> Bool {
+  package static func isMissingObject(_ sqlState: String) -> Bool {
     ["42883", "42P01", "42703", "3F000"].contains(sqlState)
-  }
-}
-
-extension APIProblem {
-  /// What a statement's failure is to the one who sent the request.
-  init(_ error: PostgresError) {
-    guard error.code != .server(sqlState: "55P03") else {
-      self = .unavailable(
-        "database-unavailable", "another transaction holds what this needs; try again", retryAfterSeconds: 1)
-      return
-    }
-    guard !error.isTransient else {
-      self = .unavailable("database-unavailable", "\(Self.reason(error)); try again", retryAfterSeconds: 1)
-      return
-    }
-    guard case .server(let sqlState) = error.code else {
-      self = .broken
-      return
-    }
-    switch sqlState {
-    case "P0002": self = .noSuchCall
-    case _ where PostgresError.isMissingObject(sqlState):
-      self = .unavailable("database-unavailable", "the database is being migrated; try again", retryAfterSeconds: 5)
-    case _ where sqlState.hasPrefix("22"): self = .fault(error.message)
-    default: self = .broken
-    }
-  }
-
-  private static func reason(_ error: PostgresError) -> String {
-    switch error.shortage {
-    case .locks: "the database's table of locks is full"
-    case .memory: "the database has no memory left"
-    case .disk: "the database's disk is full"
-    case .connections: "the database takes no more connections"
-    case nil: "the database does not answer"
-    }
-  }
-
-  /// A fault that the database found: `payload.from: must be a string (call c1)`.
-  private static func fault(_ message: String) -> APIProblem {
-    let end = message.firstRange(of: " (call ")?.lowerBound ?? message.endIndex
-    guard let colon = message[..<end].firstIndex(of: ":") else {
-      return .invalid("body", "the database refuses a value")
-    }
-    var field = message[..<colon]
-    for table in ["push.outbox.", "push.devices."] where field.hasPrefix(table) { field.removeFirst(table.count) }
-    let detail = message[colon..<end].dropFirst().drop { $0 == " " }
-    return .invalid(Self.member(field), String(detail))
-  }
-
-  /// The API's name of what SQL calls `ring_seconds`.
-  private static func member(_ name: Substring) -> String {
-    switch name {
-    case "call_id": "payload.callId"
-    case "end_reason": "reason"
-    case "answered_by": "userId"
-    case "answered_device": "device"
-    default:
-      name.split(separator: "_").enumerated()
-        .map { $0.offset == 0 ? String($0.element) : $0.element.prefix(1).uppercased() + $0.element.dropFirst() }
-        .joined()
-    }
   }
 }
