@@ -238,8 +238,9 @@ private final class ServingProcess {
 
   /// Every line is an object, and the outcomes are as history has them.
   private func check(_ lines: [String]) throws {
-    let objects = try lines.map {
-      try #require(try JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any], "\($0)")
+    let objects = try lines.map { line in
+      let object = try? JSONSerialization.jsonObject(with: Data(line.utf8))
+      return try #require(object as? [String: Any], "\(line.debugDescription)")
     }
     for object in objects {
       #expect((object["time"] as? String)?.wholeMatch(of: /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/) != nil)
