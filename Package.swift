@@ -213,16 +213,51 @@ let package = Package(
         "Phones", "Dialects", "DialectsTestSupport", "Providers", "PushModel", "Queue", "Runtime", "Simulators",
       ],
       swiftSettings: strictTests),
+    .target(
+      name: "SettingsTestSupport", dependencies: ["Settings", "HTTP2TestSupport"], path: "Tests/SettingsTestSupport",
+      swiftSettings: strictTests),
+    .testTarget(
+      name: "SettingsTests",
+      dependencies: [
+        "Settings", "SettingsTestSupport", "Dialects", "DialectsTestSupport", "Providers", "PushModel", "Queue",
+        "Runtime",
+        logging,
+      ],
+      swiftSettings: strictTests),
+    .testTarget(
+      name: "ConsoleTests", dependencies: ["Console", "Settings", "Runtime", logging], swiftSettings: strictTests),
+    .target(
+      name: "HTTPSurfaceTestSupport",
+      dependencies: [
+        "HTTPSurface", "Settings", "Runtime", "HTTP2TestSupport", "TestSupport", logging,
+        .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+      ],
+      path: "Tests/HTTPSurfaceTestSupport", swiftSettings: strictTests),
+    .testTarget(
+      name: "HTTPSurfaceTests",
+      dependencies: [
+        "HTTPSurface", "HTTPSurfaceTestSupport", "Settings", "Dispatching", "Providers", "PushModel", "Queue",
+        "Runtime",
+        "HTTP2TestSupport", "TestSeed", "TestSupport", logging,
+        .product(name: "HTTPTypes", package: "swift-http-types"),
+        .product(name: "Hummingbird", package: "hummingbird"),
+        .product(name: "NIOCore", package: "swift-nio"),
+        .product(name: "NIOEmbedded", package: "swift-nio"),
+        .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
+        .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+      ],
+      swiftSettings: strictTests),
+    .testTarget(name: "OperationsTests", dependencies: ["Operations", "Console"], swiftSettings: strictTests),
+    .testTarget(
+      name: "LabTests", dependencies: ["Lab", "Queue", "Runtime", "Simulators"], swiftSettings: strictTests),
+    // Tests that run the whole gateway.
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Settings", "Console", "HTTPSurface", "Lab", "Operations", "Phones", "Dialects",
-        "DialectsTestSupport",
-        "Dispatching", "HTTP2TestSupport", "PushModel", "Queue", "Providers", "Simulators", "Runtime", "TestSeed",
-        "TestSupport",
-        logging,
-        .product(name: "NIOCore", package: "swift-nio"),
-        .product(name: "NIOEmbedded", package: "swift-nio"),
+        "Gateway", "Settings", "SettingsTestSupport", "Console", "HTTPSurface", "HTTPSurfaceTestSupport", "Lab",
+        "Operations", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "PushModel",
+        "Queue",
+        "Providers", "Simulators", "Runtime", "TestSupport", argumentParser, logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strictTests),

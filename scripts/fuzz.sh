@@ -30,7 +30,7 @@ sources() {
       Expo/ExpoAnswer.swift Expo/ExpoReasonTable.swift Expo/ExpoReceiptsAnswer.swift Expo/ExpoRefusal.swift \
       Answers/AnswerDisposition.swift Answers/AnswerFields.swift Answers/SafeProviderText.swift \
       Answers/ClockSkewMeter.swift Answers/ReasonScope.swift Answers/RetryAfter.swift Curl/CurlRequest.swift \
-      HTTP2/HTTP2ConnectionPoolVerdict.swift PushOutcome.swift Tokens/ProviderTokenSource.swift |
+      HTTP2/HTTP2ConnectionPoolExchangeEffect.swift PushOutcome.swift Tokens/ProviderTokenSource.swift |
       sed 's|^|Sources/Providers/|'
   )
   ls Tests/Fuzz/*.swift

@@ -196,7 +196,7 @@ public actor Dispatcher {
     case .lookUpEnded(let calls):
       return .endedFound(await result { store throws(OutboxError) in try await store.ended(among: calls) })
     case .sync: return .synced(await result { store throws(OutboxError) in try await store.sync() })
-    case .takeJob: return .jobTaken(await result { store throws(OutboxError) in try await store.takeJob() })
+    case .claimJob: return .jobClaimed(await result { store throws(OutboxError) in try await store.claimJob() })
     case .runJob(let name):
       return .jobRan(await result { store throws(OutboxError) in try await store.run(job: name) })
     case .report(let conditions):

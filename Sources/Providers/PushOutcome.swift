@@ -2,7 +2,7 @@
 
 public import Runtime
 
-/// The provider's verdict on one attempt (docs/protocols.md has the tables that lead here).
+/// What the provider's answer means for one attempt (docs/protocols.md has the tables that lead here).
 public enum PushOutcome: Sendable, Equatable {
   /// The provider took the push over. That is not "it rang".
   case accepted(messageID: String?)

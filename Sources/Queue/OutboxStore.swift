@@ -314,7 +314,7 @@ public protocol OutboxStore: Sendable {
   func report(_ conditions: [LaneCondition]) async throws(OutboxError)
 
   /// The maintenance job that is due, if any. The gateway that asks first runs it.
-  func takeJob() async throws(OutboxError) -> String?
+  func claimJob() async throws(OutboxError) -> String?
   /// Runs one bounded step of a job. Returns what SQL did without a gateway, if that is the job.
   func run(job name: String) async throws(OutboxError) -> [Tally]
 }

@@ -19,7 +19,7 @@ public struct DueReceipt: Sendable {
 }
 
 /// What a receipt said.
-public struct ReceiptVerdict: Sendable, Equatable {
+public struct ReceiptResult: Sendable, Equatable {
   public var ticket: String
   /// Why the push did not reach APNs or FCM; nil if it did.
   public var reason: String?
@@ -35,7 +35,7 @@ public protocol ReceiptStore: Sendable {
   /// At most `max` due tickets of an app. No other replica gets them before `lease` is over.
   func claimReceipts(app: String, max: Int, lease: Nanoseconds) async throws(OutboxError) -> [DueReceipt]
   /// Records what receipts said. Returns how many of them were still open.
-  func settleReceipts(app: String, _ verdicts: [ReceiptVerdict]) async throws(OutboxError) -> Int
+  func settleReceipts(app: String, _ results: [ReceiptResult]) async throws(OutboxError) -> Int
   /// Looks the receipts of these tickets up again after `delay`, because there are none yet.
   func postponeReceipts(app: String, _ tickets: [String], by delay: Nanoseconds) async throws(OutboxError) -> Int
   /// Deletes tickets whose receipts are gone (24 hours after sending). Returns how many.

@@ -140,7 +140,7 @@ package struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey(
       "apps.*.invalidation.dead_percent",
       "dead tokens are put on hold, and not invalidated, above this share of a lane's answers, 1 to 100; 20"),
-    ConfigurationKey("apps.*.invalidation.answers_min", "the fewest answers to judge by, 1 to 1000000; 200"),
+    ConfigurationKey("apps.*.invalidation.answers_min", "answers needed before the rule applies, 1 to 1000000; 200"),
     ConfigurationKey("apps.*.invalidation.window_seconds", "how far back answers count, 1 to 86400; 300"),
   ]
 

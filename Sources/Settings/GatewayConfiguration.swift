@@ -93,7 +93,7 @@ package struct GatewayConfiguration: Sendable, Equatable {
   package struct Invalidation: Sendable, Equatable {
     /// More of a lane's answers than this share, and its dead tokens are put on hold.
     package var deadPercent: Int
-    /// The fewest answers to judge by.
+    /// Answers needed before the rule applies.
     package var answersMin: Int
     /// How far back answers count.
     package var windowSeconds: Int

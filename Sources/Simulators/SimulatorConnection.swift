@@ -83,7 +83,7 @@ final class SimulatorConnection: TLSStreamDelegate {
   }
 
   func streamDidProgress(_ stream: TLSStream) {
-    session.takeRequests(into: &requests)
+    session.drainRequests(into: &requests)
     var hasAnswered = false
     for index in requests.indices {
       var message = HTTP2Message()

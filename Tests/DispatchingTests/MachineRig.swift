@@ -145,12 +145,12 @@ struct MachineRig {
   mutating func answerHousekeeping() {
     for action in take({ action -> DispatcherAction? in
       switch action {
-      case .takeJob, .report, .lookUpEnded, .scan: action
+      case .claimJob, .report, .lookUpEnded, .scan: action
       default: nil
       }
     }) {
       switch action {
-      case .takeJob: hear(.jobTaken(.success(nil)))
+      case .claimJob: hear(.jobClaimed(.success(nil)))
       case .report: hear(.reported(.success(())))
       case .lookUpEnded: hear(.endedFound(.success([])))
       default: hear(.scanned(.success(ClaimedPage(leases: [], next: nil))))

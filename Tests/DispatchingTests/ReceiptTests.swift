@@ -20,8 +20,8 @@ private func due(_ ticket: String) -> DueReceipt {
       ["a": .accepted(messageID: nil), "b": .tokenInvalid(reason: "DeviceNotRegistered", since: nil)],
       of: ["a", "b", "c"].map(due))
     #expect(
-      reading.verdicts
-        == [ReceiptVerdict(ticket: "a", reason: nil), ReceiptVerdict(ticket: "b", reason: "DeviceNotRegistered")])
+      reading.results
+        == [ReceiptResult(ticket: "a", reason: nil), ReceiptResult(ticket: "b", reason: "DeviceNotRegistered")])
     #expect(reading.missing == ["c"])
     #expect(reading.okCount == 1)
     #expect(reading.failures.map { String(decoding: $0.token, as: UTF8.self) } == ["token of b"])
@@ -70,9 +70,9 @@ private final class TicketStore: ReceiptStore {
   func claimReceipts(app: String, max: Int, lease: Nanoseconds) async throws(OutboxError) -> [DueReceipt] {
     state.withLock { $0.due.isEmpty ? [] : $0.due.removeFirst() }
   }
-  func settleReceipts(app: String, _ verdicts: [ReceiptVerdict]) async throws(OutboxError) -> Int {
-    note("settle \(verdicts.map { "\($0.ticket):\($0.reason ?? "ok")" }.joined(separator: " "))")
-    return verdicts.count
+  func settleReceipts(app: String, _ results: [ReceiptResult]) async throws(OutboxError) -> Int {
+    note("settle \(results.map { "\($0.ticket):\($0.reason ?? "ok")" }.joined(separator: " "))")
+    return results.count
   }
   func postponeReceipts(app: String, _ tickets: [String], by delay: Nanoseconds) async throws(OutboxError) -> Int {
     note("postpone \(tickets.joined(separator: " ")) by \(delay.milliseconds)")

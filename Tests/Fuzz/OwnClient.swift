@@ -18,7 +18,7 @@ final class OwnClient {
 
   init(settings: HTTP2SessionSettings) {
     session = HTTP2ClientSession(settings: settings)
-    takeOutput()
+    drainOutput()
     unread.removeFirst(24)  // the preface
     readOutput()
   }
@@ -31,15 +31,15 @@ final class OwnClient {
     let wasOver = error != nil
     do {
       try session.receive(UnsafeRawBufferPointer(copy))
-      takeOutput()
+      drainOutput()
       readOutput()
       require(wasOver || error == nil, "GOAWAY, and no error")
     } catch {
-      takeOutput()
+      drainOutput()
       readOutput()
       require(self.error != nil, "an error, and no GOAWAY")
     }
-    takeEvents()
+    drainEvents()
   }
 
   func request(tag: Int, body: Int) {
@@ -70,13 +70,13 @@ final class OwnClient {
   var live: [Int] { slots.keys.sorted() }
 
   private func finishTurn() {
-    takeOutput()
+    drainOutput()
     readOutput()
-    takeEvents()
+    drainEvents()
   }
 
-  private func takeEvents() {
-    session.takeEvents(into: &batch)
+  private func drainEvents() {
+    session.drainEvents(into: &batch)
     for event in batch {
       switch event {
       case .settings: events.append(.settings)
@@ -97,9 +97,9 @@ final class OwnClient {
     }
   }
 
-  private func takeOutput() {
+  private func drainOutput() {
     var more: [UInt8] = []
-    session.takeOutput(into: &more)
+    session.drainOutput(into: &more)
     output += more
     unread += more
   }

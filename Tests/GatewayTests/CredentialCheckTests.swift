@@ -1,5 +1,6 @@
 // What check-config finds in keys that are right, and in every kind that is wrong.
 
+import HTTPSurfaceTestSupport
 import Foundation
 import HTTP2TestSupport
 import Runtime

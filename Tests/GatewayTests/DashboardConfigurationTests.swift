@@ -1,5 +1,7 @@
 // The keys dashboard.* of the configuration.
 
+import HTTPSurfaceTestSupport
+import SettingsTestSupport
 import Testing
 
 @testable import Console

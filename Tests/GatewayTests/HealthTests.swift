@@ -1,5 +1,6 @@
 // Beats of event loops: who asks, who does not answer, and what is told to probes and to systemd.
 
+import HTTPSurfaceTestSupport
 import Foundation
 import Logging
 import Runtime
@@ -7,8 +8,8 @@ import ServiceLifecycle
 import Synchronization
 import Testing
 
-@testable import Settings
 @testable import Gateway
+@testable import Settings
 @testable import HTTPSurface
 
 @Suite(.timeLimit(.minutes(10))) struct HealthTests {

@@ -1,3 +1,4 @@
+import HTTPSurfaceTestSupport
 import Queue
 import Runtime
 import Simulators

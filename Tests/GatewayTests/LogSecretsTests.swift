@@ -1,6 +1,7 @@
 // The built program at trace, with a secret in every field that may hold one, and with everything going wrong that can:
 // no line of its log has any of them.
 
+import HTTPSurfaceTestSupport
 import Foundation
 import HTTP2TestSupport
 import Queue

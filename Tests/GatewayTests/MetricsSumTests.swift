@@ -1,5 +1,6 @@
 // The counters of all replicas together are the rows of the database, however a delivery ended.
 
+import HTTPSurfaceTestSupport
 import Foundation
 import Providers
 import PushModel

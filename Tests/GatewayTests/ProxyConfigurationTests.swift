@@ -1,5 +1,6 @@
 // Proxies in the configuration: whose counts, what is refused and how, what check-config says of them.
 
+import SettingsTestSupport
 import Foundation
 import Testing
 

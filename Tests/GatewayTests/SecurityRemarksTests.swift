@@ -1,5 +1,7 @@
 // What check-config warns of, and what it says of descriptors.
 
+import HTTPSurfaceTestSupport
+import SettingsTestSupport
 import Testing
 
 @testable import Gateway

@@ -1,5 +1,6 @@
 // What `serve` refuses before it listens, by the built program.
 
+import HTTPSurfaceTestSupport
 import Foundation
 import HTTP2TestSupport
 import Queue

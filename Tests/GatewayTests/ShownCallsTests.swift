@@ -1,5 +1,6 @@
 // Apps whose calls Android shows by itself: `headless: false`. What the configuration allows, the simulator takes as Google does.
 
+import SettingsTestSupport
 import Dialects
 import Foundation
 import Phones

@@ -70,7 +70,7 @@ public final class HTTP2TestServer: @unchecked Sendable {
       try? session.receive(bytes)
     }
     public func streamDidProgress(_ stream: TLSStream) {
-      session.takeRequests(into: &requests)
+      session.drainRequests(into: &requests)
       for request in requests {
         server?.requestCount += 1
         server?.handler(Exchange(connection: self, stream: request.stream, message: request.message))

@@ -10,7 +10,7 @@ extension MemoryOutbox {
 
   /// `push.take_job`: the earliest that is due, whose time moves on. One that is due later than it can be is of before a step of
   /// the clock.
-  public mutating func takeJob(_ gateway: Int32, at now: DatabaseTime) -> String? {
+  public mutating func claimJob(_ gateway: Int32, at now: DatabaseTime) -> String? {
     guard gateways[gateway]?.isAlive ?? false else { return nil }
     let due = jobs.values.filter { $0.dueAt <= now || $0.dueAt > now + $0.everyMicroseconds }
     guard var job = due.min(by: { ($0.dueAt, $0.name) < ($1.dueAt, $1.name) }) else { return nil }

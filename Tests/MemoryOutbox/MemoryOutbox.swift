@@ -44,7 +44,7 @@ public struct MemoryOutbox: Sendable {
   public internal(set) var isLifeOpen: Bool?
   /// `push.reclaimed`: the gateways that were asked to reclaim in this life, and whether they have said that they did.
   public internal(set) var reclaimed: [Int32: Bool] = [:]
-  /// What was said since `takeNotifications`.
+  /// What was said since `readNotifications`.
   var notifications: [MemoryNotification] = []
 
   // Sequences are never taken back.
@@ -141,7 +141,7 @@ public struct MemoryOutbox: Sendable {
   // MARK: - Notifications
 
   /// What was said since the last time.
-  public mutating func takeNotifications() -> [MemoryNotification] {
+  public mutating func readNotifications() -> [MemoryNotification] {
     defer { notifications = [] }
     return notifications
   }

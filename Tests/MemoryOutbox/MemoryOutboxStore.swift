@@ -101,9 +101,9 @@ public actor MemoryOutboxStore: OutboxStore {
   public func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int { environments.count }
   public func report(_ conditions: [LaneCondition]) async throws(OutboxError) {}
 
-  public func takeJob() async throws(OutboxError) -> String? {
+  public func claimJob() async throws(OutboxError) -> String? {
     let id = try gateway()
-    return try await server.execute { outbox, now in outbox.takeJob(id, at: now) }
+    return try await server.execute { outbox, now in outbox.claimJob(id, at: now) }
   }
 
   public func run(job name: String) async throws(OutboxError) -> [Tally] {

@@ -73,7 +73,7 @@ private final class Collector: Sendable {
 
 private struct Bench {
   let loop = EventLoop(name: "apns-test")
-  let provider: APNsProvider
+  let provider: HTTP2Provider
   let collector = Collector()
 
   init(
@@ -83,7 +83,7 @@ private struct Bench {
     var configuration = APNsConfiguration(
       topic: "com.example.app", production: try server.endpoint(), sandbox: try (sandbox ?? server).endpoint())
     change(&configuration.pool)
-    provider = APNsProvider(
+    provider = HTTP2Provider(
       configuration, tokens: tokens, loop: loop,
       logger: Logger(label: "test") { _ in
         SwiftLogNoOpLogHandler()
@@ -254,7 +254,7 @@ private struct Bench {
     let configuration = APNsConfiguration(
       topic: "t", production: HTTP2Endpoint(host: "127.0.0.1", port: port, tls: try TestCertificates.shared.client()),
       sandbox: try gone.endpoint(), pool: pool)
-    let provider = APNsProvider(
+    let provider = HTTP2Provider(
       configuration, tokens: ScriptedTokens(), loop: bench.loop,
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let collector = bench.collector

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-private typealias Connection = HTTP2ConnectionPool.Verdict.Connection
+private typealias Connection = HTTP2ConnectionPool.ExchangeEffect.Connection
 
 private func read(
   _ status: Int, _ body: String, _ fields: [(String, String)] = []

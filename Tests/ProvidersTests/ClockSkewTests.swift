@@ -39,7 +39,7 @@ private struct WarningCatcher: LogHandler {
     configuration.clockOffset = offset
     let suite = try await SimulatorSuite.start(configuration)
     let lines = WarningCatcher.Lines()
-    let bench = try ProviderBench<APNsProvider>(
+    let bench = try ProviderBench.apns(
       suite, tokens: suite.material.apnsTokens(), logger: Logger(label: "test") { _ in WarningCatcher(lines: lines) })
     await bench.start()
     for tag in 0..<20 { #expect(await bench.push(tag).outcome.isAccepted) }

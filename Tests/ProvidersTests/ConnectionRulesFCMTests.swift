@@ -23,7 +23,7 @@ import Testing
       }
       exchange.accept()
     }
-    let bench = try ProviderBench<FCMProvider>(server) { $0.connectionsMax = 2 }
+    let bench = try ProviderBench.fcm(server) { $0.connectionsMax = 2 }
     await bench.start()
     for start in stride(from: 0, to: 3000, by: 100) {
       await bench.provider.send(bench.requests(start..<start + 100))
@@ -49,7 +49,7 @@ import Testing
       }
       connection.most(ofConnection: connection.number)
     }
-    let bench = try ProviderBench<FCMProvider>(server) { $0.connectionsMax = 3 }
+    let bench = try ProviderBench.fcm(server) { $0.connectionsMax = 3 }
     await bench.start()
     await bench.provider.send(bench.requests(0..<3000))
     let results = await bench.reports.results(3000)
@@ -64,7 +64,7 @@ import Testing
   @Test("an idle connection sends no PING, so that FCM never finds them too many; a request after a pause brings one")
   func noIdlePings() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<FCMProvider>(server) {
+    let bench = try ProviderBench.fcm(server) {
       $0.connection.liveness.idleBeforePing = .milliseconds(100)
       $0.connection.liveness.silenceBeforePing = .milliseconds(100)
     }
@@ -94,7 +94,7 @@ import Testing
       return ProviderToken(
         value: Array((asked == 0 ? "one" : "two").utf8), issuedAtMilliseconds: 0, renewAtMilliseconds: .max / 2)
     }
-    let bench = try ProviderBench<FCMProvider>(server, tokens: tokens)
+    let bench = try ProviderBench.fcm(server, tokens: tokens)
     await bench.start()
     await bench.provider.send(bench.requests(0..<10))
     await bench.reports.capacity { $0 == 0 }
@@ -108,7 +108,7 @@ import Testing
   @Test("a connection closed after a time without requests is replaced before the next push needs it")
   func idleClose() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<FCMProvider>(server)
+    let bench = try ProviderBench.fcm(server)
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await server.perform { server in for connection in server.connections { connection.drop() } }

@@ -95,34 +95,38 @@ struct ProviderBench<Provider: PushProvider> {
 
 let silentLogger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
 
-extension ProviderBench where Provider == APNsProvider {
-  init(
+extension ProviderBench where Provider == HTTP2Provider {
+  static func apns(
     _ server: HTTP2TestServer, tokens: any ProviderTokenSource = NumberedTokens(), logger: Logger = silentLogger,
     _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in },
     configuration changeConfiguration: (inout APNsConfiguration) -> Void = { _ in }
-  ) throws {
+  ) throws -> Self {
     let endpoint = try server.endpoint(host: "127.0.0.1")
     var configuration = APNsConfiguration(topic: "com.example.app", production: endpoint, sandbox: endpoint)
     configuration.pool.waitTimeout = .seconds(30)
     change(&configuration.pool)
     changeConfiguration(&configuration)
-    provider = APNsProvider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger)
+    return Self(
+      provider: HTTP2Provider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger))
   }
 
   /// At what a proxy leads to.
-  init(
+  static func apns(
     through proxy: ForgetfulProxy, hedging: HedgingSettings? = nil,
     _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
-  ) throws {
+  ) throws -> Self {
     let endpoint = try proxy.endpoint()
     var configuration = APNsConfiguration(topic: "com.example.app", production: endpoint, sandbox: endpoint)
     configuration.hedging = hedging
     change(&configuration.pool)
-    provider = APNsProvider(
-      configuration, tokens: NumberedTokens(), loop: EventLoop(name: "apns-test"), logger: silentLogger)
+    return Self(
+      provider: HTTP2Provider(
+        configuration, tokens: NumberedTokens(), loop: EventLoop(name: "apns-test"), logger: silentLogger))
   }
 
-  init(_ suite: SimulatorSuite, tokens: any ProviderTokenSource, logger: Logger = silentLogger) throws {
+  static func apns(_ suite: SimulatorSuite, tokens: any ProviderTokenSource, logger: Logger = silentLogger) throws
+    -> Self
+  {
     let tls = try TLSContext.client(caFile: suite.material.authorityFile)
     var configuration = APNsConfiguration(
       topic: suite.material.identity.topic,
@@ -131,47 +135,47 @@ extension ProviderBench where Provider == APNsProvider {
     configuration.pool.waitTimeout = .seconds(30)
     // Connections are counted, also where the machine is so busy that answers take seconds.
     configuration.pool.connection.liveness.answerTimeout = .seconds(30)
-    provider = APNsProvider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger)
+    return Self(
+      provider: HTTP2Provider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger))
   }
-}
 
-extension ProviderBench where Provider == FCMProvider {
-  init(
+  static func fcm(
     _ server: HTTP2TestServer, tokens: any ProviderTokenSource = NumberedTokens(),
     _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
-  ) throws {
+  ) throws -> Self {
     var configuration = FCMConfiguration(projectID: "p", endpoint: try server.endpoint(host: "127.0.0.1"))
     configuration.pool.waitTimeout = .seconds(30)
     change(&configuration.pool)
-    provider = FCMProvider(configuration, tokens: tokens, loop: EventLoop(name: "fcm-test"), logger: silentLogger)
+    return Self(
+      provider: HTTP2Provider(configuration, tokens: tokens, loop: EventLoop(name: "fcm-test"), logger: silentLogger))
   }
 
   /// - Parameter permit: makes the permit of the provider's loop; nil for none.
-  init(
+  static func fcm(
     _ server: HTTP2TestServer, hedging: HedgingSettings?, permit: ((EventLoop) -> SendPermit)?,
     pool change: (inout HTTP2ConnectionPoolSettings) -> Void
-  ) throws {
+  ) throws -> Self {
     var configuration = FCMConfiguration(projectID: "p", endpoint: try server.endpoint(host: "127.0.0.1"))
     configuration.hedging = hedging
     configuration.pool.waitTimeout = .seconds(30)
     change(&configuration.pool)
     let loop = EventLoop(name: "fcm-test")
-    provider = FCMProvider(
-      configuration, tokens: NumberedTokens(), loop: loop, logger: silentLogger, permit: permit?(loop))
+    return Self(
+      provider: HTTP2Provider(
+        configuration, tokens: NumberedTokens(), loop: loop, logger: silentLogger, permit: permit?(loop)))
   }
-}
 
-extension ProviderBench where Provider == FCMProvider {
   /// At what a proxy leads to.
-  init(
+  static func fcm(
     through proxy: ForgetfulProxy, hedging: HedgingSettings? = nil,
     _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
-  ) throws {
+  ) throws -> Self {
     var configuration = FCMConfiguration(projectID: "p", endpoint: try proxy.endpoint())
     configuration.hedging = hedging
     change(&configuration.pool)
-    provider = FCMProvider(
-      configuration, tokens: NumberedTokens(), loop: EventLoop(name: "fcm-test"), logger: silentLogger)
+    return Self(
+      provider: HTTP2Provider(
+        configuration, tokens: NumberedTokens(), loop: EventLoop(name: "fcm-test"), logger: silentLogger))
   }
 }
 

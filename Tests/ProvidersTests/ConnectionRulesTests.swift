@@ -20,7 +20,7 @@ import Testing
       exchange.respond(200)
       if exchange.stream == last { exchange.connection.session.goAway(lastStream: last) }
     }
-    let bench = try ProviderBench<APNsProvider>(server)
+    let bench = try ProviderBench.apns(server)
     await bench.start()
     for start in stride(from: 0, to: 50_000, by: 2000) {
       await bench.provider.send(bench.requests(start..<start + 2000))
@@ -43,7 +43,7 @@ import Testing
       }
       exchange.accept()
     }
-    let bench = try ProviderBench<APNsProvider>(server)
+    let bench = try ProviderBench.apns(server)
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     #expect(await server.perform { $0.requestCount } == 2)
@@ -57,7 +57,7 @@ import Testing
     let server = try HTTP2TestServer { exchange in
       if exchange.stream == 1 { exchange.connection.session.reset(1, code) } else { exchange.accept() }
     }
-    let bench = try ProviderBench<APNsProvider>(server)
+    let bench = try ProviderBench.apns(server)
     await bench.start()
     let result = await bench.push(0)
     #expect(result.outcome == .unknown(reason: "ConnectionLost"))
@@ -72,7 +72,7 @@ import Testing
   @Test("SETTINGS that fall and rise at run time are obeyed, and the capacity says so")
   func fallingAndRisingLimit() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<APNsProvider>(server) { $0.connectionsMax = 1 }
+    let bench = try ProviderBench.apns(server) { $0.connectionsMax = 1 }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     for limit in [10, 3, 60] {
@@ -111,7 +111,7 @@ import Testing
   @Test("PINGs go out with requests in flight and never without")
   func pings() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<APNsProvider>(server) { $0.connection.liveness.silenceBeforePing = .milliseconds(20) }
+    let bench = try ProviderBench.apns(server) { $0.connection.liveness.silenceBeforePing = .milliseconds(20) }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     // What left while the push was in flight has come by then.
@@ -130,7 +130,7 @@ import Testing
   @Test("a connection that does not answer a PING is replaced; its requests are in doubt")
   func unansweredPing() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<APNsProvider>(server) {
+    let bench = try ProviderBench.apns(server) {
       $0.connection.liveness.silenceBeforePing = .milliseconds(200)
       $0.connection.liveness.doubtAfterPing = .milliseconds(1_000)
       $0.connection.liveness.pingTimeout = .milliseconds(2_000)
@@ -174,7 +174,7 @@ import Testing
     var pool = APNsConfiguration.defaultPool
     pool.backoff.base = .milliseconds(20)
     let endpoint = HTTP2Endpoint(host: "127.0.0.1", port: port, tls: try TestCertificates.shared.client())
-    let provider = APNsProvider(
+    let provider = HTTP2Provider(
       APNsConfiguration(topic: "t", production: endpoint, sandbox: endpoint, pool: pool), tokens: NumberedTokens(),
       loop: EventLoop(name: "apns-test"), logger: silentLogger)
     let bench = ProviderBench(provider: provider)
@@ -201,7 +201,7 @@ import Testing
       let now = SystemClock().wallMilliseconds()
       return try APNsTokenSource.mint(credentials, wallMilliseconds: asked == 0 ? now - 2 * 3_600_000 : now)
     }
-    let bench = try ProviderBench<APNsProvider>(suite, tokens: tokens)
+    let bench = try ProviderBench.apns(suite, tokens: tokens)
     await bench.start()
     await bench.provider.send(bench.requests(0..<200))
     let results = await bench.reports.results(200)
@@ -227,7 +227,7 @@ import Testing
       try APNsTokenSource.mint(credentials, wallMilliseconds: SystemClock().wallMilliseconds())
     }
     let tokens: any ProviderTokenSource = isShared ? shared : APNsTokenSource(credentials)
-    let bench = try ProviderBench<APNsProvider>(server, tokens: tokens) { $0.backoff.base = .milliseconds(1) }
+    let bench = try ProviderBench.apns(server, tokens: tokens) { $0.backoff.base = .milliseconds(1) }
     await bench.start()
     await bench.provider.send(bench.requests(0..<5))
     let results = await bench.reports.results(5)
@@ -252,7 +252,7 @@ import Testing
         value: token.value, issuedAtMilliseconds: token.issuedAtMilliseconds,
         renewAtMilliseconds: asked == 0 ? 0 : now + 3_000_000)
     }
-    let bench = try ProviderBench<APNsProvider>(suite, tokens: tokens)
+    let bench = try ProviderBench.apns(suite, tokens: tokens)
     await bench.start()
     var sent = 0
     while await suite.apnsProduction.counters.refused["TooManyProviderTokenUpdates"] == nil, sent < 100_000 {
@@ -279,7 +279,7 @@ import Testing
         exchange.accept()
       }
     }
-    let bench = try ProviderBench<APNsProvider>(server)
+    let bench = try ProviderBench.apns(server)
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     let first = await bench.push(1)

@@ -17,7 +17,7 @@ import Testing
     configuration.apnsKeys = ["NEWKEY4321": try newKey.verifyingKey()]
     let suite = try await SimulatorSuite.start(configuration)
     let identity = suite.material.identity
-    let bench = try ProviderBench<APNsProvider>(suite, tokens: suite.material.apnsTokens())
+    let bench = try ProviderBench.apns(suite, tokens: suite.material.apnsTokens())
     await bench.start()
 
     var sent = 0
@@ -65,7 +65,7 @@ import Testing
       exchange.connection.note(exchange.authorization)
       if exchange.connection.number == 0 { exchange.connection.hold(exchange) } else { exchange.accept() }
     }
-    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old")) { $0.connectionsMax = 1 }
+    let bench = try ProviderBench.apns(server, tokens: NumberedTokens("old")) { $0.connectionsMax = 1 }
     await bench.start()
     await bench.provider.send(bench.requests(0..<10))
     await bench.provider.rotate(to: NumberedTokens("new"))
@@ -86,7 +86,7 @@ import Testing
       exchange.connection.note(exchange.authorization)
       if exchange.connection.number == 0 { exchange.connection.hold(exchange) } else { exchange.accept() }
     }
-    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old"))
+    let bench = try ProviderBench.apns(server, tokens: NumberedTokens("old"))
     await bench.start()
     await bench.provider.send(bench.requests(0..<2))
     await bench.provider.rotate(to: NumberedTokens("new"))
@@ -102,7 +102,7 @@ import Testing
   @Test("a new key that the provider refuses is reported as such")
   func refusedKey() async throws {
     let suite = try await SimulatorSuite.start()
-    let bench = try ProviderBench<APNsProvider>(suite, tokens: suite.material.apnsTokens())
+    let bench = try ProviderBench.apns(suite, tokens: suite.material.apnsTokens())
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     let stranger = APNsCredentials(
@@ -121,7 +121,7 @@ import Testing
       exchange.connection.note(exchange.authorization)
       exchange.accept()
     }
-    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old"))
+    let bench = try ProviderBench.apns(server, tokens: NumberedTokens("old"))
     await bench.start()
     for tag in 0..<failures {
       await bench.provider.rotate(
@@ -142,7 +142,7 @@ import Testing
       exchange.connection.note(exchange.authorization)
       exchange.accept()
     }
-    let bench = try ProviderBench<FCMProvider>(server, tokens: NumberedTokens("old")) { $0.connectionsMax = 1 }
+    let bench = try ProviderBench.fcm(server, tokens: NumberedTokens("old")) { $0.connectionsMax = 1 }
     await bench.start()
     var sent = 0
     func load() async {
@@ -173,7 +173,7 @@ import Testing
     }
     let nobody = HTTP2Endpoint(
       host: "127.0.0.1", port: try ServerProcess.freePort(), tls: try TestCertificates.shared.client())
-    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old")) {
+    let bench = try ProviderBench.apns(server, tokens: NumberedTokens("old")) {
       $0.waitTimeout = .milliseconds(10)
     } configuration: {
       $0.sandbox = nobody
@@ -193,7 +193,7 @@ import Testing
   @Test("shutting down in the middle of a rotation ends every request")
   func shuttingDown() async throws {
     let server = try HTTP2TestServer { $0.connection.hold($0) }
-    let bench = try ProviderBench<APNsProvider>(server, tokens: NumberedTokens("old"))
+    let bench = try ProviderBench.apns(server, tokens: NumberedTokens("old"))
     await bench.start()
     await bench.provider.send(bench.requests(0..<3))
     await bench.provider.rotate(to: NumberedTokens("new"))

@@ -60,7 +60,7 @@ import Testing
     #expect(!rows.isEmpty)
     for row in rows {
       #expect(row.scope == scope)
-      #expect(row.verdict.outcome(reason: code).reach <= scope)
+      #expect(row.meaning.outcome(reason: code).reach <= scope)
     }
   }
 

@@ -62,14 +62,14 @@ private final class StallingTokens: ProviderTokenSource {
 @Suite(.timeLimit(.minutes(10))) struct FCMProviderTests {
   private struct Fixture {
     let server: HTTP2TestServer
-    let provider: FCMProvider
+    let provider: HTTP2Provider
     let reports = ProviderReports()
 
     init(
       tokens: any ProviderTokenSource = ScriptedTokens(), handler: @escaping (HTTP2TestServer.Exchange) -> Void
     ) throws {
       server = try HTTP2TestServer(handler: handler)
-      provider = FCMProvider(
+      provider = HTTP2Provider(
         FCMConfiguration(projectID: "p", endpoint: try server.endpoint()), tokens: tokens,
         loop: EventLoop(name: "fcm-test"), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }

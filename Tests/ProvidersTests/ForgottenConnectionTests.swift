@@ -32,7 +32,7 @@ import Testing
   func apns(idleBeforePing: Nanoseconds) async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
-    let bench = try ProviderBench<APNsProvider>(through: proxy) {
+    let bench = try ProviderBench.apns(through: proxy) {
       $0.connectionsMax = 1
       $0.connection.liveness.idleBeforePing = idleBeforePing
     }
@@ -43,7 +43,7 @@ import Testing
   func fcm(idleBeforePing: Nanoseconds) async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
-    let bench = try ProviderBench<FCMProvider>(through: proxy) {
+    let bench = try ProviderBench.fcm(through: proxy) {
       $0.connectionsMax = 1
       $0.connection.liveness.idleBeforePing = idleBeforePing
     }
@@ -54,7 +54,7 @@ import Testing
   func callsDuringTheDoubt() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
-    let bench = try ProviderBench<APNsProvider>(through: proxy) { $0.connectionsMax = 1 }
+    let bench = try ProviderBench.apns(through: proxy) { $0.connectionsMax = 1 }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await proxy.forget()
@@ -71,7 +71,7 @@ import Testing
   func severedNetwork() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
-    let bench = try ProviderBench<APNsProvider>(through: proxy) {
+    let bench = try ProviderBench.apns(through: proxy) {
       $0.connectionsMax = 1
       $0.waitTimeout = .seconds(2)
       $0.connection.connectTimeout = .seconds(1)

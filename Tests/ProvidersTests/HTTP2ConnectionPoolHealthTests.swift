@@ -30,7 +30,7 @@ extension MachineDriver {
   @Test func aDoubtOpensAReplacementBeyondTheConfiguredCountAndNewRequestsGoThere() {
     var pool = proven()
     #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
-    #expect(withoutWakes(pool.feed(.judged(0, .doubtful))) == [.open(1), .reportCapacity(1)])
+    #expect(withoutWakes(pool.feed(.healthChanged(0, .doubtful))) == [.open(1), .reportCapacity(1)])
     #expect(withoutWakes(pool.submit(1)) == [], "it waits for the replacement")
     #expect(withoutWakes(pool.feed(.limited(1, streamsMax: 10))) == [.dispatch(1, 1), .reportCapacity(11)])
     #expect(withoutWakes(pool.submit(2)) == [.dispatch(2, 1)])
@@ -39,7 +39,7 @@ extension MachineDriver {
   @Test func theRequestsOfADeadConnectionFindTheReplacementReady() {
     var pool = proven()
     _ = pool.submit(0)
-    _ = pool.feed(.judged(0, .doubtful))
+    _ = pool.feed(.healthChanged(0, .doubtful))
     _ = pool.feed(.limited(1, streamsMax: 10))
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))) == [.drain(0), .reportCapacity(10)])
     #expect(withoutWakes(pool.feed(.closed(0))) == [], "no third is opened")
@@ -51,24 +51,24 @@ extension MachineDriver {
     pool.connect(streamsMax: 4)
     for request in 0...3 { _ = pool.submit(request) }
     _ = pool.feed(.limited(1, streamsMax: 10))
-    #expect(withoutWakes(pool.feed(.judged(0, .doubtful))) == [.reportCapacity(11)])
+    #expect(withoutWakes(pool.feed(.healthChanged(0, .doubtful))) == [.reportCapacity(11)])
     #expect(withoutWakes(pool.submit(4)) == [.dispatch(4, 1)])
   }
 
   @Test func noMoreReplacementsAreOpenedThanAllowed() {
     var pool = proven()
     _ = pool.submit(0)
-    _ = pool.feed(.judged(0, .doubtful))
+    _ = pool.feed(.healthChanged(0, .doubtful))
     _ = pool.feed(.limited(1, streamsMax: 10))
     _ = pool.submit(1)
-    #expect(withoutWakes(pool.feed(.judged(1, .doubtful))) == [.reportCapacity(2)])
+    #expect(withoutWakes(pool.feed(.healthChanged(1, .doubtful))) == [.reportCapacity(2)])
     #expect(withoutWakes(pool.pass(.seconds(1))) == [])
   }
 
   @Test func aConnectionInDoubtIsTheLastResort() {
     var pool = proven { $0.replacementsMax = 0 }
     _ = pool.submit(0)
-    _ = pool.feed(.judged(0, .doubtful))
+    _ = pool.feed(.healthChanged(0, .doubtful))
     #expect(withoutWakes(pool.submit(1)) == [], "one request at a time")
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))) == [.dispatch(1, 0)])
   }
@@ -111,9 +111,9 @@ extension MachineDriver {
   @Test func aSurplusConnectionStaysForAMinuteAfterTheDoubt() {
     var pool = proven()
     _ = pool.submit(0)
-    _ = pool.feed(.judged(0, .doubtful))
+    _ = pool.feed(.healthChanged(0, .doubtful))
     _ = pool.feed(.limited(1, streamsMax: 10))
-    let actions = pool.feed(.judged(0, .sound))
+    let actions = pool.feed(.healthChanged(0, .sound))
     #expect(withoutWakes(actions) == [.reportCapacity(20)])
     #expect(actions.contains(.wake(pool.now + .seconds(60))))
     _ = pool.feed(.answered(0, 0, .done))
@@ -127,10 +127,10 @@ extension MachineDriver {
   private func unresponsive() -> (MachineDriver, [HTTP2ConnectionPoolMachine.Action]) {
     var pool = proven()
     _ = pool.submit(0)
-    _ = pool.feed(.judged(0, .doubtful))
+    _ = pool.feed(.healthChanged(0, .doubtful))
     _ = pool.feed(.limited(1, streamsMax: 10))
     pool.now = pool.now + .seconds(2)
-    let actions = pool.feed(.judged(0, .unresponsive))
+    let actions = pool.feed(.healthChanged(0, .unresponsive))
     return (pool, actions)
   }
 
@@ -142,8 +142,8 @@ extension MachineDriver {
   @Test func anUnresponsiveConnectionIsKeptWhileNothingIsReadyInItsPlace() {
     var pool = proven()
     _ = pool.submit(0)
-    _ = pool.feed(.judged(0, .doubtful))
-    #expect(withoutWakes(pool.feed(.judged(0, .unresponsive))) == [])
+    _ = pool.feed(.healthChanged(0, .doubtful))
+    #expect(withoutWakes(pool.feed(.healthChanged(0, .unresponsive))) == [])
     #expect(pool.feed(.limited(1, streamsMax: 10)).contains(.abandon(0)))
   }
 
@@ -153,10 +153,10 @@ extension MachineDriver {
     _ = pool.feed(.closed(0))
     _ = pool.submit(0)
     pool.now = pool.now + .seconds(2)
-    #expect(withoutWakes(pool.feed(.judged(1, .doubtful))) == [.open(2), .reportCapacity(1)])
+    #expect(withoutWakes(pool.feed(.healthChanged(1, .doubtful))) == [.open(2), .reportCapacity(1)])
     _ = pool.feed(.limited(2, streamsMax: 10))
     pool.now = pool.now + .seconds(2)
-    #expect(withoutWakes(pool.feed(.judged(1, .unresponsive))) == [])
+    #expect(withoutWakes(pool.feed(.healthChanged(1, .unresponsive))) == [])
     #expect(withoutWakes(pool.pass(.seconds(25))) == [])
     #expect(withoutWakes(pool.pass(.seconds(1))) == [.abandon(1), .reportCapacity(10)])
   }
@@ -166,9 +166,9 @@ extension MachineDriver {
     _ = pool.feed(.failed(0, 0, isLost: false))
     _ = pool.feed(.closed(0))
     _ = pool.submit(0)
-    _ = pool.feed(.judged(1, .doubtful))
+    _ = pool.feed(.healthChanged(1, .doubtful))
     _ = pool.feed(.limited(2, streamsMax: 10))
-    _ = pool.feed(.judged(1, .unresponsive))
+    _ = pool.feed(.healthChanged(1, .unresponsive))
     _ = pool.submit(1)
     #expect(withoutWakes(pool.feed(.answered(1, 2, .done))).contains(.abandon(1)))
   }
@@ -176,9 +176,9 @@ extension MachineDriver {
   @Test func anUnresponsiveConnectionWithoutRequestsIsDrained() {
     var pool = proven()
     _ = pool.submit(0)
-    _ = pool.feed(.judged(0, .doubtful))
+    _ = pool.feed(.healthChanged(0, .doubtful))
     _ = pool.feed(.closed(1))  // the replacement cannot be had
-    _ = pool.feed(.judged(0, .unresponsive))
+    _ = pool.feed(.healthChanged(0, .unresponsive))
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))).contains(.drain(0)))
   }
 

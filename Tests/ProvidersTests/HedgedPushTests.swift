@@ -22,10 +22,10 @@ import Testing
     hedging: HedgingSettings? = HedgedPushTests.hedging, permit: ((EventLoop) -> SendPermit)? = nil,
     stalled: @escaping (HTTP2TestServer.Exchange) -> Void = { $0.connection.hold($0) },
     other: @escaping (HTTP2TestServer.Exchange) -> Void = { $0.accept() },
-    _ body: (ProviderBench<FCMProvider>, HTTP2TestServer) async throws -> Void
+    _ body: (ProviderBench<HTTP2Provider>, HTTP2TestServer) async throws -> Void
   ) async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<FCMProvider>(server, hedging: hedging, permit: permit) {
+    let bench = try ProviderBench.fcm(server, hedging: hedging, permit: permit) {
       $0.connectionsMax = 1
       $0.connection.requestTimeout = .seconds(60)
       $0.connection.liveness.answerTimeout = .seconds(60)
@@ -46,7 +46,7 @@ import Testing
   func apnsForgotten() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
-    let bench = try ProviderBench<APNsProvider>(through: proxy, hedging: Self.hedging) { $0.connectionsMax = 1 }
+    let bench = try ProviderBench.apns(through: proxy, hedging: Self.hedging) { $0.connectionsMax = 1 }
     try await Self.expectRings(bench, proxy, server)
   }
 
@@ -54,7 +54,7 @@ import Testing
   func fcmForgotten() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
-    let bench = try ProviderBench<FCMProvider>(through: proxy, hedging: Self.hedging) { $0.connectionsMax = 1 }
+    let bench = try ProviderBench.fcm(through: proxy, hedging: Self.hedging) { $0.connectionsMax = 1 }
     try await Self.expectRings(bench, proxy, server)
   }
 
@@ -184,7 +184,7 @@ import Testing
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
     let server = try HTTP2TestServer(settings: settings) { $0.accept() }
-    let bench = try ProviderBench<FCMProvider>(server, hedging: Self.hedging, permit: nil) {
+    let bench = try ProviderBench.fcm(server, hedging: Self.hedging, permit: nil) {
       $0.connectionsMax = 2
       $0.replacementsMax = 0
       $0.connection.liveness.answerTimeout = .seconds(60)
@@ -212,7 +212,7 @@ import Testing
 
   /// Nothing of what was sent before is hedged: an invite that is sent now is, and by then it would have been.
   private static func expectNoHedgeButOfAnother(
-    _ bench: ProviderBench<FCMProvider>, _ server: HTTP2TestServer
+    _ bench: ProviderBench<HTTP2Provider>, _ server: HTTP2TestServer
   ) async throws {
     let (requests, results) = (await server.perform { $0.requestCount }, bench.reports.results.count)
     await bench.provider.send([bench.request(99)])
@@ -222,7 +222,7 @@ import Testing
   }
 
   /// Waits until the server holds the push, so that all that follows comes later.
-  private static func isHeld(_ bench: ProviderBench<FCMProvider>, _ server: HTTP2TestServer) async {
+  private static func isHeld(_ bench: ProviderBench<HTTP2Provider>, _ server: HTTP2TestServer) async {
     while await server.perform({ $0.held.isEmpty }) { await bench.pass(.milliseconds(5)) }
   }
 

@@ -95,19 +95,19 @@ private struct FixedToken: ProviderTokenSource {
     }
   }
 
-  private func apns(_ server: HTTP2TestServer) throws -> APNsProvider {
+  private func apns(_ server: HTTP2TestServer) throws -> HTTP2Provider {
     let endpoint = try server.endpoint()
     var pool = APNsConfiguration.defaultPool
     pool.waitTimeout = .seconds(30)
-    return APNsProvider(
+    return HTTP2Provider(
       APNsConfiguration(topic: "t", production: endpoint, sandbox: endpoint, pool: pool), tokens: FixedToken(),
       loop: EventLoop(name: "apns-test"), logger: silent)
   }
 
-  private func fcm(_ server: HTTP2TestServer) throws -> FCMProvider {
+  private func fcm(_ server: HTTP2TestServer) throws -> HTTP2Provider {
     var configuration = FCMConfiguration(projectID: "p", endpoint: try server.endpoint())
     configuration.pool.waitTimeout = .seconds(30)
-    return FCMProvider(configuration, tokens: FixedToken(), loop: EventLoop(name: "fcm-test"), logger: silent)
+    return HTTP2Provider(configuration, tokens: FixedToken(), loop: EventLoop(name: "fcm-test"), logger: silent)
   }
 
   private func expo(url: String, caFile: String) -> ExpoProvider {

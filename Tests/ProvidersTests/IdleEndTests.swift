@@ -34,8 +34,8 @@ import Testing
       peer.arm(script, .always)
     }
     let endpoint = HTTP2Endpoint(host: "127.0.0.1", port: peer.port, tls: try certificates.client())
-    let bench = ProviderBench<FCMProvider>(
-      provider: FCMProvider(
+    let bench = ProviderBench(
+      provider: HTTP2Provider(
         FCMConfiguration(projectID: "p", endpoint: endpoint), tokens: NumberedTokens(),
         loop: EventLoop(name: "fcm-test"), logger: silentLogger))
     await bench.start()

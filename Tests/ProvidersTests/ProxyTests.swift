@@ -66,10 +66,10 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
   private static func apns(
     _ server: HTTP2TestServer, _ proxy: HTTPProxy, logger: Logger = silentLogger,
     change: @escaping (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
-  ) throws -> ProviderBench<APNsProvider> {
+  ) throws -> ProviderBench<HTTP2Provider> {
     let endpoint = HTTP2Endpoint(
       host: "localhost", port: server.port, tls: try TestCertificates.shared.client(), proxy: proxy)
-    return try ProviderBench<APNsProvider>(server, logger: logger) {
+    return try ProviderBench.apns(server, logger: logger) {
       $0.connection.resolver = nameless
       $0.connection.addresses = AddressBook()
       change(&$0)
@@ -158,7 +158,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     let loop = EventLoop(name: "fcm-test")
     let endpoint = try HTTP2Endpoint(
       url: suite.endpoints.fcm, tls: .client(caFile: suite.material.authorityFile), proxy: proxy)
-    let provider = FCMProvider(
+    let provider = HTTP2Provider(
       FCMConfiguration(projectID: account.projectID, endpoint: endpoint),
       tokens: FCMTokenSource(account: account, caFile: suite.material.authorityFile, proxy: proxy, loop: loop),
       loop: loop, logger: silentLogger)

@@ -122,7 +122,7 @@ struct ReasonCodesAPNsTests {
     pool.backoff.base = .milliseconds(1)
     pool.waitTimeout = .seconds(30)
     let tls = try TLSContext.client(caFile: simulators.material.authorityFile)
-    let provider = APNsProvider(
+    let provider = HTTP2Provider(
       APNsConfiguration(
         topic: simulators.material.identity.topic,
         production: try HTTP2Endpoint(url: simulators.endpoints.apnsProduction, tls: tls),

@@ -112,7 +112,7 @@ struct ReasonCodesFCMTests {
       url: simulators.endpoints.fcm, tls: .client(caFile: simulators.material.authorityFile))
     var configuration = FCMConfiguration(projectID: account.projectID, endpoint: endpoint)
     configuration.pool.waitTimeout = .seconds(30)
-    let provider = FCMProvider(
+    let provider = HTTP2Provider(
       configuration,
       tokens: GrantedTokens(account: account, caFile: simulators.material.authorityFile, loop: loop), loop: loop,
       logger: silent)

@@ -34,7 +34,7 @@ private struct OneToken: ProviderTokenSource {
 
   /// An FCM provider with one stream, and the server it sends to, which answers when it is told to.
   private static func fcm(
-    _ body: (FCMProvider, ProviderReports, SendPermit, HTTP2TestServer) async throws -> Void
+    _ body: (HTTP2Provider, ProviderReports, SendPermit, HTTP2TestServer) async throws -> Void
   ) async throws {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
@@ -43,7 +43,7 @@ private struct OneToken: ProviderTokenSource {
     let permit = SendPermit(on: loop)
     var pool = FCMConfiguration.defaultPool
     pool.connectionsMax = 1
-    let provider = FCMProvider(
+    let provider = HTTP2Provider(
       FCMConfiguration(projectID: "p", endpoint: try server.endpoint(), pool: pool), tokens: OneToken(), loop: loop,
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }, permit: permit)
     let reports = ProviderReports()

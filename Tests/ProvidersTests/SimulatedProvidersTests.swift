@@ -23,7 +23,7 @@ import Testing
     let loop = EventLoop(name: "fcm-test")
     let endpoint = try HTTP2Endpoint(
       url: suite.endpoints.fcm, tls: .client(caFile: suite.material.authorityFile))
-    let provider = FCMProvider(
+    let provider = HTTP2Provider(
       FCMConfiguration(projectID: account.projectID, endpoint: endpoint),
       tokens: FCMTokenSource(account: account, caFile: suite.material.authorityFile, loop: loop), loop: loop,
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })

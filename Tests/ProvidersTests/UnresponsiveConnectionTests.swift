@@ -36,19 +36,19 @@ import Testing
   @Test("APNs: with one connection the first call rings within 5 s, later ones at once")
   func apns() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    try await Self.expectRings(try ProviderBench<APNsProvider>(server) { $0.connectionsMax = 1 }, server)
+    try await Self.expectRings(try ProviderBench.apns(server) { $0.connectionsMax = 1 }, server)
   }
 
   @Test("FCM: with one connection the first call rings within 5 s, later ones at once")
   func fcm() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    try await Self.expectRings(try ProviderBench<FCMProvider>(server) { $0.connectionsMax = 1 }, server)
+    try await Self.expectRings(try ProviderBench.fcm(server) { $0.connectionsMax = 1 }, server)
   }
 
   @Test("forty calls at once over a connection that went deaf all ring, each sent twice at most")
   func manyCalls() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<APNsProvider>(server) { $0.connectionsMax = 1 }
+    let bench = try ProviderBench.apns(server) { $0.connectionsMax = 1 }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await Self.deafen(server)
@@ -67,7 +67,7 @@ import Testing
       let loop = exchange.connection.loop
       loop.schedule(at: loop.now + .seconds(5)) { exchange.accept() }
     }
-    let bench = try ProviderBench<APNsProvider>(server) {
+    let bench = try ProviderBench.apns(server) {
       $0.connectionsMax = 1
       $0.connection.liveness.answerTimeout = .seconds(4)
       $0.connection.requestTimeout = .seconds(30)
@@ -86,7 +86,7 @@ import Testing
       let connection = exchange.connection
       connection.loop.schedule(at: connection.loop.now + .milliseconds(1)) { connection.drop() }
     }
-    let bench = try ProviderBench<APNsProvider>(server) { $0.connectionsMax = 1 }
+    let bench = try ProviderBench.apns(server) { $0.connectionsMax = 1 }
     await bench.start()
     let start = bench.provider.loop.now
     var tag = 0
@@ -102,7 +102,7 @@ import Testing
   @Test("the last stream ids of a connection: pushes go on over the next one")
   func lastStreamIDs() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let bench = try ProviderBench<APNsProvider>(server) {
+    let bench = try ProviderBench.apns(server) {
       $0.connectionsMax = 1
       $0.answersWorthAConnection = 3
       $0.connection.session.firstStreamID = .max - 4

@@ -166,7 +166,7 @@ struct PostgresOutboxTests {
     try await withOutbox { database, outbox, _, _ in
       _ = try await database.value(Self.enqueue("call-6"))
       var seen: [String] = []
-      while let job = try await outbox.takeJob(), !seen.contains(job) {
+      while let job = try await outbox.claimJob(), !seen.contains(job) {
         seen.append(job)
         let tallies = try await outbox.run(job: job)
         if job == "tally" { #expect(tallies.contains { $0.event == .enqueued && $0.app == "porteiro" }) }

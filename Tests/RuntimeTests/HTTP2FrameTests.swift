@@ -18,29 +18,29 @@ private final class Wire {
     var frame: [UInt8] = []
     frame.appendSettings(settings.map { (id: $0.0, value: $0.1) })
     try hear(frame)
-    _ = takeOutput()
+    _ = drainOutput()
     events = []
   }
 
   func hear(_ bytes: [UInt8]) throws {
     defer {
       var batch: [HTTP2Event] = []
-      session.takeEvents(into: &batch)
+      session.drainEvents(into: &batch)
       events += batch
     }
     try bytes.withUnsafeBytes { try session.receive($0) }
   }
 
-  func takeOutput() -> [UInt8] {
+  func drainOutput() -> [UInt8] {
     var bytes: [UInt8] = []
     session.openWaiting()
-    session.takeOutput(into: &bytes)
+    session.drainOutput(into: &bytes)
     return bytes
   }
 
   /// What the session says now, a frame each, as "type flags stream length".
   func takeFrames() -> [String] {
-    var rest = takeOutput()[...]
+    var rest = drainOutput()[...]
     var frames: [String] = []
     while !rest.isEmpty {
       let head = rest.withUnsafeBytes { HTTP2FrameHead($0) }
@@ -159,10 +159,10 @@ private let data = HTTP2FrameType.data
     head.add(HTTP2FieldName("apns-id"), long)
     _ = try other.request(head, body: [1], tag: 0)
     var bytes: [UInt8] = []
-    other.takeOutput(into: &bytes)
+    other.drainOutput(into: &bytes)
     try bytes.withUnsafeBytes { try server.receive($0) }
     var requests: [HTTP2Request] = []
-    server.takeRequests(into: &requests)
+    server.drainRequests(into: &requests)
     #expect(requests.first?.message.headers.text("apns-id") == long)
   }
 
@@ -288,10 +288,10 @@ private let data = HTTP2FrameType.data
     for tag in 0..<5 { try wire.request(body: 600, tag: tag) }
     #expect(wire.departures.map(\.tag) == [0, 1])
     #expect(!wire.hasWaiting)
-    _ = wire.takeOutput()
+    _ = wire.drainOutput()
     #expect(wire.departures.map(\.tag) == [0, 1])
     #expect(wire.hasWaiting)
-    _ = wire.takeOutput()
+    _ = wire.drainOutput()
     #expect(wire.departures.map(\.tag) == [0, 1, 2, 3])
     wire.session.outputLimit = 0
     #expect(!wire.hasWaiting)
@@ -304,7 +304,7 @@ private let data = HTTP2FrameType.data
   @Test func departuresSayWhereEachHeadBegins() throws {
     let wire = try Wire()
     try wire.request(body: 10, tag: 1)
-    let first = wire.takeOutput().count
+    let first = wire.drainOutput().count
     try wire.request(body: 10, tag: 2)
     try wire.request(body: 10, tag: 3)
     let places = wire.departures.map(\.outputBefore)
@@ -338,16 +338,16 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends.sorted() == ["1 REFUSED_STREAM", "2 REFUSED_STREAM"])
     try wire.request(tag: 9)
     var events: [HTTP2Event] = []
-    wire.session.takeEvents(into: &events)
+    wire.session.drainEvents(into: &events)
     guard case .ended(9, .refusedStream, nil)? = events.first else { return #expect(Bool(false)) }
   }
 
   @Test func pingAndSettingsAreAnswered() throws {
     let wire = try Wire()
     try wire.hear(frame(HTTP2FrameType.ping, [1, 2, 3, 4, 5, 6, 7, 8]))
-    #expect(wire.takeOutput() == frame(HTTP2FrameType.ping, flags: 1, [1, 2, 3, 4, 5, 6, 7, 8]))
+    #expect(wire.drainOutput() == frame(HTTP2FrameType.ping, flags: 1, [1, 2, 3, 4, 5, 6, 7, 8]))
     try wire.hear(frame(HTTP2FrameType.settings, [0, 3, 0, 0, 0, 5]))
-    #expect(wire.takeOutput() == frame(HTTP2FrameType.settings, flags: 1))
+    #expect(wire.drainOutput() == frame(HTTP2FrameType.settings, flags: 1))
     #expect(wire.streamsMax == 5)
   }
 
@@ -425,9 +425,9 @@ private let data = HTTP2FrameType.data
   func theConnectionEndsAndSaysWhy(what: String, bytes: [UInt8], code: UInt8) throws {
     let wire = try Wire()
     try wire.request()
-    _ = wire.takeOutput()
+    _ = wire.drainOutput()
     #expect(throws: HTTP2Error.self) { try wire.hear(bytes) }
-    let output = wire.takeOutput()
+    let output = wire.drainOutput()
     #expect(output.suffix(17) == frame(HTTP2FrameType.goAway, [0, 0, 0, 0, 0, 0, 0, code])[...])
     // Nothing more is read.
     try wire.hear(frame(headers, flags: 5, stream: 1, status200))

@@ -18,21 +18,21 @@ private final class Wire {
     var frame: [UInt8] = []
     frame.appendSettings(settings.map { (id: $0.0, value: $0.1) })
     try hear(frame)
-    _ = takeOutput()
+    _ = drainOutput()
   }
 
   func hear(_ bytes: [UInt8]) throws {
     defer {
       var batch: [HTTP2Event] = []
-      session.takeEvents(into: &batch)
+      session.drainEvents(into: &batch)
       events += batch
     }
     try bytes.withUnsafeBytes { try session.receive($0) }
   }
 
-  func takeOutput() -> [UInt8] {
+  func drainOutput() -> [UInt8] {
     var bytes: [UInt8] = []
-    session.takeOutput(into: &bytes)
+    session.drainOutput(into: &bytes)
     return bytes
   }
 
@@ -50,7 +50,7 @@ private final class Wire {
   func flood(_ frame: [UInt8], most: Int = 100_000) -> Int {
     for count in 0..<most {
       do { try hear(frame) } catch { return count }
-      _ = takeOutput()
+      _ = drainOutput()
     }
     return most
   }
@@ -132,7 +132,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(count <= 4200, "\(what): \(count)")
     #expect(count >= 100, "\(what): \(count)")
     #expect(count * bytes.count <= 5 << 20, "\(what): \(count * bytes.count) bytes")
-    #expect(wire.takeOutput().suffix(17) == enhanceYourCalm[...])
+    #expect(wire.drainOutput().suffix(17) == enhanceYourCalm[...])
   }
 
   @Test func aThousandSettingsInAFrameCostAThousand() throws {
@@ -159,7 +159,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
           + frame(data, stream: stream, [UInt8](repeating: 0x7B, count: 2000)) + frame(data, flags: 1, stream: stream)
           + frame(HTTP2FrameType.windowUpdate, [0, 0, 0, 1])
           + frame(HTTP2FrameType.windowUpdate, stream: stream, [0, 0, 0, 1]))
-      _ = wire.takeOutput()
+      _ = wire.drainOutput()
       wire.events.removeAll()
     }
     #expect(wire.credits >= before - 10)
@@ -204,13 +204,13 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     let wire = try Wire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
-    _ = wire.takeOutput()
+    _ = wire.drainOutput()
     try wire.hear(frame(headers, flags: 4, stream: 1, status200 + field("content-length", "99999999")))
     for _ in 0..<5 { try wire.hear(frame(data, stream: 1, [UInt8](repeating: 1, count: 16_384))) }
     #expect(wire.ends == ["1 NO_ERROR 200"])
     guard case .ended(_, _, let response?)? = wire.events.last else { return #expect(Bool(false)) }
     #expect(response.isTruncated && response.body.count == 65_536)
-    #expect(wire.takeOutput().suffix(13) == frame(HTTP2FrameType.reset, stream: 1, [0, 0, 0, 8])[...])
+    #expect(wire.drainOutput().suffix(13) == frame(HTTP2FrameType.reset, stream: 1, [0, 0, 0, 8])[...])
     // It is not listened to for ever.
     #expect(wire.flood(frame(data, stream: 1, [UInt8](repeating: 1, count: 16_384))) < 300)
   }
@@ -262,13 +262,13 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     entry += [UInt8](repeating: 0x62, count: 4000)
     let bomb = status200 + entry + [UInt8](repeating: 0xBE, count: 12_000)
     #expect(throws: HTTP2Error.self) { try wire.hear(frame(headers, flags: 5, stream: 1, bomb)) }
-    #expect(wire.takeOutput().suffix(17) == enhanceYourCalm[...])
+    #expect(wire.drainOutput().suffix(17) == enhanceYourCalm[...])
   }
 
   @Test func theServerIsToldHowLongAListMayBe() {
     var session = HTTP2ClientSession()
     var bytes: [UInt8] = []
-    session.takeOutput(into: &bytes)
+    session.drainOutput(into: &bytes)
     #expect(bytes[24...].prefix(27).suffix(6) == [0, 6, 0, 0, 0x40, 0])
   }
 
@@ -303,14 +303,14 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   @Test func aRequestIsWholeOnceItsLastByteIsOut() throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 4)])
     let head = try wire.request(tag: 1)
-    let headEnd = wire.departures[0].outputBefore + UInt64(wire.takeOutput().count)
+    let headEnd = wire.departures[0].outputBefore + UInt64(wire.drainOutput().count)
     #expect(wire.isWhole(head, within: headEnd) == true)
     #expect(wire.isWhole(head, within: headEnd - 1) == false)
     let body = try wire.request(body: 10, tag: 2)
-    let partEnd = headEnd + UInt64(wire.takeOutput().count)
+    let partEnd = headEnd + UInt64(wire.drainOutput().count)
     #expect(wire.isWhole(body, within: partEnd) == false)
     try wire.hear(frame(HTTP2FrameType.windowUpdate, stream: 3, [0, 0, 0, 6]))
-    let end = partEnd + UInt64(wire.takeOutput().count)
+    let end = partEnd + UInt64(wire.drainOutput().count)
     #expect(wire.isWhole(body, within: end) == true)
     #expect(wire.isWhole(body, within: end - 1) == false)
   }

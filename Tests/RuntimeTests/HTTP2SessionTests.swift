@@ -27,10 +27,10 @@ private final class SessionPair {
   func carryToServer() throws -> Int {
     var bytes: [UInt8] = []
     client.openWaiting()
-    client.takeOutput(into: &bytes)
+    client.drainOutput(into: &bytes)
     try bytes.withUnsafeBytes { try server.receive($0) }
     var batch: [HTTP2Request] = []
-    server.takeRequests(into: &batch)
+    server.drainRequests(into: &batch)
     serverRequests += batch
     return bytes.count
   }
@@ -47,12 +47,12 @@ private final class SessionPair {
   func hear(_ bytes: [UInt8]) throws {
     try bytes.withUnsafeBytes { try client.receive($0) }
     var batch: [HTTP2Event] = []
-    client.takeEvents(into: &batch)
+    client.drainEvents(into: &batch)
     clientEvents += batch
   }
 
   /// The requests the server got since the last call.
-  func takeRequests() -> [HTTP2Request] {
+  func drainRequests() -> [HTTP2Request] {
     defer { serverRequests = [] }
     return serverRequests
   }
@@ -97,7 +97,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
     try pair.client.request(head("/a"), body: Array("hello".utf8), tag: 7)
     try pair.settle()
-    let request = try #require(pair.takeRequests().first)
+    let request = try #require(pair.drainRequests().first)
     #expect(request.message.headers.text(":path") == "/a")
     #expect(request.message.headers.count(of: ":authority") == 1)
     #expect(request.message.body == Array("hello".utf8))
@@ -118,7 +118,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     for (round, status) in ["410", "200", "503"].enumerated() {
       try pair.client.request(head("/\(round)"), body: [UInt8](repeating: 1, count: 10 * round), tag: round)
       try pair.settle()
-      let request = try #require(pair.takeRequests().first)
+      let request = try #require(pair.drainRequests().first)
       #expect(request.message.headers.count == 4)
       #expect(request.message.body.count == 10 * round)
       // Every other answer has a body and one field more.
@@ -144,7 +144,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     let body = (0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
     try pair.client.request(head(), body: body, tag: 0)
     try pair.settle()
-    #expect(pair.takeRequests().first?.message.body == body)
+    #expect(pair.drainRequests().first?.message.body == body)
   }
 
   @Test func aBodyOverTheLimitIsCutAndSaysSo() throws {
@@ -154,7 +154,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
     try pair.client.request(head(), body: [UInt8](repeating: 1, count: 100), tag: 0)
     try pair.settle()
-    let message = try #require(pair.takeRequests().first?.message)
+    let message = try #require(pair.drainRequests().first?.message)
     #expect(message.body.count == 10)
     #expect(message.isTruncated)
   }
@@ -165,7 +165,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.carryToServer()
     let departed = pair.client.departures.map(\.tag)
     #expect(departed == [0])
-    #expect(pair.takeRequests().count == 1)
+    #expect(pair.drainRequests().count == 1)
   }
 
   @Test func theServersStreamLimitIsKnownAndMayFall() throws {
@@ -177,7 +177,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(pair.streamsMax == 2)
     for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
     try pair.settle()
-    #expect(pair.takeRequests().count == 2)
+    #expect(pair.drainRequests().count == 2)
     pair.server.limitStreams(to: 1)
     try pair.settle()
     #expect(pair.streamsMax == 1)
@@ -188,7 +188,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
     for tag in 0..<4 { try pair.client.request(head(), body: [], tag: tag) }
     try pair.settle()
-    let requests = pair.takeRequests()
+    let requests = pair.drainRequests()
     pair.server.goAway(lastStream: requests[1].stream, debugData: Array(#"{"reason":"Shutdown"}"#.utf8))
     try pair.settle()
     let reason = pair.clientEvents.compactMap {
@@ -224,7 +224,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
     try pair.client.request(head(), body: [1], tag: 3)
     try pair.settle()
-    let stream = try #require(pair.takeRequests().first?.stream)
+    let stream = try #require(pair.drainRequests().first?.stream)
     pair.server.respond(to: stream, answer(), body: Array("{\"rea".utf8), ends: false)
     try pair.settle()
     #expect(pair.takeClosed().isEmpty)
@@ -240,7 +240,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
     let request = try pair.client.request(head(), body: [1], tag: 5)
     try pair.settle()
-    let stream = try #require(pair.takeRequests().first?.stream)
+    let stream = try #require(pair.drainRequests().first?.stream)
     pair.client.cancel(request)
     try pair.settle()
     #expect(pair.takeClosed().map(\.code) == [.cancel])
@@ -262,7 +262,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     let refused = pair.takeClosed()
     #expect(refused.map(\.tag).sorted() == [2, 3])
     #expect(refused.allSatisfy { $0.code == .refusedStream })
-    let requests = pair.takeRequests()
+    let requests = pair.drainRequests()
     #expect(requests.map { $0.message.headers.text(":path") } == ["/whole"])
     pair.server.respond(to: requests[0].stream, answer())
     try pair.settle()
@@ -274,7 +274,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
     try pair.client.request(head(), body: [], tag: 1)
     try pair.settle()
-    let stream = try #require(pair.takeRequests().first?.stream)
+    let stream = try #require(pair.drainRequests().first?.stream)
     // :status 100, then 200, as HPACK literals; the session's server side has no call for an interim response.
     var bytes: [UInt8] = [0, 0, 5, 1, 4, 0, 0, 0, UInt8(stream), 0x08, 3] + Array("103".utf8)
     bytes += [0, 0, 1, 1, 5, 0, 0, 0, UInt8(stream), 0x88]
@@ -303,7 +303,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     for round in 0..<20 {
       for tag in 0..<50 { try pair.client.request(head("/\(round)/\(tag)"), body: [UInt8(tag)], tag: tag) }
       try pair.settle()
-      for request in pair.takeRequests().reversed() {
+      for request in pair.drainRequests().reversed() {
         let (stream, message) = (request.stream, request.message)
         var headers = answer()
         headers.add("path", try #require(message.headers.text(":path")))

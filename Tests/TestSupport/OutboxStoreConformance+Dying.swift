@@ -325,7 +325,7 @@ extension OutboxStoreConformance {
       try await server.advance(by: .seconds(3600))
       _ = try await gateway.beat(mayReap: false)
       _ = try await other.beat(mayReap: false)
-      let (first, second) = (try await gateway.takeJob(), try await other.takeJob())
+      let (first, second) = (try await gateway.claimJob(), try await other.claimJob())
       try expect(first != nil, "there is a job")
       try expect(first != second, "another gets another")
     },

@@ -113,7 +113,7 @@ extension OutboxUnderTest {
   /// Does every job that is due.
   func runJobs(_ gateway: any OutboxStore) async throws {
     for _ in 0..<100 {
-      guard let job = try await gateway.takeJob() else { return }
+      guard let job = try await gateway.claimJob() else { return }
       _ = try await gateway.run(job: job)
     }
   }

@@ -93,10 +93,10 @@ package final class LogOutput: Sendable {
 
   /// Writes what waits; what comes meanwhile has a write of its own coming.
   private func drain() {
-    if let bytes = take() { writeAll(bytes) }
+    if let bytes = dequeue() { writeAll(bytes) }
   }
 
-  private func take() -> [UInt8]? {
+  private func dequeue() -> [UInt8]? {
     let (bytes, lost): ([UInt8], Int) = state.withLock { state in
       defer { (state.waiting, state.lost, state.isPlanned) = ([], 0, false) }
       return (state.waiting, state.lost)

@@ -54,7 +54,7 @@ public enum DispatcherAction: Sendable {
   case lookUpEnded([Int64])
   /// Waits until everything committed so far is on the server's disk.
   case sync
-  case takeJob
+  case claimJob
   case runJob(String)
   case report([LaneCondition])
 

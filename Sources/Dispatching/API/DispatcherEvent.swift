@@ -42,8 +42,8 @@ public enum DispatcherEvent: Sendable {
   case endedFound(Result<[Int64], OutboxError>)
   /// The answer to `sync`.
   case synced(Result<Void, OutboxError>)
-  /// The answer to `takeJob`.
-  case jobTaken(Result<String?, OutboxError>)
+  /// The answer to `claimJob`.
+  case jobClaimed(Result<String?, OutboxError>)
   /// The answer to `runJob`.
   case jobRan(Result<[Tally], OutboxError>)
   /// The answer to `report`.

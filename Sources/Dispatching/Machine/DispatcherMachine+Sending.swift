@@ -31,7 +31,7 @@ extension DispatcherMachine {
       diskWait.add(entry)
       return
     }
-    guard !entry.losses.isSuspect || takeTurn(entry, now) else { return }
+    guard !entry.losses.isSuspect || startTurn(entry, now) else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(entry.slot)) {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
@@ -50,7 +50,7 @@ extension DispatcherMachine {
   }
 
   /// Whether to send a suspect now. If not, it asks again soon. A suspect whose deadline is near proceeds, and expires.
-  private mutating func takeTurn(_ entry: HeldDelivery, _ now: Instant) -> Bool {
+  private mutating func startTurn(_ entry: HeldDelivery, _ now: Instant) -> Bool {
     guard entry.delivery.deadline > now + SuspectTurns.interval else {
       comeBack(entry)
       return true

@@ -202,7 +202,7 @@ extension DispatcherMachine {
 
   mutating func keepHouse(_ now: Instant) {
     guard !isDraining else { return }
-    if housekeeping.takesJob(now) { actions.append(.takeJob) }
+    if housekeeping.claimsJob(now) { actions.append(.claimJob) }
     if housekeeping.reports(now) { actions.append(.report(scheduler.conditions(now))) }
   }
 

@@ -109,7 +109,7 @@ public struct DispatcherMachine {
     case .written(let batch, let result): didWrite(batch, result, now)
     case .endedFound(let result): didLookUp(result, now)
     case .synced(let result): didSync(result, now)
-    case .jobTaken(let result): didTakeJob(result, now)
+    case .jobClaimed(let result): didTakeJob(result, now)
     case .jobRan(let result): didRunJob(result, now)
     case .reported(let result): didReport(result)
     case .provider(.capacity(let capacity), let lane): scheduler.setCapacity(capacity, of: lanes[lane].id)

@@ -19,7 +19,7 @@ struct Housekeeping {
   var due: Instant { min(isAtJob ? .distantFuture : nextJob, isReporting ? .distantFuture : nextReport) }
 
   /// Whether to look for a job now. `didFindJob` or `didFail` follows.
-  mutating func takesJob(_ now: Instant) -> Bool {
+  mutating func claimsJob(_ now: Instant) -> Bool {
     guard !isAtJob, nextJob <= now else { return false }
     isAtJob = true
     return true

@@ -114,7 +114,7 @@ public actor ReceiptCollector {
       counters.ok += reading.okCount
       counters.failed += reading.failures.count
       if !reading.failures.isEmpty { await report(reading.failures) }
-      if !reading.verdicts.isEmpty { _ = try await store.settleReceipts(app: app, reading.verdicts) }
+      if !reading.results.isEmpty { _ = try await store.settleReceipts(app: app, reading.results) }
       if !reading.missing.isEmpty {
         _ = try await store.postponeReceipts(app: app, reading.missing, by: receiptAfter)
       }

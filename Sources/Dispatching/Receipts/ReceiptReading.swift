@@ -5,7 +5,7 @@ internal import Queue
 
 /// The receipts of one batch, sorted: to be settled, reported, or asked for again.
 struct ReceiptReading {
-  private(set) var verdicts: [ReceiptVerdict] = []
+  private(set) var results: [ReceiptResult] = []
   /// Tickets that have no receipt yet.
   private(set) var missing: [String] = []
   /// The failures and their tokens.
@@ -18,13 +18,13 @@ struct ReceiptReading {
         continue
       }
       let reason = outcome.failureReason
-      verdicts.append(ReceiptVerdict(ticket: receipt.ticket, reason: reason))
+      results.append(ReceiptResult(ticket: receipt.ticket, reason: reason))
       if reason != nil { failures.append(ReceiptFailure(token: receipt.token, outcome: outcome.about(receipt))) }
     }
   }
 
   /// Number of receipts of pushes that arrived.
-  var okCount: Int { verdicts.count - failures.count }
+  var okCount: Int { results.count - failures.count }
 }
 
 extension PushOutcome {

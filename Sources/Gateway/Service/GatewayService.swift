@@ -222,7 +222,7 @@ final class GatewayService: Service {
   ///
   /// - Throws: `Failure.schemaIsOutdated`, or why the database will not answer later either.
   static func refuseOldSchema(of url: String) async throws {
-    let (verdict, report) = AsyncThrowingStream<Void, any Error>.makeStream()
+    let (result, report) = AsyncThrowingStream<Void, any Error>.makeStream()
     Task {
       let loop = EventLoop(name: "schema")
       defer { loop.stop() }
@@ -237,7 +237,7 @@ final class GatewayService: Service {
       try await Task.sleep(for: .seconds(2))
       report.finish()
     }
-    for try await _ in verdict {}
+    for try await _ in result {}
   }
 
   private static func checkSchema(_ url: String, _ loop: EventLoop) async throws {

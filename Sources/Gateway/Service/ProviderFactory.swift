@@ -95,7 +95,7 @@ struct ProviderFactory {
     switch kind {
     case .apns:
       let credentials = try credentials(of: app)
-      guard credentials.identity != lane.identity, let provider = lane.provider as? APNsProvider else { return nil }
+      guard credentials.identity != lane.identity, let provider = lane.provider as? HTTP2Provider else { return nil }
       let tokens = tokens(credentials)
       return CredentialRotation(identity: credentials.identity) { await provider.rotate(to: tokens) }
     case .fcm:
@@ -103,7 +103,7 @@ struct ProviderFactory {
       if let running = lane.project, account.projectID != running {
         throw OtherProject(file: app.fcm?.serviceAccountFile ?? "", project: account.projectID, running: running)
       }
-      guard account.identity != lane.identity, let provider = lane.provider as? FCMProvider else { return nil }
+      guard account.identity != lane.identity, let provider = lane.provider as? HTTP2Provider else { return nil }
       let tokens = try tokens(account, of: app)
       return CredentialRotation(identity: account.identity) { await provider.rotate(to: tokens) }
     case .expo:
@@ -167,7 +167,7 @@ struct ProviderFactory {
       production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls, proxy: proxy),
       sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls, proxy: proxy), pool: pool)
     configuration.hedging = HedgingSettings(settings.hedging)
-    let provider = APNsProvider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permit: permit)
+    let provider = HTTP2Provider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection, proxy: proxy,
       identity: credentials.identity)
@@ -199,7 +199,7 @@ struct ProviderFactory {
     let endpoint = try HTTP2Endpoint(url: settings.url.description, tls: sharedTLS(), proxy: proxy)
     var configuration = FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool)
     configuration.hedging = HedgingSettings(settings.hedging)
-    let provider = FCMProvider(
+    let provider = HTTP2Provider(
       configuration, tokens: try tokens(account, of: app), loop: loop, logger: logger, permit: permit)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,

@@ -54,11 +54,11 @@ final class APIAudit: Sendable {
     }
 
     /// Takes what may be written now. What has no name goes first, for there are always sums while it grows.
-    mutating func take(_ now: Instant) -> (sums: [(kind: Kind, count: Int)], others: Int) {
+    mutating func drain(_ now: Instant) -> (sums: [(kind: Kind, count: Int)], others: Int) {
       var taken: [(Kind, Int)] = []
-      let unnamed = others > 0 && lines.take(now) ? others : 0
+      let unnamed = others > 0 && lines.consume(now) ? others : 0
       others -= unnamed
-      while taken.count < kinds.count, lines.take(now) {
+      while taken.count < kinds.count, lines.consume(now) {
         let kind = kinds[taken.count]
         taken.append((kind, counts.removeValue(forKey: kind) ?? 0))
       }
@@ -108,7 +108,7 @@ final class APIAudit: Sendable {
   /// Writes the sums down; to be called once a second.
   func flush() {
     let now = clock.now()
-    let taken = state.withLock { [$0.strangers.take(now), $0.keys.take(now)] }
+    let taken = state.withLock { [$0.strangers.drain(now), $0.keys.drain(now)] }
     for (sums, others) in taken {
       for (kind, count) in sums { write(kind, count) }
       if others > 0 {

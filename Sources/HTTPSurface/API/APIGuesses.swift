@@ -21,11 +21,11 @@ struct APIGuesses {
   private var sweptAt: Instant?
 
   /// Takes a try of this peer's; false where it has none left.
-  mutating func take(_ peer: IPAddress, _ now: Instant) -> Bool {
+  mutating func allow(_ peer: IPAddress, _ now: Instant) -> Bool {
     let peer = peer.network
     if peers[peer] == nil, peers.count >= Self.peersMax { sweep(now) }
-    guard peers[peer] != nil || peers.count < Self.peersMax else { return others.take(now) }
-    return peers[peer, default: Self.fresh].take(now)
+    guard peers[peer] != nil || peers.count < Self.peersMax else { return others.consume(now) }
+    return peers[peer, default: Self.fresh].consume(now)
   }
 
   /// Whether the peer has a try left.

@@ -43,7 +43,7 @@ final class APIKeyUses: Sendable {
   /// Takes what is due.
   ///
   /// - Parameter all: also what was written less than a minute ago: the gateway stops.
-  func take(all: Bool = false) -> Batch {
+  func drain(all: Bool = false) -> Batch {
     let now = clock.now()
     return state.withLock { state in
       state.writtenAt = state.writtenAt.filter { now < $0.value + Self.writtenEvery }

@@ -106,7 +106,7 @@ actor APIKeyring {
     // A try is taken once the key is found not to be good (`wrong`).
     guard guesses.hasAny(peer, now) else { throw tooManyGuesses() }
     if asking[id] == nil {
-      guard questions.take(now) else { throw tooManyGuesses() }
+      guard questions.consume(now) else { throw tooManyGuesses() }
     }
     return try await ask(id)
   }
@@ -163,7 +163,7 @@ actor APIKeyring {
 
   /// A key that is not good costs its peer a try.
   private func wrong(_ reason: APIRefusal.Reason, _ id: Int32?, _ peer: IPAddress) -> APIProblem {
-    guard guesses.take(peer, clock.now()) else { return tooManyGuesses() }
+    guard guesses.allow(peer, clock.now()) else { return tooManyGuesses() }
     return .unauthorized(
       "the key is not known, revoked or expired", challenge: "Bearer error=\"invalid_token\"",
       APIRefusal(reason: reason, keyID: id))

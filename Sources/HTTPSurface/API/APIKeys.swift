@@ -44,10 +44,10 @@ struct APIKeys: Sendable {
     while (try? await Task.sleep(for: Self.pause)) != nil {
       audit.flush()
       rounds += 1
-      if rounds % Self.usesEvery == 0 { await write(uses.take()) }
+      if rounds % Self.usesEvery == 0 { await write(uses.drain()) }
     }
     audit.flush()
-    await write(uses.take(all: true))
+    await write(uses.drain(all: true))
     await database.close()
   }
 

@@ -35,7 +35,7 @@ final class APITraffic: Sendable {
         throw .tooMany(
           "this key has \(Self.inFlightMax) requests under way", APIRefusal(reason: .rate, keyID: keyID))
       }
-      guard meter.rate.take(now) else {
+      guard meter.rate.consume(now) else {
         throw .tooMany("this key may ask \(perSecond) times a second", APIRefusal(reason: .rate, keyID: keyID))
       }
       meter.inFlight += 1

@@ -18,8 +18,8 @@ struct TokenBucket: Sendable {
     tokens = saved
   }
 
-  /// Takes one; false where there is none.
-  mutating func take(_ now: Instant) -> Bool {
+  /// Consumes one token. False when there is none.
+  mutating func consume(_ now: Instant) -> Bool {
     guard hasAny(now) else { return false }
     tokens -= 1
     return true

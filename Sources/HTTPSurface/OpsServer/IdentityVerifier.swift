@@ -42,7 +42,7 @@ package actor IdentityVerifier {
     do throws(IdentityRules.Refusal) {
       return try rules.name(in: token, keys: keys, nowSeconds: Double(clock.wallMilliseconds()) / 1000)
     } catch {
-      if refusals.take(clock.now()) {
+      if refusals.consume(clock.now()) {
         logger.warning("An identity was refused", metadata: ["reason": "\(error.rawValue)"])
       }
       return nil

@@ -40,7 +40,7 @@ struct LoginLimits {
     var record = current(who, now)
     record.lastAt = now
     defer { records[who] = record }
-    guard record.held < Self.heldMax, record.rate.take(now) else { return nil }
+    guard record.held < Self.heldMax, record.rate.consume(now) else { return nil }
     record.failures += 1
     guard heldInAll < Self.heldInAllMax else { return nil }
     record.held += 1

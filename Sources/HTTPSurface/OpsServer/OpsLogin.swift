@@ -87,7 +87,7 @@ actor OpsLogin {
   // MARK: - The log
 
   private func warn(of failures: Int, _ peer: IPAddress) {
-    guard warnings.take(clock.now()) else { return }
+    guard warnings.consume(clock.now()) else { return }
     logger.warning(
       "A wrong key was shown to the dashboard",
       metadata: ["in_a_row": .stringConvertible(failures), "peer": "\(Self.text(peer))"])

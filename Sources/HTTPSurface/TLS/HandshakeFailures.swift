@@ -69,7 +69,7 @@ final class HandshakeFailures: Sendable {
     let count: Int? = state.withLock { state in
       state.counts[reason, default: 0] += 1
       state.lines[reason, default: Line()].untold += 1
-      guard state.lines[reason]?.bucket.take(now) == true else { return nil }
+      guard state.lines[reason]?.bucket.consume(now) == true else { return nil }
       defer { state.lines[reason]?.untold = 0 }
       return state.lines[reason]?.untold
     }

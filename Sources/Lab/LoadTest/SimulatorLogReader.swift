@@ -44,7 +44,7 @@ struct SimulatorLogReader {
 
   /// Hands over the requests that came since the last time.
   /// - Throws: when the file is there and cannot be read.
-  mutating func read(_ take: (Request) -> Void) throws(CommandFailure) {
+  mutating func read(_ deliver: (Request) -> Void) throws(CommandFailure) {
     guard let file = try opened() else { return }
     var chunk = [UInt8](repeating: 0, count: Self.chunk)
     while true {
@@ -56,7 +56,7 @@ struct SimulatorLogReader {
       rest.append(contentsOf: chunk[..<count])
       var start = 0
       while let end = rest[start...].firstIndex(of: 0x0A) {
-        if let request = Self.request(rest[start..<end], run: run, skipsFollowUps: skipsFollowUps) { take(request) }
+        if let request = Self.request(rest[start..<end], run: run, skipsFollowUps: skipsFollowUps) { deliver(request) }
         start = end + 1
       }
       rest.removeFirst(start)

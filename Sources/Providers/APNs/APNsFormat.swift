@@ -38,7 +38,7 @@ struct APNsFormat: HTTP2PushFormat {
 
   func read(
     _ response: borrowing HTTP2Message, clock: any GatewayClock
-  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection) {
     APNsReasonTable.read(response)
   }
 }

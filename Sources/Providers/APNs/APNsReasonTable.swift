@@ -91,7 +91,7 @@ enum APNsReasonTable {
   /// Reads an answer: what to do, and what it says about the connection it came on.
   static func read(
     _ response: borrowing HTTP2Message
-  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection) {
     let status = response.status
     if status == 200 {
       let id = response.headers["apns-id"].flatMap(SafeProviderText.messageID)
@@ -125,7 +125,7 @@ enum APNsReasonTable {
   /// without one comes from something on the way, and the next attempt may get through.
   private static func unlisted(
     _ status: UInt16, _ reason: String?, _ retryAfter: Nanoseconds?
-  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection) {
     let text = reason ?? "status \(status) without a readable reason"
     switch status {
     case 401, 403: return (.settle(.unauthorized(reason: text)), .unproven)

@@ -24,7 +24,7 @@ enum ExpoAnswer: Equatable {
       // Tickets are matched by their place alone: one too few or too many, and none can be believed.
       self = outcomes.count == count ? .tickets(outcomes) : .all(.unknown(reason: "TicketCountMismatch"))
     } else if let refusal = ExpoRefusal(response, json, wallMilliseconds: wallMilliseconds) {
-      switch refusal.verdict {
+      switch refusal.meaning {
       case .splitByProject where count > 1: self = .splitByProject(refusal.projects)
       case .sendFewer where count > 1: self = .sendFewer
       default: self = .all(refusal.outcome)
@@ -44,7 +44,7 @@ enum ExpoAnswer: Equatable {
         return .rejected(reason: "TicketErrorWithoutCode")
       }
       // A code nobody has documented yet may be of either kind; a second try inside the ring window does no harm.
-      return (ExpoReasonTable.ticket(code)?.verdict ?? .unavailable).outcome(reason: code)
+      return (ExpoReasonTable.ticket(code)?.meaning ?? .unavailable).outcome(reason: code)
     default:
       return .unknown(reason: "MalformedTicket")
     }

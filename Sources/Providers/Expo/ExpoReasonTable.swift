@@ -9,7 +9,7 @@ internal import Runtime
 
 /// Expo's errors, by where they occur.
 enum ExpoReasonTable {
-  enum Verdict: Equatable, Sendable {
+  enum Meaning: Equatable, Sendable {
     case tokenInvalid
     case rejected
     /// Too many for this device.
@@ -39,13 +39,13 @@ enum ExpoReasonTable {
 
   struct Row: Sendable {
     let code: String
-    let verdict: Verdict
+    let meaning: Meaning
     let scope: ReasonScope
     let source: String
   }
 
-  private static func row(_ code: String, _ verdict: Verdict, _ scope: ReasonScope, _ source: String) -> Row {
-    Row(code: code, verdict: verdict, scope: scope, source: source)
+  private static func row(_ code: String, _ meaning: Meaning, _ scope: ReasonScope, _ source: String) -> Row {
+    Row(code: code, meaning: meaning, scope: scope, source: source)
   }
 
   /// `details.error` of a ticket. Credentials are those that Expo holds for one platform: pushes to the other go on.
@@ -82,7 +82,7 @@ enum ExpoReasonTable {
   ]
 
   /// A status whose body says nothing we know.
-  static func verdict(status: UInt16) -> Verdict {
+  static func meaning(status: UInt16) -> Meaning {
     switch status {
     case 401, 403: .unauthorized  // [http] credentials
     case 300...399, 404, 405: .unauthorized  // [http] not the URL of the push service

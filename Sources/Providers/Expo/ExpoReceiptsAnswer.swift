@@ -54,7 +54,7 @@ extension ExpoReceiptsAnswer {
         return .rejected(reason: "ReceiptErrorWithoutCode")
       }
       // The push is long over, so a code nobody has documented is only written down.
-      return (ExpoReasonTable.receipt(code)?.verdict ?? .rejected).outcome(reason: code)
+      return (ExpoReasonTable.receipt(code)?.meaning ?? .rejected).outcome(reason: code)
     default: return nil
     }
   }

@@ -5,7 +5,7 @@ internal import Runtime
 
 /// Why a request got nothing.
 struct ExpoRefusal {
-  let verdict: ExpoReasonTable.Verdict
+  let meaning: ExpoReasonTable.Meaning
   let reason: String
   /// The answer's Retry-After.
   let after: Nanoseconds?
@@ -28,12 +28,12 @@ struct ExpoRefusal {
     // A 200 with an error and nothing else: nothing was done, and only the code can say why. Trouble at Expo stays trouble,
     // whatever it speaks of.
     let row = (500...599).contains(response.status) ? nil : code.flatMap(ExpoReasonTable.request)
-    verdict = row?.verdict ?? ExpoReasonTable.verdict(status: response.status)
+    meaning = row?.meaning ?? ExpoReasonTable.meaning(status: response.status)
     reason = code ?? "HTTP\(response.status)"
     after = response.retryAfter.flatMap {
       RetryAfter.parse($0, date: response.date, wallMilliseconds: wallMilliseconds)
     }
-    guard verdict == .splitByProject, let json, let details = error.flatMap({ json.member("details", of: $0) }) else {
+    guard meaning == .splitByProject, let json, let details = error.flatMap({ json.member("details", of: $0) }) else {
       projects = []
       return
     }
@@ -42,5 +42,5 @@ struct ExpoRefusal {
     }
   }
 
-  var outcome: PushOutcome { verdict.outcome(reason: reason, after: after) }
+  var outcome: PushOutcome { meaning.outcome(reason: reason, after: after) }
 }

@@ -31,7 +31,7 @@ struct FCMFormat: HTTP2PushFormat {
 
   func read(
     _ response: borrowing HTTP2Message, clock: any GatewayClock
-  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection) {
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection) {
     let disposition = FCMReasonTable.read(response, wallMilliseconds: clock.wallMilliseconds())
     return (disposition, disposition == .renewToken ? .unproven : .proven)
   }

@@ -15,12 +15,12 @@ public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   func pool(
     _ pool: HTTP2ConnectionPool, write request: Int, at now: Instant, into head: inout HTTP2RequestHead
   ) -> [UInt8]
-  /// A request ended; called once for each `submit`, unless the verdict has it sent again.
+  /// A request ended; called once for each `submit`, unless the effect has it sent again.
   ///
   /// - Parameter connection: the number of the connection that it ended on; nil when it was on none.
   func pool(
     _ pool: HTTP2ConnectionPool, didEnd request: Int, _ exchange: HTTP2Exchange, on connection: Int?
-  ) -> HTTP2ConnectionPool.Verdict
+  ) -> HTTP2ConnectionPool.ExchangeEffect
   /// Reports how many requests may usefully be in flight; 0 while no connection is usable. Called at the end of a turn.
   func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int)
   /// The server said goodbye to a connection, and why.
@@ -306,9 +306,9 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
     let number = members[index].number
     switch exchange.result {
     case .response:
-      let verdict = delegate?.pool(self, didEnd: request, exchange, on: number) ?? .done
-      if verdict.connection == .worn, let index = self.index(of: connection) { leave(index, .worn) }
-      handle(.answered(request, id, verdict), now: exchange.endedAt)
+      let effect = delegate?.pool(self, didEnd: request, exchange, on: number) ?? .done
+      if effect.connection == .worn, let index = self.index(of: connection) { leave(index, .worn) }
+      handle(.answered(request, id, effect), now: exchange.endedAt)
     case .refused: handle(.refused(request, id), now: exchange.endedAt)
     case .timedOut:
       _ = delegate?.pool(self, didEnd: request, exchange, on: number)
@@ -328,7 +328,7 @@ extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
       metadata: [
         "host": "\(endpoint.host)", "connection": .stringConvertible(members[index].number), "health": "\(health)",
       ])
-    handle(.judged(members[index].id, health))
+    handle(.healthChanged(members[index].id, health))
   }
 
   public func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String) {

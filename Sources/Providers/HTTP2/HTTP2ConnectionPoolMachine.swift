@@ -35,9 +35,9 @@ struct HTTP2ConnectionPoolMachine {
     /// A connection became ready, or the server changed its limit.
     case limited(ConnectionID, streamsMax: Int)
     /// What is known of a connection's health has changed.
-    case judged(ConnectionID, HTTP2ConnectionHealth)
+    case healthChanged(ConnectionID, HTTP2ConnectionHealth)
     /// A request got its answer, which says this about the connection.
-    case answered(RequestID, ConnectionID, HTTP2ConnectionPool.Verdict)
+    case answered(RequestID, ConnectionID, HTTP2ConnectionPool.ExchangeEffect)
     /// A request was certainly not processed.
     case refused(RequestID, ConnectionID)
     /// A request ended in another way; lost: without an answer, while its connection goes on.
@@ -144,10 +144,10 @@ struct HTTP2ConnectionPoolMachine {
         $0.streamsMax = streamsMax
         $0.heardAt = now
       }
-    case .judged(let id, let health):
+    case .healthChanged(let id, let health):
       roster.update(id) { $0.health = health }
       if health != .sound { lastDoubtAt = now }
-    case .answered(let request, let id, let verdict): answered(request, id, verdict, now, &actions)
+    case .answered(let request, let id, let effect): answered(request, id, effect, now, &actions)
     case .refused(let request, let id):
       let pause = now + settings.refusalPause
       roster.update(id) {
@@ -229,7 +229,7 @@ struct HTTP2ConnectionPoolMachine {
   }
 
   private mutating func answered(
-    _ request: RequestID, _ id: ConnectionID, _ verdict: HTTP2ConnectionPool.Verdict, _ now: Instant,
+    _ request: RequestID, _ id: ConnectionID, _ effect: HTTP2ConnectionPool.ExchangeEffect, _ now: Instant,
     _ actions: inout [Action]
   ) {
     var becameWorn = false
@@ -237,7 +237,7 @@ struct HTTP2ConnectionPoolMachine {
     roster.update(id) {
       $0.didAnswer(now)
       wasProven = $0.isProven
-      switch verdict.connection {
+      switch effect.connection {
       case .proven: $0.isProven = true
       case .unproven: break
       case .worn:
@@ -246,12 +246,12 @@ struct HTTP2ConnectionPoolMachine {
       }
     }
     mayAbandonAt = now
-    if verdict.connection == .proven { limiter.didWork() }
+    if effect.connection == .proven { limiter.didWork() }
     if becameWorn {
       if wasProven { countEnd(id, now) } else { limiter.didFail(now) }
       actions.append(.drain(id))
     }
-    if verdict.resends { putBack(request, now, &actions) }
+    if effect.resends { putBack(request, now, &actions) }
   }
 
   private mutating func closed(_ id: ConnectionID, _ now: Instant) {

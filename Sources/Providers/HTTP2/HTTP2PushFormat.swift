@@ -28,5 +28,5 @@ protocol HTTP2PushFormat {
   /// Reads an answer: what to do, and what it says about the connection it came on.
   func read(
     _ response: borrowing HTTP2Message, clock: any GatewayClock
-  ) -> (AnswerDisposition, HTTP2ConnectionPool.Verdict.Connection)
+  ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection)
 }

@@ -247,7 +247,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   func pool(
     _ pool: HTTP2ConnectionPool, didEnd slot: Int, _ exchange: HTTP2Exchange, on connection: Int?
-  ) -> HTTP2ConnectionPool.Verdict {
+  ) -> HTTP2ConnectionPool.ExchangeEffect {
     guard let flight = flights[slot] else { preconditionFailure("a request ended twice") }
     switch exchange.result {
     case .response(let response): return answered(slot, flight, response, exchange, connection ?? 0)
@@ -290,21 +290,21 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private func answered(
     _ slot: Int, _ flight: PushFlight, _ response: borrowing HTTP2Message, _ exchange: borrowing HTTP2Exchange,
     _ connection: Int
-  ) -> HTTP2ConnectionPool.Verdict {
+  ) -> HTTP2ConnectionPool.ExchangeEffect {
     if let sentAt = exchange.sentAt, skewMeter.isDue(connection, sentAt: sentAt) { measureSkew(response, connection) }
     noteAnswer(flight, exchange.endedAt)
-    let (disposition, judgement) = format.read(response, clock: clock)
+    let (disposition, connectionEffect) = format.read(response, clock: clock)
     guard !flight.isSettled else {
       removeSettled(slot)
-      return .init(judgement)
+      return .init(connectionEffect)
     }
     let failure: PushOutcome
     switch disposition {
     case .settle(.unauthorized(let reason)):
       // A connection remembers the first key it saw, and old credentials have had their day: only a new connection
       // shows whether those in use are wrong.
-      if judgement == .worn || flight.connections !== current, mayResend(flight) {
-        return .init(judgement, resends: true)
+      if connectionEffect == .worn || flight.connections !== current, mayResend(flight) {
+        return .init(connectionEffect, resends: true)
       }
       failure = .unauthorized(reason: reason)
     case .settle(let outcome):
@@ -314,16 +314,16 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     case .renewToken:
       if let token = flight.token, flight.connections.token.isWorthAnotherTry(after: token), mayResend(flight) {
         if flight.connections.token.replace(token) { flight.connections.pause() }
-        return .init(judgement, resends: true)
+        return .init(connectionEffect, resends: true)
       }
       failure = .unauthorized(reason: format.tokenRefusedReason)
     case .keepOlderToken, .resend:
       if disposition == .keepOlderToken, let token = flight.token { flight.connections.token.useOlder(than: token) }
-      if mayResend(flight) { return .init(judgement, resends: true) }
+      if mayResend(flight) { return .init(connectionEffect, resends: true) }
       failure = .unavailable(reason: "RefusedRepeatedly", after: nil)
     }
     finish(slot, failure, status: response.status, exchange, connection)
-    return .init(judgement)
+    return .init(connectionEffect)
   }
 
   /// Counts a resend, if the request may have another.

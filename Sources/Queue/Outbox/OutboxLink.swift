@@ -3,7 +3,7 @@
 internal import Logging
 internal import Runtime
 
-/// Keeps a `PostgresChannel` open: connects and runs the set-up, and after a loss repeats both with growing pauses. While there are
+/// Keeps a `PostgresPipeline` open: connects and runs the set-up, and after a loss repeats both with growing pauses. While there are
 /// no statements it sends a probe of its own, so that a connection that died silently is replaced before it is needed.
 ///
 /// Confined to its loop, owned by `PostgresOutbox`.
@@ -36,7 +36,7 @@ final class OutboxLink {
   private let loop: EventLoop
   private let resolver: NameResolver
   private var dialer: PostgresDialer?
-  private var channel: PostgresChannel?
+  private var channel: PostgresPipeline?
   private var failures = 0
   private var isClosed = false
   private var retryTimer: EventLoop.Timer?
@@ -73,7 +73,7 @@ final class OutboxLink {
     dialer?.start()
   }
 
-  private func didDial(_ outcome: Result<PostgresChannel, PostgresError>) {
+  private func didDial(_ outcome: Result<PostgresPipeline, PostgresError>) {
     dialer = nil
     switch outcome {
     case .failure(let error): fail(error)
@@ -132,7 +132,7 @@ final class OutboxLink {
     do throws(PostgresError) { return (try first.get(), second) } catch { throw note(error, channel) }
   }
 
-  private func usableChannel() throws(OutboxError) -> PostgresChannel {
+  private func usableChannel() throws(OutboxError) -> PostgresPipeline {
     guard isUp, let channel, channel.isReady else {
       throw OutboxError(.unavailable, "the database cannot be reached at the moment")
     }
@@ -140,14 +140,14 @@ final class OutboxLink {
   }
 
   /// Leaves a server that does not take writes, or no longer does. The next connection looks the name up again.
-  private func note(_ error: PostgresError, _ channel: PostgresChannel) -> OutboxError {
+  private func note(_ error: PostgresError, _ channel: PostgresPipeline) -> OutboxError {
     if error.needsNewConnection, channel === self.channel { fail(error) }
     return OutboxError(error)
   }
 
   // MARK: - Coming up
 
-  private func adopt(_ channel: PostgresChannel) {
+  private func adopt(_ channel: PostgresPipeline) {
     channel.onLoss = { [weak self] in self?.fail($0) }
     channel.onNotification = { [weak self] in self?.onNotification?($0, $1) }
     self.channel = channel

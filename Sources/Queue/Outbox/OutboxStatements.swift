@@ -143,7 +143,7 @@ enum OutboxStatements {
 
   // MARK: - Maintenance
 
-  static let takeJob = PostgresStatement(name: "take_job", sql: "select push.take_job($1)")
+  static let claimJob = PostgresStatement(name: "take_job", sql: "select push.take_job($1)")
   static let runJob = PostgresStatement(name: "run_job", sql: "select push.run_job($1)")
   static let takeTally = PostgresStatement(
     name: "take_tally",

@@ -9,10 +9,10 @@ extension PostgresOutbox {
 
   // MARK: - Jobs
 
-  public func takeJob() async throws(OutboxError) -> String? {
+  public func claimJob() async throws(OutboxError) -> String? {
     var parameters = PostgresParameters()
     parameters.append(try identity())
-    let result = try await maintenance.query(OutboxStatements.takeJob, parameters, isolation: self)
+    let result = try await maintenance.query(OutboxStatements.claimJob, parameters, isolation: self)
     return result.rowCount == 0 || result.isNull(0, 0) ? nil : result.text(0, 0)
   }
 

@@ -16,11 +16,11 @@ extension PostgresOutbox: ReceiptStore {
     }
   }
 
-  public func settleReceipts(app: String, _ verdicts: [ReceiptVerdict]) async throws(OutboxError) -> Int {
+  public func settleReceipts(app: String, _ results: [ReceiptResult]) async throws(OutboxError) -> Int {
     var parameters = PostgresParameters()
     parameters.append(app)
-    parameters.append(verdicts.map { Optional($0.ticket) })
-    parameters.append(verdicts.map(\.reason))
+    parameters.append(results.map { Optional($0.ticket) })
+    parameters.append(results.map(\.reason))
     return Int(try await perform(OutboxStatements.settleReceipts, parameters).int64(0, 0))
   }
 

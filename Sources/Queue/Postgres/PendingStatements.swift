@@ -4,7 +4,7 @@ internal import Runtime
 
 /// A statement under way.
 struct PendingStatement {
-  var completion: PostgresChannel.Completion
+  var completion: PostgresPipeline.Completion
   var asked: Instant
   /// Maximum time for its answer, counted from when it is this statement's turn; nil for no limit.
   var patience: Nanoseconds?

@@ -7,7 +7,7 @@ public actor PostgresConnection {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  private var channel: PostgresChannel?
+  private var channel: PostgresPipeline?
 
   private init(loop: EventLoop) {
     self.loop = loop
@@ -75,7 +75,7 @@ public actor PostgresConnection {
     channel = nil
   }
 
-  private func openChannel() throws(PostgresError) -> PostgresChannel {
+  private func openChannel() throws(PostgresError) -> PostgresPipeline {
     guard let channel else { throw PostgresError(.connectionLost, "the connection to Postgres is closed") }
     return channel
   }

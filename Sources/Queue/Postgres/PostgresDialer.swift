@@ -20,7 +20,7 @@ final class PostgresDialer {
   private let loop: EventLoop
   private let resolver: NameResolver
   private let book: AddressBook
-  private var completion: ((Result<PostgresChannel, PostgresError>) -> Void)?
+  private var completion: ((Result<PostgresPipeline, PostgresError>) -> Void)?
 
   private var timeout = PostgresDialer.timeout
   /// The address book's name for all places of the URL together.
@@ -30,7 +30,7 @@ final class PostgresDialer {
   private var unresolvedCount = 0
   private var endpoints: [PostgresEndpoint] = []
   private var race: AddressRaceRunner?
-  private var channels: [Int: PostgresChannel] = [:]
+  private var channels: [Int: PostgresPipeline] = [:]
   private var timer: EventLoop.Timer?
   /// Why earlier addresses failed, each reason once.
   private var complaints: [String] = []
@@ -38,7 +38,7 @@ final class PostgresDialer {
   /// - Parameter completion: called once on the loop, never inside `start`, unless `cancel` comes first.
   init(
     url: String, applicationName: String, loop: EventLoop, resolver: NameResolver = .system,
-    book: AddressBook = .shared, completion: @escaping (Result<PostgresChannel, PostgresError>) -> Void
+    book: AddressBook = .shared, completion: @escaping (Result<PostgresPipeline, PostgresError>) -> Void
   ) {
     self.url = url
     self.applicationName = applicationName
@@ -131,7 +131,7 @@ final class PostgresDialer {
 
   private func open(_ place: Int) {
     // The race enforces the time limit. libpq's own limit comes later.
-    let channel = PostgresChannel(
+    let channel = PostgresPipeline(
       url: url, endpoint: endpoints[place], applicationName: applicationName, loop: loop, timeout: timeout + .seconds(1)
     ) { [self] error in
       guard completion != nil, channels[place] != nil else { return }
@@ -154,7 +154,7 @@ final class PostgresDialer {
 
   /// Lets libpq decide where to connect.
   private func openAnywhere() {
-    channels[0] = PostgresChannel(
+    channels[0] = PostgresPipeline(
       url: url, endpoint: nil, applicationName: applicationName, loop: loop, timeout: timeout
     ) { [self] error in
       guard completion != nil, let channel = channels.removeValue(forKey: 0) else { return }
@@ -175,7 +175,7 @@ final class PostgresDialer {
     channels = [:]
   }
 
-  private func finish(_ outcome: Result<PostgresChannel, PostgresError>) {
+  private func finish(_ outcome: Result<PostgresPipeline, PostgresError>) {
     leaveAll()
     let completion = self.completion
     self.completion = nil

@@ -88,7 +88,7 @@ package actor PostgresPool {
     _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
     for purpose: Purpose = .own, isRepeatable: Bool = true
   ) async throws(Failure) -> PostgresResult {
-    let given = try await take(purpose)
+    let given = try await checkOut(purpose)
     var connection = given
     defer { give(connection, purpose) }
     let begun = loop.now
@@ -156,7 +156,7 @@ package actor PostgresPool {
   }
 
   /// A connection, or the leave to open one.
-  private func take(_ purpose: Purpose) async throws(Failure) -> PostgresConnection? {
+  private func checkOut(_ purpose: Purpose) async throws(Failure) -> PostgresConnection? {
     if (purpose.isUrgent ? urgent : others).isEmpty, mayServe(purpose) {
       busy.append(purpose)
       return idle.popLast()

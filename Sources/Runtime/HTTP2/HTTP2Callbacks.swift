@@ -82,7 +82,7 @@ enum HTTP2Callbacks {
 
   private static func requestEnded(_ session: HTTP2ServerSession, _ id: Int32) {
     guard let stream = session.stream(id) else { return }
-    session.requests.append(HTTP2Request(stream: id, message: stream.incoming.take()))
+    session.requests.append(HTTP2Request(stream: id, message: stream.incoming.removeMessage()))
   }
 
   private static let streamClosed: nghttp2_on_stream_close_callback = { _, id, _, context in

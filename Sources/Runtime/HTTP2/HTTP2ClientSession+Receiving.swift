@@ -310,7 +310,7 @@ extension HTTP2ClientSession {
 
   /// The answer of a stream is complete.
   private mutating func complete(_ slot: Int) {
-    finish(slot, takeResponse(slot))
+    finish(slot, removeResponse(slot))
   }
 
   private mutating func finish(_ slot: Int, _ message: consuming HTTP2Message) {
@@ -325,7 +325,7 @@ extension HTTP2ClientSession {
   private mutating func cutOff(_ slot: Int) {
     guard let id = streams[slot]?.id else { return }
     output.appendReset(id, .cancel)
-    close(slot, .noError, response: takeResponse(slot))
+    close(slot, .noError, response: removeResponse(slot))
   }
 
   /// Ends a stream after a stream error.

@@ -116,7 +116,7 @@ public struct HTTP2ClientSession: ~Copyable {
   // MARK: - Output
 
   /// Moves the output to the end of `destination`.
-  public mutating func takeOutput(into destination: inout [UInt8]) {
+  public mutating func drainOutput(into destination: inout [UInt8]) {
     outputTaken += UInt64(output.count)
     acknowledgements = 0
     if destination.isEmpty { return swap(&output, &destination) }
@@ -125,7 +125,7 @@ public struct HTTP2ClientSession: ~Copyable {
   }
 
   /// Swaps the events since the last call, in order, for an empty array whose memory is used again.
-  public mutating func takeEvents(into batch: inout [HTTP2Event]) {
+  public mutating func drainEvents(into batch: inout [HTTP2Event]) {
     batch.removeAll(keepingCapacity: true)
     swap(&batch, &events)
   }
@@ -345,9 +345,9 @@ public struct HTTP2ClientSession: ~Copyable {
     streams[slot]?.hasResponse = true
   }
 
-  mutating func takeResponse(_ slot: Int) -> HTTP2Message {
+  mutating func removeResponse(_ slot: Int) -> HTTP2Message {
     streams[slot]?.hasResponse = false
-    return responses[slot].take()
+    return responses[slot].removeMessage()
   }
 
   // MARK: - The peer's settings
@@ -385,7 +385,7 @@ public struct HTTP2ClientSession: ~Copyable {
       blocked.removeAll { $0 == slot }
       bodies[slot] = []
     }
-    if stream.hasResponse { recycle(takeResponse(slot)) }
+    if stream.hasResponse { recycle(removeResponse(slot)) }
     events.append(.ended(tag: stream.tag, code, response: response))
   }
 

@@ -143,7 +143,7 @@ public final class HTTP2Connection {
     if isAddressAtFault { blameAddress() }
     if let stream, stream.isOpen, withholdRequests() {
       session.goAway()
-      session.takeOutput(into: &stream.output)
+      session.drainOutput(into: &stream.output)
       stream.flush()
     }
     end(reason: reason, error: nil)
@@ -188,7 +188,7 @@ public final class HTTP2Connection {
       session.outputLimit = settings.outputBytesMax - stream.bytesPending
       guard session.outputLimit > 0 else { break }
       session.openWaiting()
-      session.takeOutput(into: &stream.output)
+      session.drainOutput(into: &stream.output)
       stream.flush()
     } while stream.bytesPending == 0 && session.hasWaiting && stream.isOpen
     stampDepartures()
@@ -235,7 +235,7 @@ public final class HTTP2Connection {
   private func processEvents() {
     var batch: [HTTP2Event] = []
     swap(&batch, &events)  // the delegate may close the connection, which handles events, too
-    session.takeEvents(into: &batch)
+    session.drainEvents(into: &batch)
     if !batch.isEmpty {
       let now = loop.now
       for index in batch.indices {
@@ -389,7 +389,7 @@ public final class HTTP2Connection {
   private func fail(_ reason: String) {
     guard state != .closed else { return }
     if let stream, stream.isOpen, withholdRequests() {
-      session.takeOutput(into: &stream.output)  // the session's GOAWAY, if any
+      session.drainOutput(into: &stream.output)  // the session's GOAWAY, if any
       stream.flush()
     }
     end(reason: reason, error: HTTP2Error(reason))
@@ -408,7 +408,7 @@ public final class HTTP2Connection {
     stream?.close()
     stream = nil
     var batch: [HTTP2Event] = []
-    session.takeEvents(into: &batch)
+    session.drainEvents(into: &batch)
     let now = loop.now
     for event in batch {
       if case .ended = event { handle(event, now) }

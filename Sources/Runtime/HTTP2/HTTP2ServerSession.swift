@@ -95,7 +95,7 @@ public final class HTTP2ServerSession {
   }
 
   /// Swaps the requests since the last call, in order, for an empty array whose memory is used again.
-  public func takeRequests(into batch: inout [HTTP2Request]) {
+  public func drainRequests(into batch: inout [HTTP2Request]) {
     batch.removeAll(keepingCapacity: true)
     swap(&batch, &requests)
   }

@@ -36,7 +36,7 @@ public struct HTTP2Message: Sendable {
   public init() {}
 
   /// Moves the contents out and leaves an empty message.
-  mutating func take() -> HTTP2Message {
+  mutating func removeMessage() -> HTTP2Message {
     var taken = HTTP2Message()
     swap(&self, &taken)
     return taken

@@ -27,25 +27,25 @@ extension JSONScanner {
     case UInt8(ascii: "n"): text.append(0x0A)
     case UInt8(ascii: "f"): text.append(0x0C)
     case UInt8(ascii: "r"): text.append(0x0D)
-    case UInt8(ascii: "u"): append(takeScalar(&rest), to: &text)
+    case UInt8(ascii: "u"): append(readScalar(&rest), to: &text)
     default: text.append(letter)
     }
   }
 
   /// The scalar of `XXXX` or of the surrogate pair `XXXX\uXXXX`.
-  private static func takeScalar(_ rest: inout ArraySlice<UInt8>) -> Unicode.Scalar {
+  private static func readScalar(_ rest: inout ArraySlice<UInt8>) -> Unicode.Scalar {
     let replacement: Unicode.Scalar = "\u{FFFD}"
-    guard let first = takeHex(&rest) else { return replacement }
+    guard let first = readHex(&rest) else { return replacement }
     if let scalar = Unicode.Scalar(first) { return scalar }
     var ahead = rest
     guard first < 0xDC00, ahead.popFirst() == UInt8(ascii: "\\"), ahead.popFirst() == UInt8(ascii: "u"),
-      let second = takeHex(&ahead), 0xDC00...0xDFFF ~= second
+      let second = readHex(&ahead), 0xDC00...0xDFFF ~= second
     else { return replacement }
     rest = ahead
     return Unicode.Scalar(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)) ?? replacement
   }
 
-  private static func takeHex(_ rest: inout ArraySlice<UInt8>) -> UInt32? {
+  private static func readHex(_ rest: inout ArraySlice<UInt8>) -> UInt32? {
     var number: UInt32 = 0
     guard rest.count >= 4 else { return nil }
     for digit in rest.prefix(4) {

@@ -18,14 +18,14 @@ struct APNsHeaders {
 
   init(_ headers: HTTP2HeaderBlock) {
     var found = APNsHeaders()
-    headers.forEach { name, value in found.take(name, value) }
+    headers.forEach { name, value in found.read(name, value) }
     found.isVoIP = found.pushType?.equals("voip") ?? false
     self = found
   }
 
   private init() {}
 
-  private mutating func take(_ name: ArraySlice<UInt8>, _ value: ArraySlice<UInt8>) {
+  private mutating func read(_ name: ArraySlice<UInt8>, _ value: ArraySlice<UInt8>) {
     if name.equals(":path") {
       path = value
     } else if name.equals(":method") {
@@ -33,12 +33,12 @@ struct APNsHeaders {
     } else if name.equals("authorization") {
       hasDuplicates = Self.set(&authorization, value) || hasDuplicates
     } else if name.hasPrefix("apns-") {
-      hasDuplicates = takeOwn(name, value) || hasDuplicates
+      hasDuplicates = readOwn(name, value) || hasDuplicates
     }
   }
 
   /// Takes one of Apple's own fields; true if it was there already.
-  private mutating func takeOwn(_ name: ArraySlice<UInt8>, _ value: ArraySlice<UInt8>) -> Bool {
+  private mutating func readOwn(_ name: ArraySlice<UInt8>, _ value: ArraySlice<UInt8>) -> Bool {
     switch name.count {
     case 7 where name.equals("apns-id"): Self.set(&id, value)
     case 10 where name.equals("apns-topic"): Self.set(&topic, value)

@@ -18,7 +18,7 @@ struct ProviderTokenVerifier: Sendable {
     var issuedAt: Int64
   }
 
-  enum Verdict: Sendable {
+  enum Check: Sendable {
     case valid(keyID: [UInt8])
     case refused(APNsReason, String)
   }
@@ -43,16 +43,16 @@ struct ProviderTokenVerifier: Sendable {
   /// - Parameters:
   ///   - authorization: the header's value.
   ///   - now: seconds since 1970.
-  mutating func verify(_ authorization: ArraySlice<UInt8>, at now: Int64) -> Verdict {
+  mutating func verify(_ authorization: ArraySlice<UInt8>, at now: Int64) -> Check {
     guard authorization.hasPrefixIgnoringCase("bearer ") else {
       return .refused(.missingProviderToken, "authorization is not “bearer <token>”")
     }
     let text = authorization.dropFirst(7)
-    if let latest, latest.text[...] == text { return judge(latest, at: now) }
+    if let latest, latest.text[...] == text { return checkAge(latest, at: now) }
     let key = Array(text)
     if let known = remembered[key] {
       latest = known
-      return judge(known, at: now)
+      return checkAge(known, at: now)
     }
     switch parse(key) {
     case .failure(let why): return .refused(.invalidProviderToken, why.text)
@@ -66,11 +66,11 @@ struct ProviderTokenVerifier: Sendable {
       if remembered.count >= Self.rememberedMax { remembered.removeAll() }
       remembered[key] = verified
       latest = verified
-      return judge(verified, at: now)
+      return checkAge(verified, at: now)
     }
   }
 
-  private func judge(_ token: Verified, at now: Int64) -> Verdict {
+  private func checkAge(_ token: Verified, at now: Int64) -> Check {
     if token.issuedAt > now + Self.clockSkewMax { return .refused(.invalidProviderToken, "iat is in the future") }
     if now - token.issuedAt > Self.ageMax { return .refused(.expiredProviderToken, "iat is over an hour old") }
     return .valid(keyID: token.keyID)

@@ -47,7 +47,7 @@ extension Statement {
       case .write(let batch, let write): "batch \(batch): \(write.story)"
       case .lookUpEnded(let calls): "ended? \(calls)"
       case .sync: "sync"
-      case .takeJob: "take job"
+      case .claimJob: "take job"
       case .runJob(let name): "run \(name)"
       case .report: "report"
       case .send, .withdraw, .permit, .log: ""

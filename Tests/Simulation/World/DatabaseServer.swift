@@ -107,7 +107,7 @@ final class DatabaseServer {
   private var livingGateways: Set<Int32> { Set(outbox.gateways.values.lazy.filter(\.isAlive).map(\.id)) }
 
   private func didCommit() {
-    for notification in outbox.takeNotifications() { world.faults.broadcast(notification) }
+    for notification in outbox.readNotifications() { world.faults.broadcast(notification) }
     world.checker.didCommit(outbox.takeTouched())
   }
 

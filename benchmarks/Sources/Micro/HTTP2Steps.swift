@@ -69,18 +69,18 @@ enum HTTP2Steps {
     private func pass() {
       wire.removeAll(keepingCapacity: true)
       client.openWaiting()
-      client.takeOutput(into: &wire)
+      client.drainOutput(into: &wire)
       client.departures.removeAll(keepingCapacity: true)
       guard wire.withUnsafeBytes({ (try? server.receive($0)) != nil }) else {
         preconditionFailure("the server does not understand the client")
       }
-      server.takeRequests(into: &requests)
+      server.drainRequests(into: &requests)
       for request in requests { server.respond(to: request.stream, answer) }
       wire.removeAll(keepingCapacity: true)
       guard (try? server.send(into: &wire, upTo: .max)) != nil,
         wire.withUnsafeBytes({ (try? client.receive($0)) != nil })
       else { preconditionFailure("the client does not understand the server") }
-      client.takeEvents(into: &events)
+      client.drainEvents(into: &events)
       for event in events {
         if case .ended(_, _, let response?) = event { client.recycle(response) }
       }

@@ -1,0 +1,82 @@
+// APNs and FCM HTTP v1 as the gateway sees them: batches in, outcomes out.
+
+public import Logging
+public import Runtime
+
+/// One app's connections to APNs (production and sandbox) or to FCM. What differs between the two is in `APNsFormat` and
+/// `FCMFormat`.
+public actor HTTP2Provider: PushProvider {
+  public nonisolated let loop: EventLoop
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private let sender: HTTP2Sender
+
+  /// A provider that sends to APNs.
+  ///
+  /// - Parameters:
+  ///   - tokens: shared by every provider that uses the same key.
+  ///   - logger: carries the app's name; gets no token and no payload.
+  ///   - permit: whether requests may be written; nil: always.
+  public init(
+    _ configuration: APNsConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
+    permit: SendPermit? = nil, clock: any GatewayClock = SystemClock()
+  ) {
+    self.loop = loop
+    sender = HTTP2Sender(
+      APNsFormat(configuration), settings: configuration.pool, hedging: configuration.hedging, tokens: tokens,
+      permit: permit, clock: clock, loop: loop, logger: logger, rotationTimeMax: configuration.rotationTimeMax)
+  }
+
+  /// A provider that sends to FCM.
+  ///
+  /// - Parameters:
+  ///   - tokens: shared by every provider that uses the same service account.
+  ///   - logger: carries the app's name; gets no token and no payload.
+  ///   - permit: whether requests may be written; nil: always.
+  public init(
+    _ configuration: FCMConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
+    permit: SendPermit? = nil, clock: any GatewayClock = SystemClock()
+  ) {
+    self.loop = loop
+    sender = HTTP2Sender(
+      FCMFormat(configuration), settings: configuration.pool, hedging: configuration.hedging, tokens: tokens,
+      permit: permit, clock: clock, loop: loop, logger: logger)
+  }
+
+  public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {
+    sender.report = report
+    sender.start()
+  }
+
+  public func send(_ batch: [PushRequest]) {
+    sender.send(batch)
+  }
+
+  public var condition: ProviderCondition { sender.condition }
+
+  public func withdraw(_ tags: Set<UInt64>) {
+    sender.withdraw(tags)
+  }
+
+  /// Sends with the tokens of another key from now on, without a failed push.
+  ///
+  /// FCM: the connections stay. Their requests carry the new token as soon as there is one.
+  ///
+  /// APNs ties a connection to the key that it saw first, so new connections are opened. When they are ready, new requests
+  /// go there, as do requests that have not left yet; requests in flight end on the old connections. If the new connections
+  /// are not ready within `APNsConfiguration.rotationTimeMax`, requests wait for them. Until there is a token of the new
+  /// key, the old key is used.
+  public func rotate(to tokens: any ProviderTokenSource) {
+    sender.rotate(to: tokens)
+  }
+
+  public func retryConnections() {
+    sender.retryConnections()
+  }
+
+  public func shutDown(by deadline: Instant) async {
+    await withCheckedContinuation { continuation in
+      sender.shutDown(by: deadline) { continuation.resume() }
+    }
+  }
+}

@@ -1,0 +1,164 @@
+// The API alone for a test: a database of its own, a server in this process, and a client that sends any bytes.
+
+import Foundation
+import Logging
+import ServiceLifecycle
+import TestSupport
+
+@testable import HTTPSurface
+@testable import Settings
+
+/// A running API.
+package struct APIHarness {
+  package let database: TestDatabase
+  package let port: Int
+  /// Of the ops server beside it.
+  package let opsPort: Int
+  /// A key of the app `porteiro` with all scopes.
+  package let key: String
+  package let counters: APICounters
+
+  /// Starts it, runs `body`, and stops it.
+  package static func with(
+    adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, credentials: ListenerCredentials? = nil,
+    _ body: (APIHarness) async throws -> Void
+  ) async throws {
+    try await TestDatabase.with { database in
+      try await database.execute("select push.register_app(app, 60) from unnest('{porteiro,other}'::text[]) app")
+      var settings = GatewayConfiguration.API(
+        listener: GatewayConfiguration.Listener(host: "127.0.0.1", port: 0), bodyMaxBytes: 65_536,
+        requestTimeoutSeconds: 10, busyAfterSeconds: 600, ratePerSecond: 100_000, connectionsMax: 512)
+      adjust(&settings)
+      var logger = Logger(label: "api", factory: { StreamLogHandler.standardError(label: $0) })
+      logger.logLevel = .critical
+      let counters = APICounters()
+      let (ports, listening) = AsyncStream.makeStream(of: Int.self)
+      let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
+      let server = APIServer(
+        settings: settings, databaseURL: database.url, logger: logger, counters: counters,
+        credentials: credentials,
+        onListening: { listening.yield($0) })
+      let ops = OpsServer(
+        listener: settings.listener, logger: logger, routes: [HealthRoutes { .ready }],
+        onListening: { opsListening.yield($0) })
+      let group = ServiceGroup(services: [ops, server], logger: logger)
+      try await withThrowingTaskGroup(of: Void.self) { tasks in
+        tasks.addTask {
+          defer {
+            listening.finish()
+            opsListening.finish()
+          }
+          try await group.run()
+        }
+        guard let port = await ports.first(where: { _ in true }),
+          let opsPort = await opsPorts.first(where: { _ in true })
+        else { return try await tasks.waitForAll() }
+        let harness = APIHarness(
+          database: database, port: port, opsPort: opsPort, key: try await createKey(database, app: "porteiro"),
+          counters: counters)
+        do {
+          try await body(harness)
+        } catch {
+          await group.triggerGracefulShutdown()
+          throw error
+        }
+        await group.triggerGracefulShutdown()
+        try await tasks.waitForAll()
+      }
+    }
+  }
+
+  package static func createKey(
+    _ database: TestDatabase, app: String, scopes: String = "enqueue,device,read", addresses: String? = nil
+  ) async throws -> String {
+    let networks = addresses.map { "'{\($0)}'" } ?? "null"
+    return try await database.value(
+      "select key from push.create_api_key('\(app)', 'test', '{\(scopes)}', addresses => \(networks))")
+  }
+
+  /// - Parameter addresses: networks with commas between them; nil: anywhere.
+  package func createKey(
+    app: String = "porteiro", scopes: String = "enqueue,device,read", addresses: String? = nil
+  ) async throws -> String {
+    try await Self.createKey(database, app: app, scopes: scopes, addresses: addresses)
+  }
+
+  /// Sends one request on a connection of its own.
+  ///
+  /// - Parameters:
+  ///   - key: nil for the harness's own, empty for none.
+  ///   - headers: lines to add.
+  ///   - host: where the connection comes from.
+  package func send(
+    _ method: String, _ path: String, _ body: String? = nil, key: String? = nil,
+    type: String = "application/json", headers: [String] = [], from host: String = "127.0.0.1"
+  ) async throws -> APIAnswer {
+    var lines = ["\(method) \(path) HTTP/1.1", "Host: api", "Connection: close"] + headers
+    let key = key ?? self.key
+    if !key.isEmpty { lines.append("Authorization: Bearer \(key)") }
+    if let body { lines += ["Content-Type: \(type)", "Content-Length: \(body.utf8.count)"] }
+    return try await send(
+      raw: Array((lines.joined(separator: "\r\n") + "\r\n\r\n" + (body ?? "")).utf8), from: host)
+  }
+
+  /// Sends bytes as they are, and reads until the server closes.
+  package func send(raw bytes: [UInt8], from host: String = "127.0.0.1") async throws -> APIAnswer {
+    let socket = try TestSocket(port: port, from: host)
+    defer { socket.close() }
+    return APIAnswer(await socket.exchange(bytes))
+  }
+
+  /// Asks until the answer is as wished, for so many seconds at most: what is cached for a moment gives no signal.
+  package func eventually(
+    seconds: Int = 60, _ ask: () async throws -> APIAnswer, until isRight: (APIAnswer) -> Bool
+  ) async throws -> APIAnswer {
+    let end = ContinuousClock.now + .seconds(seconds)
+    while true {
+      let answer = try await ask()
+      if isRight(answer) || ContinuousClock.now > end { return answer }
+      try await Task.sleep(for: .milliseconds(50))
+    }
+  }
+
+  package static let call = """
+    {"payload": {"callId": "c1", "from": "doorman"}, "recipients": [{"userId": "ana", "fcmToken": "fcm-token-of-anas-phone"}]}
+    """
+
+  package static func call(_ callID: String) -> String { call.replacingOccurrences(of: "c1", with: callID) }
+}
+
+/// What the server said.
+package struct APIAnswer: CustomStringConvertible {
+  package var status = 0
+  /// Names in lower case.
+  package var headers: [String: String] = [:]
+  package var body = ""
+
+  /// - Parameter bytes: all of a connection; interim answers are left out. Nothing at all has status 0.
+  package init(_ bytes: [UInt8]) {
+    var rest = String(decoding: bytes, as: UTF8.self)[...]
+    while true {
+      guard let end = rest.firstRange(of: "\r\n\r\n") else { return }
+      let lines = rest[..<end.lowerBound].split(separator: "\r\n")
+      rest = rest[end.upperBound...]
+      status = lines.first.flatMap { Int($0.split(separator: " ").dropFirst().first ?? "") } ?? 0
+      guard status >= 200 else { continue }
+      for line in lines.dropFirst() {
+        let parts = line.split(separator: ":", maxSplits: 1)
+        headers[parts[0].lowercased()] = String(parts[1].drop { $0 == " " })
+      }
+      body = String(rest)
+      return
+    }
+  }
+
+  package var json: [String: Any] {
+    (try? JSONSerialization.jsonObject(with: Data(body.utf8))) as? [String: Any] ?? [:]
+  }
+
+  package var field: String? { json["field"] as? String }
+  package var problem: String? {
+    (json["type"] as? String).map { $0.replacingOccurrences(of: "urn:push-gateway:problem:", with: "") }
+  }
+  package var description: String { "\(status) \(body)" }
+}

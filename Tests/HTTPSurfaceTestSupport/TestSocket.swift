@@ -1,0 +1,114 @@
+// A blocking TCP socket for tests, read on threads of its own so that the server's tasks keep theirs: those of Dispatch
+// are the same ones.
+
+import Foundation
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// A connection to a server on this machine.
+package struct TestSocket: Sendable {
+  package struct Failure: Error {
+    package var code: Int32
+  }
+
+  package let descriptor: Int32
+
+  /// - Parameter host: the address of ours that the connection comes from, `127.0.0.2` for another peer than `127.0.0.1`.
+  package init(port: Int, from host: String = "127.0.0.1") throws {
+    #if canImport(Glibc)
+    descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    #else
+    descriptor = socket(AF_INET, SOCK_STREAM, 0)
+    #endif
+    guard descriptor >= 0 else { throw Failure(code: errno) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    if host != "127.0.0.1" {
+      inet_pton(AF_INET, host, &address.sin_addr)
+      let status = withUnsafePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+          bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+        }
+      }
+      guard status == 0 else {
+        let failure = Failure(code: errno)
+        close()
+        throw failure
+      }
+    }
+    address.sin_port = UInt16(port).bigEndian
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    let status = withUnsafePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+      }
+    }
+    guard status == 0 else {
+      let failure = Failure(code: errno)
+      close()
+      throw failure
+    }
+    // A server that hangs fails the test rather than to hang it.
+    var timeout = timeval(tv_sec: 20, tv_usec: 0)
+    for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
+      setsockopt(descriptor, SOL_SOCKET, option, &timeout, socklen_t(MemoryLayout<timeval>.size))
+    }
+  }
+
+  package func close() {
+    #if canImport(Glibc)
+    _ = Glibc.close(descriptor)
+    #else
+    _ = Darwin.close(descriptor)
+    #endif
+  }
+
+  /// Sends, and reads until the server closes.
+  package func exchange(_ bytes: [UInt8]) async -> [UInt8] {
+    await onThread {
+      write(bytes)
+      var answer: [UInt8] = []
+      while let more = read() { answer += more }
+      return answer
+    }
+  }
+
+  /// Sends, and reads what comes first.
+  package func ask(_ bytes: [UInt8]) async -> [UInt8] {
+    await onThread {
+      write(bytes)
+      return read() ?? []
+    }
+  }
+
+  /// Reads what comes next; empty at the end.
+  package func next() async -> [UInt8] {
+    await onThread { read() ?? [] }
+  }
+
+  /// Sends until the server takes no more.
+  package func write(_ bytes: [UInt8]) {
+    var sent = 0
+    while sent < bytes.count {
+      let count = bytes[sent...].withUnsafeBytes { send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+      guard count > 0 else { return }
+      sent += count
+    }
+  }
+
+  private func read() -> [UInt8]? {
+    var buffer = [UInt8](repeating: 0, count: 65_536)
+    let count = recv(descriptor, &buffer, buffer.count, 0)
+    return count > 0 ? Array(buffer[..<count]) : nil
+  }
+
+  private func onThread(_ work: @escaping @Sendable () -> [UInt8]) async -> [UInt8] {
+    await withCheckedContinuation { continuation in
+      Thread.detachNewThread { continuation.resume(returning: work()) }
+    }
+  }
+}

@@ -1,0 +1,263 @@
+// Each request of the HTTP API that succeeds, and sending it again.
+
+import HTTPSurfaceTestSupport
+import Foundation
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(10)))
+struct APIOperationsTests {
+  @Test func `a call is enqueued once, however often it is sent`() async throws {
+    try await APIHarness.with { api in
+      let first = try await api.send("POST", "/v1/calls", APIHarness.call)
+      #expect(first.status == 202)
+      #expect(first.headers["location"] == "/v1/calls/c1")
+      #expect(first.headers["content-type"] == "application/json")
+      #expect(first.json["callId"] as? String == "c1")
+      #expect(first.json["deliveries"] as? Int == 1)
+      #expect(first.json["duplicate"] as? Bool == false)
+      #expect(first.json["skipped"] as? Int == 0)
+      let second = try await api.send("POST", "/v1/calls", APIHarness.call)
+      #expect(second.status == 202)
+      #expect(second.json["duplicate"] as? Bool == true)
+      #expect(second.json["outboxId"] as? Int == first.json["outboxId"] as? Int)
+      let row = "select concat_ws(' ', count(*), max(app), max(kind), max(ring_seconds)) from push.outbox"
+      #expect(try await api.database.value(row) == "1 porteiro incoming_call 60")
+    }
+  }
+
+  @Test func `kind and ring window are passed on, and a user without a device is counted`() async throws {
+    try await APIHarness.with { api in
+      let answer = try await api.send(
+        "POST", "/v1/calls",
+        #"{"payload": {"callId": "v", "from": "a"}, "recipients": ["nobody"], "kind": "video_call", "ringSeconds": 7.0}"#
+      )
+      #expect(answer.status == 202)
+      #expect(answer.json["deliveries"] as? Int == 0)
+      #expect(answer.json["skipped"] as? Int == 1)
+      #expect(
+        try await api.database.value("select concat_ws(' ', kind, ring_seconds) from push.outbox") == "video_call 7")
+    }
+  }
+
+  @Test func `a recipient that cannot be used is passed over and told, and the others ring`() async throws {
+    try await APIHarness.with { api in
+      let answer = try await api.send(
+        "POST", "/v1/calls",
+        #"""
+        {"payload": {"callId": "mixed", "from": "a"}, "recipients": [7, {"userId": "b", "voipPushToken": "secret"},
+          {"userId": "c", "fcmToken": " mixed-token-0123456789 "}, {"userId": "d", "pushToken": "secret-raw-fcm-token-0123"}]}
+        """#)
+      #expect(answer.status == 202)
+      #expect(answer.json["deliveries"] as? Int == 1)
+      #expect(answer.json["skipped"] as? Int == 3)
+      let skipped = try #require(answer.json["skippedRecipients"] as? [[String: Any]])
+      let told = skipped.map { one in
+        ["userId", "field", "reason"].map { one[$0] as? String ?? "-" }.joined(separator: " ")
+      }
+      #expect(
+        told.sorted() == [
+          "- recipients[0] RecipientMalformed", "b recipients[1].voipPushToken TokenMalformed",
+          "d recipients[3].pushToken TokenMisplaced",
+        ])
+      #expect(skipped.allSatisfy { ($0["remedy"] as? String)?.isEmpty == false })
+      #expect(!answer.body.contains("secret"))
+      let call = try await api.send("GET", "/v1/calls/mixed")
+      let fields = (call.json["timeline"] as? [[String: Any]] ?? []).compactMap { $0["field"] as? String }
+      #expect(fields.sorted() == ["recipients[0]", "recipients[1].voipPushToken", "recipients[3].pushToken"])
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call).json["skippedRecipients"] as? [String] == [])
+    }
+  }
+
+  @Test func `a message without an id is given one`() async throws {
+    try await APIHarness.with { api in
+      let answer = try await api.send(
+        "POST", "/v1/calls",
+        #"{"payload": {"from": "a", "chatId": "k"}, "recipients": ["bob"], "kind": "message"}"#)
+      #expect(answer.status == 202)
+      let id = try #require(answer.json["callId"] as? String)
+      #expect(UUID(uuidString: id) != nil)
+      #expect(try await api.send("GET", "/v1/calls/\(id)").json["state"] as? String == "ended")
+    }
+  }
+
+  @Test func `a call is answered once, and cannot be ended afterwards`() async throws {
+    try await APIHarness.with { api in
+      _ = try await api.send("POST", "/v1/calls", APIHarness.call)
+      let first = try await api.send("POST", "/v1/calls/c1/answer", #"{"userId": "ana"}"#)
+      #expect(first.status == 200)
+      #expect(first.body == #"{"callId":"c1","changed":true}"#)
+      #expect(try await api.send("POST", "/v1/calls/c1/answer").body == #"{"callId":"c1","changed":false}"#)
+      #expect(try await api.send("POST", "/v1/calls/c1/end", "{}").body == #"{"callId":"c1","changed":false}"#)
+      let call = try await api.send("GET", "/v1/calls/c1")
+      #expect(call.json["state"] as? String == "answered")
+      #expect(call.json["answeredBy"] as? String == "ana")
+    }
+  }
+
+  @Test func `a user declines, is busy, and with the last one the call ends`() async throws {
+    try await APIHarness.with { api in
+      let call = #"""
+        {"payload": {"callId": "d", "from": "x"}, "recipients": [{"userId": "ana", "fcmToken": "api-token-0123456789-ana"},
+          {"userId": "bob", "fcmToken": "api-token-0123456789-bob"}]}
+        """#
+      _ = try await api.send("POST", "/v1/calls", call)
+      let first = try await api.send("POST", "/v1/calls/d/decline", #"{"userId": "ana"}"#)
+      #expect(first.status == 200)
+      #expect(first.body == #"{"callId":"d","changed":true}"#)
+      #expect(
+        try await api.send("POST", "/v1/calls/d/decline", #"{"userId": "ana", "reason": "busy"}"#).body
+          == #"{"callId":"d","changed":false}"#)
+      #expect(try await api.send("POST", "/v1/calls/d/decline", #"{"userId": "eve"}"#).status == 409)
+      #expect(try await api.send("GET", "/v1/calls/d").json["state"] as? String == "ringing")
+      let last = #"{"userId": "bob", "reason": "busy", "device": "api-token-0123456789-bob"}"#
+      #expect(try await api.send("POST", "/v1/calls/d/decline", last).body == #"{"callId":"d","changed":true}"#)
+      let ended = try await api.send("GET", "/v1/calls/d").json
+      #expect(ended["state"] as? String == "ended")
+      #expect(ended["endReason"] as? String == "declined")
+      let declined = try #require(ended["declinedBy"] as? [[String: Any]])
+      #expect(declined.map { "\($0["userId"] ?? "") \($0["reason"] ?? "")" } == ["ana declined", "bob busy"])
+      let events = (ended["timeline"] as? [[String: Any]] ?? []).compactMap { $0["event"] as? String }
+      #expect(events.contains("declined") && events.contains("busy"))
+    }
+  }
+
+  @Test func `the phone that answered is told nothing, the user's other one is`() async throws {
+    try await APIHarness.with { api in
+      let call = #"""
+        {"payload": {"callId": "two", "from": "x"}, "recipients": [{"userId": "ana", "fcmToken": "api-token-0123456789-one"},
+          {"userId": "ana", "fcmToken": "api-token-0123456789-two"}]}
+        """#
+      _ = try await api.send("POST", "/v1/calls", call)
+      _ = try await api.database.value(
+        "with g as materialized (select push.register_gateway('x', '1') as id) select count(*) from g "
+          + "cross join lateral push.claim(g.id, 1, array(select id from push.lane where app = 'porteiro' and provider = 'fcm'), '{9}', '{-infinity}')"
+      )
+      let answer = #"{"userId": "ana", "device": "api-token-0123456789-one"}"#
+      #expect(try await api.send("POST", "/v1/calls/two/answer", answer).body == #"{"callId":"two","changed":true}"#)
+      #expect(
+        try await api.database.value(
+          "select string_agg(device, ' ') from push.deliveries where kind = 'cancel'") == "api-…-two")
+    }
+  }
+
+  @Test func `a call is ended with its reason`() async throws {
+    try await APIHarness.with { api in
+      _ = try await api.send("POST", "/v1/calls", APIHarness.call)
+      #expect(try await api.send("POST", "/v1/calls/c1/end", #"{"reason": "declined"}"#).status == 200)
+      #expect(
+        try await api.database.value("select concat_ws(' ', state, end_reason) from push.outbox") == "ended declined")
+    }
+  }
+
+  @Test func `a phone's ringing is kept once, and shown`() async throws {
+    try await APIHarness.with { api in
+      _ = try await api.send("POST", "/v1/calls", APIHarness.call)
+      #expect(
+        try await api.send("POST", "/v1/calls/c1/ringing", #"{"userId": "ana"}"#).json["changed"] as? Bool == true)
+      #expect(
+        try await api.send("POST", "/v1/calls/c1/ringing", #"{"userId": "ana"}"#).json["changed"] as? Bool == false)
+      let other = try await api.send("POST", "/v1/calls/c1/ringing", #"{"userId": "eve"}"#)
+      #expect(other.status == 409)
+      #expect(other.problem == "unknown-recipient")
+      #expect(other.field == "userId")
+      let call = try await api.send("GET", "/v1/calls/c1")
+      let devices = try #require(call.json["devices"] as? [[String: Any]])
+      #expect(devices.first?["rangAt"] is String)
+      let events = try #require(call.json["timeline"] as? [[String: Any]]).compactMap { $0["event"] as? String }
+      #expect(events == ["enqueued", "ready", "ringing"])
+    }
+  }
+
+  @Test func `a call is shown without its payload and with its tokens masked`() async throws {
+    try await APIHarness.with { api in
+      _ = try await api.send("POST", "/v1/calls", APIHarness.call)
+      let call = try await api.send("GET", "/v1/calls/c1")
+      #expect(call.status == 200)
+      #expect(!call.body.contains("fcm-token-of-anas-phone"))
+      #expect(!call.body.contains("doorman"))
+      #expect(call.json["app"] as? String == "porteiro")
+      #expect(call.json["state"] as? String == "ringing")
+      #expect(call.json["outboxId"] is Int)
+    }
+  }
+
+  @Test func `a call's id may hold anything that a path can carry`() async throws {
+    try await APIHarness.with { api in
+      let enqueued = try await api.send(
+        "POST", "/v1/calls", #"{"payload": {"callId": "a/b ?%é", "from": "x"}, "recipients": []}"#)
+      #expect(enqueued.headers["location"] == "/v1/calls/a%2Fb%20%3F%25%C3%A9")
+      let location = try #require(enqueued.headers["location"])
+      #expect(try await api.send("GET", location).json["callId"] as? String == "a/b ?%é")
+      #expect(try await api.send("POST", location + "/end").status == 200)
+    }
+  }
+
+  @Test func `a device is registered, moved to another user, and dropped, as often as one likes`() async throws {
+    try await APIHarness.with { api in
+      let device = #"{"userId": "ana", "provider": "fcm", "token": "fcm-token-of-anas-phone", "locale": "pt-BR"}"#
+      for _ in 0..<2 {
+        let answer = try await api.send("PUT", "/v1/devices", device)
+        #expect(answer.status == 204)
+        #expect(answer.body.isEmpty)
+      }
+      let row = "select string_agg(concat_ws(' ', app, user_id, provider, locale), ',') from push.devices"
+      #expect(try await api.database.value(row) == "porteiro ana fcm pt-BR")
+      _ = try await api.send("PUT", "/v1/devices", device.replacingOccurrences(of: "ana\"", with: "bob\""))
+      #expect(try await api.database.value(row) == "porteiro bob fcm pt-BR")
+      for _ in 0..<2 {
+        let token = #"{"provider": "fcm", "token": "fcm-token-of-anas-phone"}"#
+        #expect(try await api.send("DELETE", "/v1/devices", token).status == 204)
+      }
+      #expect(try await api.database.value("select count(*) from push.devices") == "0")
+    }
+  }
+
+  @Test func `who sends requests without end is answered those of a few, and the connection ends`() async throws {
+    try await APIHarness.with { api in
+      let socket = try TestSocket(port: api.port)
+      defer { socket.close() }
+      let requests = String(repeating: "GET / HTTP/1.1\r\nHost: api\r\n\r\n", count: 1_000)
+      let answers = String(decoding: await socket.exchange(Array(requests.utf8)), as: UTF8.self)
+      #expect(answers.components(separatedBy: "HTTP/1.1 404").count < 100)
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call).status == 202)
+    }
+  }
+
+  @Test func `a connection carries one request after another, and several at once in order`() async throws {
+    try await APIHarness.with { api in
+      let socket = try TestSocket(port: api.port)
+      defer { socket.close() }
+      let head = "GET /v1/calls/none HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer \(api.key)\r\n"
+      for _ in 0..<3 {
+        #expect(APIAnswer(await socket.ask(Array("\(head)\r\n".utf8))).status == 404)
+      }
+      let pipelined = "\(head)\r\nGET /v2 HTTP/1.1\r\nHost: api\r\nConnection: close\r\n\r\n"
+      let answers = String(decoding: await socket.exchange(Array(pipelined.utf8)), as: UTF8.self)
+      let first = try #require(answers.firstRange(of: "unknown-call"))
+      let second = try #require(answers.firstRange(of: "not-found"))
+      #expect(first.lowerBound < second.lowerBound)
+    }
+  }
+
+  @Test func `what has no path or no such method says so`() async throws {
+    try await APIHarness.with { api in
+      for path in [
+        "/", "/v1", "/v1/calls/", "/v1/calls/c1/", "/v1/calls/c1/hang", "/v1/devices/x", "/v1/calls/%zz",
+        "/v1/calls/%00", "/v1/calls/%ff", "/v2/calls", "/livez",
+      ] {
+        let answer = try await api.send("GET", path)
+        #expect(answer.status == 404, "\(path)")
+        #expect(answer.problem == "not-found")
+        #expect(answer.headers["content-type"] == "application/problem+json")
+      }
+      for (path, allow) in [
+        ("/v1/calls", "POST"), ("/v1/calls/c1", "GET"), ("/v1/calls/c1/end", "POST"), ("/v1/devices", "DELETE, PUT"),
+      ] {
+        let answer = try await api.send("PATCH", path)
+        #expect(answer.status == 405, "\(path)")
+        #expect(answer.headers["allow"] == allow)
+      }
+    }
+  }
+}

@@ -1,0 +1,147 @@
+// What the dashboard shows, and what of it may be cached.
+
+import HTTPSurfaceTestSupport
+import Foundation
+import TestSupport
+import Testing
+
+@testable import HTTPSurface
+
+@Suite(.timeLimit(.minutes(10))) struct DashboardTests {
+  @Test func `the page and its files come with their types, their tags and a strict policy`() async throws {
+    try await DashboardHarness.with { dashboard in
+      for asset in DashboardAsset.all {
+        let answer = try await dashboard.get(asset.path)
+        #expect(answer.status == 200 && answer.body == String(decoding: asset.bytes, as: UTF8.self))
+        #expect(answer.headers["content-type"] == asset.type)
+        #expect(answer.headers["cache-control"] == "no-cache")
+        let policy = try #require(answer.headers["content-security-policy"])
+        for rule in [
+          "default-src 'none'", "script-src 'self'", "style-src 'self'", "base-uri 'none'", "form-action 'self'",
+          "frame-ancestors 'none'",
+        ] {
+          #expect(policy.contains(rule))
+        }
+        #expect(!policy.contains("unsafe"))
+        #expect(answer.headers["x-content-type-options"] == "nosniff")
+        #expect(answer.headers["referrer-policy"] == "no-referrer")
+        let tag = try #require(answer.headers["etag"])
+        let again = try await dashboard.get(asset.path, headers: ["If-None-Match: \"other\", W/\(tag)"])
+        #expect(again.status == 304 && again.body.isEmpty && again.headers["etag"] == tag)
+        #expect(again.headers["content-security-policy"] == policy)
+        let head = try await dashboard.send("HEAD", asset.path)
+        #expect(head.status == 200 && head.body.isEmpty && head.headers["etag"] == tag)
+      }
+    }
+  }
+
+  @Test func `the page asks nobody else, and has nothing inline that its policy would refuse`() throws {
+    for asset in DashboardAsset.all {
+      let text = String(decoding: asset.bytes, as: UTF8.self)
+        .replacing("http://www.w3.org/2000/svg", with: "")
+      #expect(!text.contains("://"), "\(asset.path)")
+      for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=\"", "onclick=\""]
+      {
+        #expect(!text.contains(word), "\(asset.path) has \(word)")
+      }
+    }
+    let page = String(decoding: try #require(DashboardAsset.at("/")).bytes, as: UTF8.self)
+    #expect(!page.contains("<style") && !page.contains("<script>"))
+  }
+
+  @Test func `the state has every part, and the charts their minutes`() async throws {
+    try await DashboardHarness.with { dashboard in
+      try await dashboard.database.execute(
+        """
+        select push.register_lane('porteiro', 'fcm'), push.ensure_partitions();
+        insert into push.history (finished_at, outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, lane,
+          kind, outcome, user_id, device, reason)
+        select now() - m * interval '1 minute', 1, now() - m * interval '1 minute' - interval '80 ms', now(), now(),
+          now() - m * interval '1 minute', 0, 1, 1, 0, case m when 20 then 4 else 0 end, 'u', 'd', case m when 20 then 'Unregistered' end
+        from unnest('{0,3,20,50}'::int[]) m
+        """)
+      let answer = try await dashboard.get("/ui/state")
+      #expect(answer.status == 200 && answer.headers["cache-control"] == "no-store")
+      #expect(answer.headers["content-security-policy"] != nil)
+      let state = answer.json
+      let overview = try #require(state["overview"] as? [String: Any])
+      #expect(Set(overview.keys) == ["now", "lanes", "health", "failures", "stuck", "replicas", "audit"])
+      #expect((overview["lanes"] as? [[String: Any]])?.first?["app"] as? String == "porteiro")
+      #expect((overview["failures"] as? [[String: Any]])?.first?["reason"] as? String == "Unregistered")
+      let minutes = try #require(state["minutes"] as? [[String: Any]])
+      #expect(minutes.compactMap { $0["invites"] as? Int } == [1, 1, 1])
+      #expect(minutes.compactMap { $0["dead"] as? Int } == [1, 0, 0])
+      let recent = try #require(state["recent"] as? [String: Any])
+      #expect(recent["invites"] as? Int == 2 && recent["p50"] as? Double == 80)
+    }
+  }
+
+  @Test func `many open pages cost the database one question a second`() async throws {
+    try await DashboardHarness.with { dashboard in
+      let state = try await withThrowingTaskGroup(of: APIAnswer.self) { tasks in
+        for _ in 0..<40 { tasks.addTask { try await dashboard.get("/ui/state") } }
+        return try await tasks.reduce(into: [APIAnswer]()) { $0.append($1) }
+      }
+      #expect(state.allSatisfy { $0.status == 200 })
+      // Every answer tells when the database made it.
+      let moments = Set(state.compactMap { ($0.json["overview"] as? [String: Any])?["now"] as? Int })
+      #expect(1...3 ~= moments.count)
+      let connections = try await dashboard.database.value(
+        "select count(*) from pg_stat_activity where application_name = '\(Dashboard.applicationName)' and datname = current_database()"
+      )
+      #expect(Int(connections) ?? 0 <= 2)
+    }
+  }
+
+  @Test func `a call is found by its id, whatever is in it, and tells no token`() async throws {
+    try await DashboardHarness.with { dashboard in
+      let id = #"</script><img src=x onerror="alert(1)">&é"#
+      try await dashboard.database.execute(
+        """
+        select push.register_lane('porteiro', 'fcm');
+        select * from push.enqueue_call(jsonb_build_object('callId', $$\(id)$$, 'from', 'secret-payload'),
+          '[{"userId": "<b>ana</b>", "fcmToken": "a-secret-token-of-anas-phone"}]', 'porteiro')
+        """)
+      var allowed = CharacterSet.alphanumerics
+      allowed.remove("é")
+      let query = try #require(id.addingPercentEncoding(withAllowedCharacters: allowed))
+      let answer = try await dashboard.get("/ui/calls?id=\(query)")
+      #expect(answer.status == 200 && answer.headers["content-type"] == "application/json")
+      let calls = try #require(try JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [[String: Any]])
+      #expect(calls.count == 1 && calls.first?["callId"] as? String == id)
+      #expect(
+        (calls.first?["timeline"] as? [[String: Any]])?.compactMap { $0["event"] as? String } == ["enqueued", "ready"])
+      #expect(!answer.body.contains("secret"))
+      #expect(try await dashboard.get("/ui/calls?id=nobody").body == "[]")
+      for bad in [
+        "/ui/calls", "/ui/calls?id=", "/ui/calls?id=%00", "/ui/calls?id=" + String(repeating: "x", count: 129),
+      ] {
+        #expect(try await dashboard.get(bad).status == 422)
+      }
+    }
+  }
+
+  @Test func `it says so when the database is away, and comes back with it`() async throws {
+    try await DashboardHarness.with { dashboard in
+      try await dashboard.database.execute("alter function push.overview rename to overview_away")
+      let broken = try await dashboard.get("/ui/state")
+      #expect(broken.status == 503 && broken.problem == "database-unavailable")
+      try await dashboard.database.execute("alter function push.overview_away rename to overview")
+      let end = ContinuousClock.now + .seconds(60)
+      while try await dashboard.get("/ui/state").status != 200, ContinuousClock.now < end {
+        try await Task.sleep(for: .milliseconds(50))
+      }
+      #expect(try await dashboard.get("/ui/state").status == 200)
+    }
+  }
+
+  @Test func `what there is not is not found`() async throws {
+    try await DashboardHarness.with { dashboard in
+      for path in ["/ui/", "/ui/other.js", "/ui/../livez", "/index.html"] {
+        let answer = try await dashboard.get(path)
+        #expect(answer.status == 404, "\(path)")
+      }
+      #expect(try await dashboard.get("/livez").status == 200)
+    }
+  }
+}

@@ -1,0 +1,438 @@
+// TLS of the listeners, by clients that are not ours: curl, openssl, and the project's own TLS for the providers.
+
+import HTTPSurfaceTestSupport
+import Foundation
+import HTTP2TestSupport
+import Logging
+import Runtime
+import ServiceLifecycle
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import HTTPSurface
+@testable import Settings
+
+/// Keeps messages with their listener and reason.
+private final class LogKeeper: Sendable {
+  private let kept = Mutex<[String]>([])
+  private let keptCounts = Mutex<[String]>([])
+  /// What `count` said in lines that have it.
+  var counts: [String] { keptCounts.withLock { $0 } }
+  var messages: [String] { kept.withLock { $0 } }
+  func keep(_ message: String) { kept.withLock { $0.append(message) } }
+  func keep(count: String) { keptCounts.withLock { $0.append(count) } }
+  func logger() -> Logger { Logger(label: "tls") { _ in Handler(keeper: self) } }
+
+  private struct Handler: LogHandler {
+    let keeper: LogKeeper
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.notice
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+      get { metadata[key] }
+      set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+      if let count = event.metadata?["count"] { keeper.keep(count: "\(count)") }
+      keeper.keep("\(event.message)\(event.metadata?["reason"].map { ": \($0)" } ?? "")")
+    }
+  }
+}
+
+/// The wall's time, moved by hand.
+private struct FixedClock: GatewayClock {
+  var atSeconds: Int64
+  func now() -> Instant { SystemClock().now() }
+  func wallMilliseconds() -> Int64 { atSeconds * 1000 }
+}
+
+@Suite(.timeLimit(.minutes(10))) struct ListenerTLSTests {
+  private let pki: ListenerPKI
+
+  init() throws { pki = try ListenerPKI() }
+
+  /// An ops server with TLS, without a gateway behind it.
+  private func with(
+    clients: GatewayConfiguration.ListenerTLS.ClientCertificates? = nil, connectionsMax: Int = 128,
+    keeper: LogKeeper = LogKeeper(), _ body: (_ port: Int, ListenerCredentials) async throws -> Void
+  ) async throws {
+    let credentials = try ListenerCredentials(
+      "http", pki.settings(clients: clients), privacy: .required, logger: keeper.logger())
+    let (ports, listening) = AsyncStream.makeStream(of: Int.self)
+    let quiet = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    let server = OpsServer(
+      listener: .init(host: "127.0.0.1", port: 0), connectionsMax: connectionsMax, logger: quiet,
+      credentials: credentials, routes: [HealthRoutes { .ready }], onListening: { listening.yield($0) })
+    let group = ServiceGroup(services: [server], logger: quiet)
+    try await withThrowingTaskGroup(of: Void.self) { tasks in
+      tasks.addTask {
+        defer { listening.finish() }
+        try await group.run()
+      }
+      let port = try #require(await ports.first { _ in true })
+      do {
+        try await body(port, credentials)
+      } catch {
+        await group.triggerGracefulShutdown()
+        throw error
+      }
+      await group.triggerGracefulShutdown()
+      try await tasks.waitForAll()
+    }
+  }
+
+  /// The status that curl is answered with; 0 if it is not.
+  private func curl(_ port: Int, _ arguments: [String] = []) async throws -> Int {
+    let words = [
+      "curl", "-s", "-m", "100", "-o", "/dev/null", "-w", "'%{http_code}'", "--cacert", pki.ours.caFile,
+    ]
+    let output = try await ListenerPKI.runApart(
+      (words + arguments + ["https://localhost:\(port)/livez"]).joined(separator: " "))
+    return Int(output.suffix(3)) ?? 0
+  }
+
+  private func status(_ port: Int, believing pair: TestCertificates) async throws -> Int {
+    let client = try TLSTestClient(port: port, caFile: pair.caFile)
+    guard case .success = await client.handshake() else { return 0 }
+    let status = await client.get("/livez")
+    await client.close()
+    return status
+  }
+
+  // MARK: - Handshakes
+
+  @Test func `curl and our own client are served, with HTTP 1.1 agreed on, and nothing older than TLS 1.2`()
+    async throws
+  {
+    try await with { port, _ in
+      let client = try TLSTestClient(port: port, caFile: pki.ours.caFile)
+      #expect(try await client.handshake().get() == "http/1.1")
+      #expect(await client.get("/livez") == 200)
+      #expect(await client.get("/readyz") == 200)
+      await client.close()
+      for version in ["--tlsv1.3", "--tls-max 1.2"] { #expect(try await curl(port, [version]) == 200) }
+      #expect(try await curl(port, ["--cacert", pki.others.caFile]) == 0)
+      // The client would; it is the server that will not.
+      for version in ["-tls1", "-tls1_1"] {
+        let said = try await ListenerPKI.runApart(
+          "openssl s_client \(version) -cipher ALL:@SECLEVEL=0 -connect 127.0.0.1:\(port) </dev/null")
+        #expect(said.contains("alert protocol version"), "\(said)")
+      }
+      let weak = try await ListenerPKI.runApart(
+        "openssl s_client -tls1_2 -cipher ECDHE-ECDSA-AES128-SHA:AES128-SHA:@SECLEVEL=0 -connect 127.0.0.1:\(port) </dev/null"
+      )
+      #expect(weak.contains("handshake failure"), "\(weak)")
+    }
+  }
+
+  @Test func `a client cannot have the handshake repeated on an open connection`() async throws {
+    try await with { port, _ in
+      // `R` renegotiates; a server that allowed it would answer the request behind it.
+      let said = try await ListenerPKI.runApart(
+        """
+        (printf 'GET /livez HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'; sleep 1; echo R; sleep 2;
+          printf 'GET /livez HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'; sleep 1) |
+          openssl s_client -tls1_2 -connect localhost:\(port) -CAfile \(pki.ours.caFile)
+        """)
+      #expect(said.contains("RENEGOTIATING"), "\(said)")
+      #expect(said.matches(of: /HTTP\/1.1 200/).count == 1, "\(said)")
+      #expect(try await curl(port) == 200)
+    }
+  }
+
+  @Test func `clear text at the TLS port is not answered as HTTP, and the connection ends`() async throws {
+    try await with(connectionsMax: 1) { port, _ in
+      for text in ["GET /livez HTTP/1.1\r\nHost: ops\r\n\r\n", "\0\0\0\0\0\0\0\0", "SSH-2.0-x\r\n"] {
+        let socket = try TestSocket(port: port)
+        let answer = String(decoding: await socket.exchange(Array(text.utf8)), as: UTF8.self)
+        socket.close()
+        #expect(!answer.contains("HTTP/"), "\(answer)")
+        // Its place is free again.
+        while try await curl(port) != 200 { try await Task.sleep(for: .milliseconds(20)) }
+      }
+    }
+  }
+
+  @Test func `handshakes that stall are counted, and give way to whoever comes`() async throws {
+    try await with(connectionsMax: 2) { port, _ in
+      let silent = try TestSocket(port: port)
+      let stalled = try TestSocket(port: port)
+      stalled.write(ClientHello.beginning)
+      #expect(try await curl(port) == 200)
+      #expect(try await curl(port) == 200)
+      // There was no room for all of them: one was closed without a word.
+      let answers = await withTaskGroup(of: [UInt8].self) { tasks in
+        for socket in [silent, stalled] { tasks.addTask { await socket.exchange([]) } }
+        return await tasks.next()
+      }
+      #expect(answers == [])
+      silent.close()
+      stalled.close()
+    }
+  }
+
+  // MARK: - Renewals
+
+  @Test func `a new pair is for new connections; those that are open go on`() async throws {
+    let keeper = LogKeeper()
+    try await with(keeper: keeper) { port, credentials in
+      let open = try TLSTestClient(port: port, caFile: pki.ours.caFile)
+      #expect(await open.get("/livez") == 200)
+      credentials.look()
+      #expect(keeper.messages == [])
+      try pki.install(certificateOf: pki.others)
+      try pki.install(keyOf: pki.others)
+      credentials.look()
+      #expect(keeper.messages == ["A listener's certificate was read again"])
+      #expect(try await status(port, believing: pki.ours) == 0)
+      #expect(try await status(port, believing: pki.others) == 200)
+      #expect(await open.get("/livez") == 200)
+      await open.close()
+    }
+  }
+
+  @Test func `a pair that does not match yet keeps the old one, is told of once, and is used when it does`()
+    async throws
+  {
+    let keeper = LogKeeper()
+    try await with(keeper: keeper) { port, credentials in
+      try pki.install(keyOf: pki.others)
+      for _ in 0..<3 { credentials.look() }
+      #expect(
+        keeper.messages == [
+          "A listener's new certificate cannot be used: what is in use stays: \(pki.keyFile) is not the key of the first "
+            + "certificate in \(pki.certificateFile): name the key that belongs to it, and put the listener's own certificate first"
+        ])
+      #expect(try await status(port, believing: pki.ours) == 200)
+      try pki.install(certificateOf: pki.others)
+      credentials.look()
+      #expect(keeper.messages.last == "A listener's certificate was read again")
+      #expect(try await status(port, believing: pki.others) == 200)
+    }
+  }
+
+  @Test func `half a file, no file, or a key that others may read keeps the old pair`() async throws {
+    let keeper = LogKeeper()
+    try await with(keeper: keeper) { port, credentials in
+      let whole = try Data(contentsOf: URL(filePath: pki.others.certificateFile))
+      try SecretFixture.write(whole.prefix(100), to: pki.certificateFile)
+      credentials.look()
+      #expect(keeper.messages.last?.contains("\(pki.certificateFile): no usable certificate (PEM)") == true)
+      try FileManager.default.removeItem(atPath: pki.certificateFile)
+      credentials.look()
+      #expect(keeper.messages.last?.hasSuffix("certificate file \(pki.certificateFile): no such file") == true)
+      try pki.install(certificateOf: pki.others)
+      try pki.install(keyOf: pki.others, mode: 0o644)
+      credentials.reload()
+      #expect(keeper.messages.last?.contains("\(pki.keyFile): its mode 0644 lets every user") == true)
+      #expect(try await status(port, believing: pki.ours) == 200)
+      // Nobody's file has changed, but its mode: it is tried again all the same.
+      try FileManager.default.setAttributes([.posixPermissions: 0o640], ofItemAtPath: pki.keyFile)
+      credentials.look()
+      #expect(try await status(port, believing: pki.others) == 200)
+    }
+  }
+
+  @Test func `a swapped link is seen, as Kubernetes and certbot renew`() async throws {
+    for (name, pair) in [("one", pki.ours), ("two", pki.others)] {
+      try FileManager.default.createDirectory(atPath: "\(pki.folder)/\(name)", withIntermediateDirectories: true)
+      try SecretFixture.write(
+        Data(contentsOf: URL(filePath: pair.certificateFile)), to: "\(pki.folder)/\(name)/server.pem")
+      try SecretFixture.write(Data(contentsOf: URL(filePath: pair.keyFile)), to: "\(pki.folder)/\(name)/server.key")
+    }
+    try ListenerPKI.run(
+      "cd \(pki.folder) && ln -s one data && ln -sf data/server.pem server.pem && ln -sf data/server.key server.key")
+    try await with { port, credentials in
+      #expect(try await status(port, believing: pki.ours) == 200)
+      try ListenerPKI.run("cd \(pki.folder) && ln -s two next && mv -T next data")
+      credentials.look()
+      #expect(try await status(port, believing: pki.others) == 200)
+    }
+  }
+
+  // MARK: - Clients' certificates
+
+  @Test func `a client without the right certificate is not served where one is required`() async throws {
+    let (right, wrong) = (try pki.client(of: pki.ours), try pki.client(of: pki.others))
+    let servers = try pki.client(of: pki.ours, purpose: "serverAuth")
+    try await with(clients: .required) { port, _ in
+      for version in ["--tlsv1.3", "--tls-max 1.2"] {
+        for (certificate, expected) in [([], 0), (wrong, 0), (servers, 0), (right, 200)] {
+          let found = try await curl(port, [version] + certificate)
+          #expect(found == expected, "\(version) \(certificate)")
+        }
+      }
+    }
+    try await with(clients: .optional) { port, _ in
+      for (certificate, expected) in [([], 200), (wrong, 0), (right, 200)] {
+        let found = try await curl(port, certificate)
+        #expect(found == expected, "\(certificate)")
+      }
+    }
+  }
+
+  @Test func `whoever is refused in the handshake is in the log and in the metrics, by reason`() async throws {
+    let wrong = try pki.client(of: pki.others)
+    let keeper = LogKeeper()
+    try await with(clients: .required, keeper: keeper) { port, credentials in
+      func fail(_ reason: HandshakeFailures.Reason, _ client: () async throws -> Void) async throws {
+        let before = HandshakeFailures.Reason.allCases.map { credentials.handshakeFailures.count($0) }
+        try await client()
+        let end = ContinuousClock.now + .seconds(30)
+        while credentials.handshakeFailures.count(reason) == 0, .now < end {
+          try await Task.sleep(for: .milliseconds(5))
+        }
+        let after = HandshakeFailures.Reason.allCases.map { credentials.handshakeFailures.count($0) }
+        #expect(zip(before, after).count { $0 != $1 } == 1, "\(reason)")
+      }
+      try await fail(.noCertificate) { _ = try await curl(port) }
+      try await fail(.wrongCertificate) { _ = try await curl(port, wrong) }
+      try await fail(.refusedByClient) { _ = try await curl(port, ["--cacert", pki.others.caFile]) }
+      try await fail(.protocol) {
+        let socket = try TestSocket(port: port)
+        _ = await socket.exchange(Array("GET /livez HTTP/1.1\r\nHost: ops\r\n\r\n".utf8))
+        socket.close()
+      }
+      let reasons = ["no_certificate", "wrong_certificate", "refused_by_client", "protocol"]
+      #expect(keeper.messages == reasons.map { "A TLS handshake failed: \($0)" })
+      let metrics = Metrics(lanes: [])
+      metrics.watch([credentials])
+      let exposition = try MetricsExposition(await metrics.exposition(.prometheus, readiness: .ready), false)
+      for reason in reasons {
+        let series = #"push_gateway_tls_handshake_failures_total{listener="http",reason="\#(reason)"}"#
+        #expect(exposition.samples[series] == 1, "\(reason)")
+      }
+    }
+  }
+
+  @Test func `a flood of failed handshakes leaves a line a second, which counts them`() {
+    let keeper = LogKeeper()
+    let clock = ManualClock()
+    let failures = HandshakeFailures(listener: "api", logger: keeper.logger(), clock: clock)
+    for _ in 0..<1_000 { failures.note(.noCertificate, of: .unknown) }
+    #expect(keeper.messages.count == 1 && failures.count(.noCertificate) == 1_000)
+    clock.advance(.seconds(1))
+    failures.note(.noCertificate, of: .unknown)
+    #expect(keeper.messages.count == 2 && keeper.counts == ["1", "1000"])
+  }
+
+  @Test func `authorities of clients that cannot be read keep those in use`() async throws {
+    let settings = GatewayConfiguration.ListenerTLS(
+      certificateFile: pki.certificateFile, keyFile: pki.keyFile, clientCAFile: pki.folder + "/clients.pem")
+    let ours = try Data(contentsOf: URL(filePath: pki.ours.caFile))
+    try SecretFixture.write(ours, to: pki.folder + "/clients.pem", mode: 0o644)
+    let keeper = LogKeeper()
+    let credentials = try ListenerCredentials("api", settings, privacy: .required, logger: keeper.logger())
+    // A file without a certificate would verify nobody, and must not pass for nobody being asked.
+    try SecretFixture.write("", to: pki.folder + "/clients.pem")
+    credentials.look()
+    #expect(keeper.messages.last?.contains("clients.pem: no usable CA certificate (PEM)") == true)
+    try SecretFixture.write(ours, to: pki.folder + "/clients.pem")
+    credentials.look()
+    #expect(keeper.messages.last == "A listener's certificate was read again")
+  }
+
+  // MARK: - Dates
+
+  @Test func `a certificate that ends soon is warned of, and an expired one does not replace a good one`() throws {
+    let end = try ListenerCertificate(pki.settings(), privacy: .required).expiresAtSeconds
+    #expect(end > SystemClock().wallMilliseconds() / 1000)
+    func messages(at seconds: Int64) throws -> [String] {
+      let keeper = LogKeeper()
+      _ = try ListenerCredentials(
+        "http", pki.settings(), privacy: .required, clock: FixedClock(atSeconds: seconds), logger: keeper.logger())
+      return keeper.messages
+    }
+    #expect(try messages(at: end - 15 * 86_400) == [])
+    #expect(try messages(at: end - 13 * 86_400) == ["A listener's certificate ends soon, or has ended"])
+    #expect(try messages(at: end + 1) == ["A listener's certificate ends soon, or has ended"])
+
+    let keeper = LogKeeper()
+    let clock = FixedClock(atSeconds: SystemClock().wallMilliseconds() / 1000 + 3 * 86_400)
+    let credentials = try ListenerCredentials(
+      "http", pki.settings(), privacy: .required, clock: clock, logger: keeper.logger())
+    try ListenerPKI.run(
+      "openssl req -x509 -newkey rsa:2048 -nodes -keyout \(pki.keyFile) -out \(pki.certificateFile) -days 1 -subj /CN=localhost"
+    )
+    credentials.look()
+    #expect(keeper.messages.count == 1 && keeper.messages[0].contains("has expired on 2"), "\(keeper.messages)")
+    #expect(credentials.expiresAtSeconds == end)
+  }
+
+  @Test func `its end is a metric`() async throws {
+    let credentials = try ListenerCredentials(
+      "api", pki.settings(), privacy: .required, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    let metrics = Metrics(lanes: [])
+    metrics.watch([credentials])
+    let exposition = try MetricsExposition(await metrics.exposition(.prometheus, readiness: .ready), false)
+    #expect(
+      exposition.samples["push_gateway_certificate_expiry_timestamp_seconds{listener=\"api\"}"]
+        == Double(credentials.expiresAtSeconds))
+  }
+}
+
+/// The beginning of a handshake that never goes on.
+enum ClientHello {
+  /// A record that says it has 512 bytes, and the first of them.
+  static let beginning: [UInt8] = [0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xFC, 0x03, 0x03] + Array(1...32)
+}
+
+@Suite(.timeLimit(.minutes(10))) struct APITLSTests {
+  private let pki: ListenerPKI
+  private let credentials: ListenerCredentials
+
+  init() throws {
+    pki = try ListenerPKI()
+    credentials = try ListenerCredentials(
+      "api", pki.settings(), privacy: .required, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+  }
+
+  private func enqueue(_ id: String, _ api: APIHarness, _ client: TLSTestClient) async -> Int {
+    let body = APIHarness.call(id)
+    return await client.ask(
+      "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \(api.key)\r\nContent-Type: application/json\r\n"
+        + "Content-Length: \(body.utf8.count)\r\n\r\n\(body)"
+    ).status
+  }
+
+  @Test func `calls are taken over TLS, one after another on a connection`() async throws {
+    try await APIHarness.with(credentials: credentials) { api in
+      let client = try TLSTestClient(port: api.port, caFile: pki.ours.caFile)
+      for id in ["a", "b", "c"] { #expect(await enqueue(id, api, client) == 202) }
+      #expect(try await api.database.value("select count(*) from push.outbox") == "3")
+      await client.close()
+    }
+  }
+
+  @Test func `a handshake that stalls has the time of a request, and a trickle of it buys none`() async throws {
+    try await APIHarness.with(
+      adjust: {
+        $0.requestTimeoutSeconds = 1
+        $0.connectionsMax = 3
+      }, credentials: credentials
+    ) { api in
+      let sockets = try (0..<3).map { _ in try TestSocket(port: api.port) }
+      sockets[1].write(ClientHello.beginning)
+      let drip = Task {
+        for byte in ClientHello.beginning + [UInt8](repeating: 0, count: 400) {
+          sockets[2].write([byte])
+          try await Task.sleep(for: .milliseconds(50))
+        }
+      }
+      // Each ends without a word, though none of the three has closed, and the trickle goes on; so there is room for another.
+      for socket in sockets { #expect(await socket.next() == []) }
+      let client = try TLSTestClient(port: api.port, caFile: pki.ours.caFile)
+      #expect(await enqueue("a", api, client) == 202)
+      // Over TLS, too, a slow request is told that its time is over.
+      let slow = try TLSTestClient(port: api.port, caFile: pki.ours.caFile)
+      #expect(await slow.ask("POST /v1/calls HTTP/1.1\r\nHost: lo").status == 408)
+      await slow.end()
+      await client.close()
+      drip.cancel()
+      _ = await drip.result
+      for socket in sockets { socket.close() }
+    }
+  }
+}
