@@ -8,7 +8,7 @@ import Testing
 
 @testable import Settings
 
-@Suite("Rules of a call", .serialized, .timeLimit(.minutes(10)))
+@Suite("Rules of a call", .timeLimit(.minutes(10)))
 struct CallRulesTests {
   /// `provider kind outcome user` of everything finished, sorted.
   private func history(_ gateway: GatewayHarness) async throws -> [String] {

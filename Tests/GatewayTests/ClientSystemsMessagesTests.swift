@@ -5,7 +5,7 @@ import Simulators
 import TestSupport
 import Testing
 
-@Suite("Client systems: messages", .serialized, .timeLimit(.minutes(10)))
+@Suite("Client systems: messages", .timeLimit(.minutes(10)))
 struct ClientSystemsMessagesTests {
   private static let phones = """
     [{"userId": "oma", "apnsToken": "\(PhoneToken.alert)", "voipPushToken": "\(PhoneToken.voip)", "locale": "nl-NL"},

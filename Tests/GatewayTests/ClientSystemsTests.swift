@@ -9,7 +9,7 @@ import Testing
 
 @testable import Lab
 
-@Suite("Client systems", .serialized, .timeLimit(.minutes(10)))
+@Suite("Client systems", .timeLimit(.minutes(10)))
 struct ClientSystemsTests {
   private static let callID = "7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11"
 

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Settings
 
-@Suite("End to end", .serialized, .timeLimit(.minutes(10)))
+@Suite("End to end", .timeLimit(.minutes(10)))
 struct EndToEndTests {
   @Test("one committed call rings an iPhone, an Android phone and an Expo phone, and Postgres says so")
   func oneCall() async throws {

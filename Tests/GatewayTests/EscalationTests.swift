@@ -6,7 +6,7 @@ import Testing
 
 @testable import Settings
 
-@Suite("Escalation", .serialized, .timeLimit(.minutes(10)))
+@Suite("Escalation", .timeLimit(.minutes(10)))
 struct EscalationTests {
   @Test("a user none of whose phones says that it rings is tried on the next channel, once; one who rings is not")
   func unheard() async throws {

@@ -7,7 +7,7 @@ import Testing
 
 @testable import HTTPSurface
 
-@Suite("Hedged deliveries", .serialized, .timeLimit(.minutes(10)))
+@Suite("Hedged deliveries", .timeLimit(.minutes(10)))
 struct HedgedDeliveryTests {
   private static let phone = #"[{"userId": "u", "fcmToken": "\#(PhoneToken.fcm("phone"))", "platform": "android"}]"#
 

@@ -56,7 +56,7 @@ private final class ServingProcess {
   deinit { if process.isRunning { kill(process.processIdentifier, SIGKILL) } }
 }
 
-@Suite(.serialized, .timeLimit(.minutes(10))) struct LogSecretsTests {
+@Suite(.timeLimit(.minutes(10))) struct LogSecretsTests {
   private static let trace = "4bf92f3577b34da6a3ce929d0e0e4736"
   private static let password = "database-password-hunter2"
   private static let voip = ["a1b2c3d4e5f60718", "a9b8c7d6e5f40312", "dead4100e5f40312"].map {

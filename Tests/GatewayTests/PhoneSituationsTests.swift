@@ -12,7 +12,7 @@ import Testing
 
 @testable import Lab
 
-@Suite("Situations of the systems, on their phones", .serialized, .timeLimit(.minutes(10)))
+@Suite("Situations of the systems, on their phones", .timeLimit(.minutes(10)))
 struct PhoneSituationsTests {
   /// A user with one phone, which may turn out to be either where its platform is not known.
   struct User {

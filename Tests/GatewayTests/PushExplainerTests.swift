@@ -7,7 +7,7 @@ import Testing
 
 @testable import Lab
 
-@Suite(.serialized, .timeLimit(.minutes(10))) struct PushExplainerTests {
+@Suite(.timeLimit(.minutes(10))) struct PushExplainerTests {
   @Test func `every accepted push is explained for each phone it may have reached`() async throws {
     var pushes: [AcceptedPush] = []
     try await GatewayHarness.speaking("intercom") { gateway in

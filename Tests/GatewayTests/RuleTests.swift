@@ -10,7 +10,7 @@ import Testing
 
 @testable import Settings
 
-@Suite("Rules for calls, by number", .serialized, .timeLimit(.minutes(10)))
+@Suite("Rules for calls, by number", .timeLimit(.minutes(10)))
 struct RuleTests {
   private static let android = #"[{"userId": "u", "fcmToken": "\#(PhoneToken.fcm("android"))", "platform": "android"}]"#
   private static let iphone = #"[{"userId": "u", "voipPushToken": "\#(PhoneToken.voip)"}]"#

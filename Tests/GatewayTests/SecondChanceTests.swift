@@ -10,7 +10,7 @@ import Testing
 @testable import HTTPSurface
 @testable import Settings
 
-@Suite("Second chances", .serialized, .timeLimit(.minutes(10)))
+@Suite("Second chances", .timeLimit(.minutes(10)))
 struct SecondChanceTests {
   private static let expoToken = "ExponentPushToken[aBcDeFgHiJkLmNoPqRsTuV]"
   private static let goodVoIP = String(repeating: "ab", count: 32)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Settings
 
-@Suite("Shown once", .serialized, .timeLimit(.minutes(10)))
+@Suite("Shown once", .timeLimit(.minutes(10)))
 struct ShownOnceTests {
   /// At each provider the first push to such a token meets the fault, and any after it would be accepted.
   private static var faults: SimulatorSuite.Configuration {
