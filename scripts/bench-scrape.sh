@@ -8,35 +8,26 @@
 set -eu
 cd "$(dirname "$0")/.."
 pending=${1:-100000} scrapes=${2:-20} limit=${SCRAPE_MS_MAX:-50}
-program=${PUSH_GATEWAY:-}
-[ -n "$program" ] || { swift build -c release --product push-gateway && swift build -c release --product push-gateway-lab && program=$(swift build -c release --show-bin-path)/push-gateway; }
+local=.local/bench-scrape
+mkdir -p "$local"
+. scripts/lib/processes.sh
 
-work=$(mktemp -d)
-pids=
-stop() {
-  for pid in $pids; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done || true
-  scripts/postgres.sh stop "$work/postgres" >/dev/null 2>&1 || true
-  rm -rf "$work"
+gateway=${PUSH_GATEWAY:-}
+[ -n "$gateway" ] || {
+  swift build -c release --product push-gateway
+  swift build -c release --product push-gateway-lab
+  gateway=$(swift build -c release --show-bin-path)/push-gateway
 }
-trap stop EXIT
-trap 'exit 130' INT TERM
-# Postgres may have to run as somebody else.
-chmod 755 "$work"
-
-DATABASE_URL=$(scripts/postgres.sh start "$work/postgres")
-export DATABASE_URL
-"$program" migrate >/dev/null 2>&1
-"$program"-lab simulate --directory "$work/simulators" >"$work/simulate.log" 2>&1 &
-pids=$!
-until grep -q '"ready":true' "$work/simulate.log"; do kill -0 $pids && sleep 0.05; done
+start_database
+start_simulators
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$port "$program" serve --config "$work/simulators/gateway.yaml" \
-  >"$work/serve.log" 2>&1 &
-pids="$! $pids"
 url=http://127.0.0.1:$port
-until curl -sf "$url/readyz" >/dev/null; do kill -0 "${pids%% *}" && sleep 0.05; done
+PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$port "$gateway" serve --config "$local/simulators/gateway.yaml" \
+  >"$local/serve.log" 2>&1 &
+started="$! $started"
+await "the gateway" "$!" "$local/serve.log" curl -sf "$url/readyz"
 
-psql -Xqv ON_ERROR_STOP=1 "$DATABASE_URL" <<SQL
+"$psql" -Xqv ON_ERROR_STOP=1 "$DATABASE_URL" <<SQL
 update push.lanes set paused = true;
 insert into push.delivery (outbox_id, n, deadline_at, due_at, lane, ready_lane, kind, state, user_id, token)
 select i, 0, now() + interval '1 hour', now() + interval '1 hour', l.id, case when i % 10 <> 0 then l.id end, i % 4,
@@ -47,24 +38,25 @@ from generate_series(1, $pending) i join (select id, row_number() over () - 1 as
 vacuum analyze push.delivery;
 SQL
 
-scrape() { curl -so "$work/metrics" -w '%{time_total}\n' "$url/metrics"; }
+scrape() { curl -so "$local/metrics" -w '%{time_total}\n' "$url/metrics"; }
+rm -f "$local/fresh" "$local/cached"
 scrape >/dev/null
 i=0
 while [ $i -lt "$scrapes" ]; do
   sleep 1.1  # longer than what was seen is told again
-  scrape >>"$work/fresh"
-  scrape >>"$work/cached"
+  scrape >>"$local/fresh"
+  scrape >>"$local/cached"
   i=$((i + 1))
 done
-seen=$(awk '/^push_gateway_pending[{]/ { sum += $2 } END { printf "%d", sum }' "$work/metrics")
+seen=$(awk '/^push_gateway_pending[{]/ { sum += $2 } END { printf "%d", sum }' "$local/metrics")
 # What is much is estimated (push.count_owed).
 awk -v seen="$seen" -v owed="$pending" 'BEGIN { exit seen < 0.8 * owed || seen > 1.2 * owed }' \
-  || { echo "bench-scrape: $seen deliveries are seen, $pending are owed" >&2; exit 1; }
+  || fail "$seen deliveries are seen, $pending are owed"
 
 median() { sort -n "$1" | awk '{ v[NR] = $1 * 1000 } END { printf "%.1f", v[int((NR + 1) / 2)] }'; }
-fresh=$(median "$work/fresh") cached=$(median "$work/cached")
-best=$(sort -n "$work/fresh" | awk 'NR == 1 { printf "%.1f", $1 * 1000 }')
-series=$(grep -cv '^#' "$work/metrics")
+fresh=$(median "$local/fresh") cached=$(median "$local/cached")
+best=$(sort -n "$local/fresh" | awk 'NR == 1 { printf "%.1f", $1 * 1000 }')
+series=$(grep -cv '^#' "$local/metrics")
 echo "$pending deliveries owed, $series series: a scrape takes $fresh ms (best $best), \
 or $cached ms within a second of another (medians of $scrapes)"
-awk -v got="$fresh" -v most="$limit" 'BEGIN { exit got > most }' || { echo "bench-scrape: more than $limit ms" >&2; exit 1; }
+awk -v got="$fresh" -v most="$limit" 'BEGIN { exit got > most }' || fail "more than $limit ms"

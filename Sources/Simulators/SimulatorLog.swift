@@ -26,19 +26,10 @@ struct SimulatorLog {
 
   /// Writes lines; a failure is reported and the lines are lost.
   func write(_ lines: [UInt8]) {
-    var rest = lines[...]
-    while !rest.isEmpty {
-      #if canImport(Glibc)
-      let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(file.rawValue, $0.baseAddress, $0.count) }
-      #else
-      let count = unsafe rest.withUnsafeBytes { unsafe Darwin.write(file.rawValue, $0.baseAddress, $0.count) }
-      #endif
-      if count < 0, errno == EINTR { continue }
-      guard count > 0 else {
-        logger.error("cannot write the simulator's log", metadata: ["path": "\(path)", "errno": "\(errno)"])
-        return
-      }
-      rest = rest.dropFirst(count)
+    do {
+      try file.writeAll(lines)
+    } catch {
+      logger.error("cannot write the simulator's log", metadata: ["path": "\(path)", "errno": "\(error.code)"])
     }
   }
 }

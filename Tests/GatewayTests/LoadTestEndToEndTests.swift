@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite(.timeLimit(.minutes(10)), .serialized) struct LoadTestEndToEndTests {
+@Suite(.timeLimit(.minutes(10))) struct LoadTestEndToEndTests {
   /// A gateway whose simulators write a log.
   private static func withGateway(_ body: (GatewayHarness, _ log: String) async throws -> Void) async throws {
     let log = FileManager.default.temporaryDirectory.appendingPathComponent("pushes-\(UUID()).log").path

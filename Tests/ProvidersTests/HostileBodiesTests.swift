@@ -69,7 +69,7 @@ private struct FixedToken: ProviderTokenSource {
   }
 }
 
-@Suite(.serialized, .timeLimit(.minutes(10))) struct HostileBodiesTests {
+@Suite(.timeLimit(.minutes(10))) struct HostileBodiesTests {
   /// Hexadecimal, so that APNs' tokens may have it; the status that is asked for follows.
   private static let mark = "c0de0"
 

@@ -98,7 +98,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     let relay = try TinyProxy(login: "gateway word")
     let proxy = try proxy(relay)
     let log = ProxyLog()
-    let bench = try Self.apns(server, proxy, logger: log.logger)
+    let bench = try Self.apns(server, proxy, logger: log.logger) { $0.waitTimeout = .milliseconds(100) }
     await bench.provider.start { [reports = bench.reports] in reports.receive($0) }
     let line = await log.line(with: "answers 407")
     #expect(line.hasPrefix("http2 connection failed "))

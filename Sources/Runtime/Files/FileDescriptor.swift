@@ -68,4 +68,34 @@ public final class FileDescriptor: Sendable {
     var buffer: (UInt64, UInt64) = (0, 0)
     while unsafe read(rawValue, &buffer, 16) == 16 {}
   }
+
+  /// Reads from a descriptor that blocks; repeated after an interruption.
+  ///
+  /// - Returns: the number of bytes put at the start of `buffer`; 0 at the end of the file.
+  public func readSome(into buffer: inout [UInt8]) throws(SystemError) -> Int {
+    while true {
+      #if canImport(Glibc)
+      let count = unsafe Glibc.read(rawValue, &buffer, buffer.count)
+      #else
+      let count = unsafe Darwin.read(rawValue, &buffer, buffer.count)
+      #endif
+      if count >= 0 { return count }
+      guard errno == EINTR else { throw SystemError(call: "read") }
+    }
+  }
+
+  /// Writes all bytes to a descriptor that blocks. With O_APPEND and on a local disk they stay together unless the disk is full.
+  public func writeAll(_ bytes: [UInt8]) throws(SystemError) {
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      #if canImport(Glibc)
+      let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(rawValue, $0.baseAddress, $0.count) }
+      #else
+      let count = unsafe rest.withUnsafeBytes { unsafe Darwin.write(rawValue, $0.baseAddress, $0.count) }
+      #endif
+      if count < 0, errno == EINTR { continue }
+      guard count > 0 else { throw SystemError(call: "write") }
+      rest = rest.dropFirst(count)
+    }
+  }
 }

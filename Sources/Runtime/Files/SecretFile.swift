@@ -67,7 +67,9 @@ public enum SecretFile {
   public static func read(_ path: String, privacy: Privacy = .required) throws(Failure) -> [UInt8] {
     let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else {
-      throw errno == ENOENT ? Failure(.missing, path: path) : Failure(.unreadable(systemReason("open")), path: path)
+      throw errno == ENOENT
+        ? Failure(.missing, path: path)
+        : Failure(.unreadable(FileDescriptor.SystemError(call: "open").description), path: path)
     }
     let file = FileDescriptor(owning: descriptor)
     var status = stat()
@@ -78,8 +80,12 @@ public enum SecretFile {
     var content: [UInt8] = []
     var chunk = [UInt8](repeating: 0, count: 4096)
     while true {
-      let count = Self.read(file, into: &chunk)
-      guard count >= 0 else { throw Failure(.unreadable(systemReason("read")), path: path) }
+      let count: Int
+      do {
+        count = try file.readSome(into: &chunk)
+      } catch {
+        throw Failure(.unreadable(error.description), path: path)
+      }
       guard count > 0 else { return content }
       content.append(contentsOf: chunk[..<count])
       guard content.count <= sizeMax else { throw Failure(.tooLarge, path: path) }
@@ -102,17 +108,4 @@ public enum SecretFile {
     guard status.st_uid == 0 || status.st_uid == user else { return .foreign(owner: status.st_uid, user: user) }
     return nil
   }
-
-  private static func read(_ file: FileDescriptor, into chunk: inout [UInt8]) -> Int {
-    while true {
-      #if canImport(Glibc)
-      let count = unsafe Glibc.read(file.rawValue, &chunk, chunk.count)
-      #else
-      let count = unsafe Darwin.read(file.rawValue, &chunk, chunk.count)
-      #endif
-      if count >= 0 || errno != EINTR { return count }
-    }
-  }
-
-  private static func systemReason(_ call: String) -> String { FileDescriptor.SystemError(call: call).description }
 }

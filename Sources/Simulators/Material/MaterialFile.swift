@@ -38,17 +38,7 @@ enum MaterialFile {
     let descriptor = unsafe open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
     guard descriptor >= 0 else { throw FileDescriptor.SystemError(call: "open \(draft)", code: errno) }
     let file = FileDescriptor(owning: descriptor)
-    var rest = content[...]
-    while !rest.isEmpty {
-      #if canImport(Glibc)
-      let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(file.rawValue, $0.baseAddress, $0.count) }
-      #else
-      let count = unsafe rest.withUnsafeBytes { unsafe Darwin.write(file.rawValue, $0.baseAddress, $0.count) }
-      #endif
-      if count < 0, errno == EINTR { continue }
-      guard count > 0 else { throw FileDescriptor.SystemError(call: "write \(draft)", code: errno) }
-      rest = rest.dropFirst(count)
-    }
+    try file.writeAll(content)
     guard unsafe rename(draft, path) == 0 else {
       throw FileDescriptor.SystemError(call: "rename \(draft)", code: errno)
     }
@@ -61,17 +51,12 @@ enum MaterialFile {
     let file = FileDescriptor(owning: descriptor)
     var content: [UInt8] = []
     var chunk = [UInt8](repeating: 0, count: 16 * 1024)
-    while true {
-      #if canImport(Glibc)
-      let count = unsafe Glibc.read(file.rawValue, &chunk, chunk.count)
-      #else
-      let count = unsafe Darwin.read(file.rawValue, &chunk, chunk.count)
-      #endif
-      if count < 0, errno == EINTR { continue }
-      guard count >= 0 else { return nil }
-      if count == 0 { return content }
-      content.append(contentsOf: chunk[..<count])
+    do {
+      while case let count = try file.readSome(into: &chunk), count > 0 { content.append(contentsOf: chunk[..<count]) }
+    } catch {
+      return nil
     }
+    return content
   }
 
   /// A new, empty directory for temporary things.
