@@ -19,6 +19,7 @@ gateway=${PUSH_GATEWAY:-}
   gateway=$(swift build -c release --show-bin-path)/push-gateway
 }
 start_database
+# shellcheck disable=SC2119 # no options
 start_simulators
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 url=http://127.0.0.1:$port

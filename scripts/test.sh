@@ -10,12 +10,31 @@ cd "$(dirname "$0")/.."
 cluster=.local/test
 stop() { scripts/postgres.sh stop "$cluster" >/dev/null 2>&1 || true; }
 trap stop EXIT
-trap 'exit 130' INT TERM
+# Jobs beside the script do not hear Ctrl-C: the script passes it on to its process group.
+trap 'trap "" TERM; kill 0; exit 130' INT TERM
+
+# beside NAME COMMAND…: runs a part while others run. Its output goes to .local/test-NAME.log, which `finish` shows.
+beside() {
+  part_name=$1
+  shift
+  echo "== $part_name: runs beside, see .local/test-$part_name.log"
+  { "$@"; } >".local/test-$part_name.log" 2>&1 &
+  eval "pid_$part_name=$!"
+}
+
+# finish NAME: waits for a part that runs beside, and fails if it failed.
+finish() {
+  result=0
+  eval "wait \"\$pid_$1\"" || result=$?
+  echo "== $1"
+  cat ".local/test-$1.log"
+  [ "$result" = 0 ] || echo "$1 failed with $result"
+  return "$result"
+}
 
 # Tests run six at a time: they keep real deadlines, and dozens at once would starve each other. They have time limits
 # of their own; should the process hang all the same, the tests that did not end are named.
 swift_tests() {
-  swift build --build-tests
   log=.local/swift-tests.log
   result=0
   { NO_COLOR=1 timeout --kill-after=10 "${TEST_SECONDS_MAX:-1200}" \
@@ -36,32 +55,55 @@ swift_tests() {
   return $result
 }
 
+sql_tests() {
+  scripts/sim-mutants.py --check
+  Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
+  Tests/backends/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
+  Tests/docs/run.py "$PUSH_GATEWAY_TEST_DATABASE_URL"
+  scripts/soak.sh --self-test
+}
+
+build_tests() {
+  scripts/sbom.py --pin && swift build --build-tests
+}
+
+# What is tested with the programs as they are built.
+program_tests() {
+  PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway
+  export PUSH_GATEWAY
+  scripts/fuzz.sh --quick --seconds 40
+  scripts/sim.sh --seeds 500
+  Tests/supply/run.py
+  Tests/deploy/run.sh
+  Tests/prometheus/run.sh
+  Tests/integrations/run.py
+}
+
+mkdir -p .local
 PUSH_GATEWAY_TEST_DATABASE_URL=$(scripts/postgres.sh start "$cluster")
 export PUSH_GATEWAY_TEST_DATABASE_URL
 unset DATABASE_URL PUSH_GATEWAY_CONFIG
 
-part=${1:-}
-scripts/sim-mutants.py --check
-case $part in
-  "" | --sql)
-    Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
-    Tests/backends/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
-    Tests/docs/run.py "$PUSH_GATEWAY_TEST_DATABASE_URL"
-    scripts/soak.sh --self-test
-    ;;
-esac
-case $part in
+case ${1:-} in
   "")
-    scripts/sbom.py --pin
-    swift_tests
-    Tests/supply/run.py
-    scripts/fuzz.sh --quick --seconds 40
-    scripts/sim.sh --seeds 500
-    PUSH_GATEWAY=$(swift build --show-bin-path)/push-gateway
-    export PUSH_GATEWAY
-    Tests/deploy/run.sh
-    Tests/prometheus/run.sh
-    Tests/integrations/run.py
+    # The compiler and the Swift tests leave a core idle much of the time. A part runs to its end also when another fails.
+    failed=
+    beside sql sql_tests
+    build_tests || failed=1
+    finish sql || failed=1
+    [ -z "$failed" ] || exit 1
+    beside programs program_tests
+    swift_tests || failed=1
+    finish programs || failed=1
+    [ -z "$failed" ] || exit 1
     ;;
-  --swift) swift_tests "${2:-}" ;;
+  --sql) sql_tests ;;
+  --swift)
+    build_tests
+    swift_tests "${2:-}"
+    ;;
+  *)
+    sed -n '4,6s/^# *//p' "$0" >&2
+    exit 64
+    ;;
 esac
