@@ -107,7 +107,7 @@ private struct KeepingHandler: LogHandler {
       await watcher.reload()
       #expect(
         keeper.messages == [
-          "New credentials cannot be used: what is in use stays apns", "A lane's credentials have changed expo",
+          "New credentials cannot be used: the current ones stay in use apns", "A lane's credentials have changed expo",
         ])
     }
   }
@@ -122,7 +122,7 @@ private struct KeepingHandler: LogHandler {
         try SecretFixture.write(other, to: material.serviceAccountFile)
         await watcher.reload()
       }
-      #expect(keeper.messages == Array(repeating: "New credentials cannot be used: what is in use stays fcm", count: 2))
+      #expect(keeper.messages == Array(repeating: "New credentials cannot be used: the current ones stay in use fcm", count: 2))
     }
   }
 
@@ -143,8 +143,8 @@ private struct KeepingHandler: LogHandler {
       #expect(
         keeper.messages == [
           "A proxy's credentials have changed: new connections use them",
-          "New credentials cannot be used: what is in use stays",
-          "New credentials cannot be used: what is in use stays",
+          "New credentials cannot be used: the current ones stay in use",
+          "New credentials cannot be used: the current ones stay in use",
           "A proxy's credentials have changed: new connections use them",
         ])
     }
@@ -167,7 +167,7 @@ private struct KeepingHandler: LogHandler {
       try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile)
       await watcher.reload()
       #expect(threshold.level == .info)
-      #expect(keeper.messages == ["The configuration was not read again: what is in use stays"])
+      #expect(keeper.messages == ["The configuration was not read again: the current one stays in use"])
     }
   }
 
@@ -176,7 +176,7 @@ private struct KeepingHandler: LogHandler {
     try await Self.with { watcher, material, _, keeper in
       try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile, mode: 0o644)
       await watcher.reload()
-      #expect(keeper.messages == ["New credentials cannot be used: what is in use stays expo"])
+      #expect(keeper.messages == ["New credentials cannot be used: the current ones stay in use expo"])
       try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile, mode: 0o640)
       await watcher.reload()
       #expect(keeper.messages.last == "A lane's credentials have changed expo")

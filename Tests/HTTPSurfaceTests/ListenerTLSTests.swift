@@ -202,7 +202,7 @@ private struct FixedClock: GatewayClock {
       for _ in 0..<3 { credentials.look() }
       #expect(
         keeper.messages == [
-          "A listener's new certificate cannot be used: what is in use stays: \(pki.keyFile) is not the key of the first "
+          "A listener's new certificate cannot be used: the current one stays in use: \(pki.keyFile) is not the key of the first "
             + "certificate in \(pki.certificateFile): name the key that belongs to it, and put the listener's own certificate first"
         ])
       #expect(try await status(port, believing: pki.ours) == 200)
@@ -346,8 +346,8 @@ private struct FixedClock: GatewayClock {
       return keeper.messages
     }
     #expect(try messages(at: end - 15 * 86_400) == [])
-    #expect(try messages(at: end - 13 * 86_400) == ["A listener's certificate ends soon, or has ended"])
-    #expect(try messages(at: end + 1) == ["A listener's certificate ends soon, or has ended"])
+    #expect(try messages(at: end - 13 * 86_400) == ["A listener's certificate expires soon, or has expired"])
+    #expect(try messages(at: end + 1) == ["A listener's certificate expires soon, or has expired"])
 
     let keeper = LogKeeper()
     let clock = FixedClock(atSeconds: SystemClock().wallMilliseconds() / 1000 + 3 * 86_400)

@@ -83,7 +83,7 @@ actor CredentialWatcher {
       configuration = try source.load()
     } catch {
       logger.error(
-        "The configuration was not read again: what is in use stays", metadata: ["problems": "\(error)"])
+        "The configuration was not read again: the current one stays in use", metadata: ["problems": "\(error)"])
       return
     }
     stamps = Self.stamps(of: configuration, source, factory)
@@ -110,7 +110,7 @@ actor CredentialWatcher {
         for lane in lanes where lane.provider.proxy === proxy { await lane.provider.provider.retryConnections() }
       case .failure(let failure):
         logger.error(
-          "New credentials cannot be used: what is in use stays",
+          "New credentials cannot be used: the current ones stay in use",
           metadata: ["proxy": "\(proxy)", "reason": "\(failure)"])
       }
     }
@@ -130,7 +130,7 @@ actor CredentialWatcher {
       logger.notice("A lane's credentials have changed", metadata: metadata)
     } catch {
       logger.error(
-        "New credentials cannot be used: what is in use stays",
+        "New credentials cannot be used: the current ones stay in use",
         metadata: metadata.merging(["reason": "\(error)"]) { $1 })
     }
   }
