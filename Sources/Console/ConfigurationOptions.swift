@@ -49,7 +49,7 @@ package struct ConfigurationOptions: ParsableArguments {
 
   /// What `--help` says about keys and variables.
   package static let reference = """
-    CONFIGURATION. A YAML file with these keys (and the value where there is none):
+    CONFIGURATION. A YAML file with these keys:
 
     \(ConfigurationKey.reference)
 

@@ -114,7 +114,7 @@ struct DashboardConfigurationTests {
     }
     #expect(
       try result("short.key").hasSuffix(
-        "short.key: must hold a key of at least 32 characters, such as openssl rand -hex 32 makes"))
+        "short.key: must contain a key of at least 32 characters, for example from openssl rand -hex 32"))
     #expect(try result("long.key").hasPrefix("a key in "))
     let twice = try load(
       "dashboard: { ops_key_file: long.key, ops_keys: { alice: long.key } }\nhttp: { metrics_key_file: long.key }")

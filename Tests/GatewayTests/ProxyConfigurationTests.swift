@@ -50,9 +50,9 @@ import Testing
     ("https://proxy.example:3128", "for one that wants TLS itself run a forwarder such as stunnel on this machine"),
     (
       "socks5://proxy.example:1080",
-      "must begin with http://: SOCKS is not spoken; name an HTTP proxy that takes CONNECT"
+      "must begin with http://: SOCKS is not supported; use an HTTP proxy that supports CONNECT"
     ),
-    ("SOCKS4A://proxy.example:1080", "SOCKS is not spoken"),
+    ("SOCKS4A://proxy.example:1080", "SOCKS is not supported"),
     ("proxy.example:3128", "must be a URL such as http://proxy.example:3128, or none"),
     ("http://user:secret@proxy.example:3128", "put user:password into a file, and name that in proxy.credentials_file"),
     ("http://proxy.example", "must be host and port (1 to 65535) and nothing else, such as http://proxy.example:3128"),
@@ -76,14 +76,14 @@ import Testing
     ),
     (
       "proxy: { url: none, credentials_file: token }",
-      "gateway.yaml:2: proxy.credentials_file: has no proxy to go to: leave it out, or give url one"
+      "gateway.yaml:2: proxy.credentials_file: is not used, because url is none: remove it, or set url"
     ),
     (
       "proxy: { url: \"http://p:1\", credentials_file: no.txt }",
       "gateway.yaml:2: proxy.credentials_file: cannot read the file no.txt: No such file or directory"
     ),
     ("proxy: http://p:1", "gateway.yaml:2: proxy: must be a section with keys below it: url, credentials_file"),
-    ("proxy: { user: u }", "gateway.yaml:2: proxy.user: unknown key; there are url, credentials_file"),
+    ("proxy: { user: u }", "gateway.yaml:2: proxy.user: unknown key; known keys: url, credentials_file"),
   ])
   func `a fault is named with its line, its key and the way out`(proxy: String, expected: String) throws {
     #expect(try folder.message(Self.yaml(proxy)).split(separator: "\n").first.map(String.init) == expected)

@@ -78,7 +78,7 @@ import Testing
   }
 
   @Test func `a provider the dialect does not speak can be taught`() throws {
-    #expect(try folder.message(yaml("", dialect: "telnyx")).contains("has no calls over expo"))
+    #expect(try folder.message(yaml("", dialect: "telnyx")).contains("does not support calls over expo"))
     let own = try folder.load(
       yaml("templates: { expo: { invite: { data: { call_id: '${callId}' } } } }", dialect: "telnyx"))
     #expect(try body(own, .expo)["data"] as? [String: String] == ["call_id": DeliveryFixture().callID])

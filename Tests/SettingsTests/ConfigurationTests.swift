@@ -221,7 +221,7 @@ import Testing
       try folder.message("database: \(url)\napps: { a: { expo: } }\n\(more)", environment, mode: mode)
     }
     let refused =
-      "gateway.yaml:1: database: holds a password. gateway.yaml: its mode 0644 lets every user of this machine read"
+      "gateway.yaml:1: database: contains a password. gateway.yaml: its mode 0644 lets every user of this machine read"
     #expect(try message(with, mode: 0o644).hasPrefix(refused))
     #expect(try message("postgres://u@db/x?password=p", mode: 0o644).hasPrefix(refused))
     // Another goes before it, and the password is there all the same.
@@ -248,15 +248,15 @@ import Testing
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, proxy, apns, fcm, expo, invalidation"
+      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, proxy, apns, fcm, expo, invalidation"
     ),
     (
       app("expo: {}\n    escalate_after_seconds: 60"),
-      "gateway.yaml:5: apps.a.escalate_after_seconds: must be less than ring_seconds (60), or no call would ring long enough"
+      "gateway.yaml:5: apps.a.escalate_after_seconds: must be less than ring_seconds (60), otherwise no call would ring long enough"
     ),
     (
       app("expo: { token_file: x }"),
-      "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections, rate_per_second, receipt_after_seconds"
+      "gateway.yaml:4: apps.a.expo.token_file: unknown key; known keys: url, access_token_file, connections, rate_per_second, receipt_after_seconds"
     ),
     (
       app("expo: { acces_token_file: x }"),
@@ -264,9 +264,9 @@ import Testing
     ),
     // missing ones
     ("apps: { a: { expo: } }", "gateway.yaml: database: is missing; it may also be given as DATABASE_URL"),
-    ("database: postgres://db/x", "gateway.yaml: apps: must hold at least one app"),
-    ("database: postgres://db/x\napps:", "gateway.yaml:2: apps: must hold at least one app"),
-    ("database: postgres://db/x\napps:\n  a:", "gateway.yaml:3: apps.a: must hold at least one of apns, fcm and expo"),
+    ("database: postgres://db/x", "gateway.yaml: apps: must contain at least one app"),
+    ("database: postgres://db/x\napps:", "gateway.yaml:2: apps: must contain at least one app"),
+    ("database: postgres://db/x\napps:\n  a:", "gateway.yaml:3: apps.a: must contain at least one of apns, fcm and expo"),
     (
       app("apns: { key_id: K, key_file: key.p8, topic: t }"),
       "gateway.yaml:4: apps.a.apns.team_id: is missing; it may also be given as PUSH_GATEWAY_APPS_A_APNS_TEAM_ID"
@@ -291,19 +291,19 @@ import Testing
     ),
     (
       app("expo: {}\n    missed_calls: some"),
-      "gateway.yaml:5: apps.a.missed_calls: there is no some; there are off, newest, all"
+      "gateway.yaml:5: apps.a.missed_calls: unknown value some; must be one of off, newest, all"
     ),
     (
       app("expo: {}\n    voip_cancel: true"),
-      "gateway.yaml:5: apps.a.voip_cancel: the dialect intercom has no cancel over APNs: its phones would ring by one; leave it out, or give the template apns.cancel"
+      "gateway.yaml:5: apps.a.voip_cancel: the dialect intercom has no cancel over APNs, so a cancel would make its phones ring: remove voip_cancel, or add the template apns.cancel"
     ),
     (
       app("fcm: { service_account_file: account.json }\n    dialect: telnyx\n    voip_cancel: true"),
-      "gateway.yaml:6: apps.a.voip_cancel: needs apns, which the app has not"
+      "gateway.yaml:6: apps.a.voip_cancel: needs the section apns, which the app does not have"
     ),
     (
       app("expo: {}\n    templates: { apns: { cancel: { $push: { type: voip }, end: \"${callId}\" } } }"),
-      "gateway.yaml:3: apps.a: the template apns.cancel is never sent without voip_cancel: true, which says that the app's phones take it"
+      "gateway.yaml:3: apps.a: the template apns.cancel is used only with voip_cancel: true, which states that the app's phones understand it"
     ),
     (
       app("expo: {}\n    templates: { apns: { cancel: { $push: { type: background }, end: \"${callId}\" } } }"),
@@ -319,10 +319,10 @@ import Testing
     ),
     (app("expo: {}\n    ring_seconds: 0"), "gateway.yaml:5: apps.a.ring_seconds: is 0, but must be from 1 to 600"),
     (app("expo: {}\n    ring_seconds: 601"), "gateway.yaml:5: apps.a.ring_seconds: is 601, but must be from 1 to 600"),
-    (with("log: { level: debg }"), "gateway.yaml:5: log.level: there is no debg; did you mean debug?"),
+    (with("log: { level: debg }"), "gateway.yaml:5: log.level: unknown value debg; did you mean debug?"),
     (
       app("expo: {}\n    dialect: intercon"),
-      "gateway.yaml:5: apps.a.dialect: there is no intercon; did you mean intercom?"
+      "gateway.yaml:5: apps.a.dialect: unknown value intercon; did you mean intercom?"
     ),
     (
       app("expo: { receipt_after_seconds: 86400.5 }"),
@@ -346,12 +346,12 @@ import Testing
     ),
     (
       app("expo: {}\n    locale: ja-JP"),
-      "gateway.yaml:5: apps.a.locale: must be in one of the languages there are texts in: nl, en, de, fr, es, it, pt, pt-BR, no, sv, da, pl, tr"
+      "gateway.yaml:5: apps.a.locale: must be in one of the supported languages: nl, en, de, fr, es, it, pt, pt-BR, no, sv, da, pl, tr"
     ),
-    (app("expo: {}\n    dialect: telnyx"), "gateway.yaml:4: apps.a.expo: the dialect telnyx has no calls over expo"),
+    (app("expo: {}\n    dialect: telnyx"), "gateway.yaml:4: apps.a.expo: the dialect telnyx does not support calls over expo"),
     (
       "database: postgres://db/x\napps: { -a: { expo: } }",
-      "gateway.yaml:2: apps.-a: an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores"
+      "gateway.yaml:2: apps.-a: the name of an app must begin with a letter or digit and have at most 64 letters, digits, dots, dashes and underscores"
     ),
     // addresses
     (
@@ -360,16 +360,16 @@ import Testing
     ),
     (
       app("expo: { url: \"http://exp.host\" }"),
-      "gateway.yaml:4: apps.a.expo.url: must begin with https://: tokens and keys never travel in the clear"
+      "gateway.yaml:4: apps.a.expo.url: must begin with https://, because tokens and keys must not be sent in clear text"
     ),
     (app("expo: { url: exp.host }"), "gateway.yaml:4: apps.a.expo.url: must be a URL such as https://exp.host"),
     (
       app("expo: { url: \"https://exp.host/--/api\" }"),
-      "gateway.yaml:4: apps.a.expo.url: must end after host and port, as https://exp.host does: the gateway adds the path itself"
+      "gateway.yaml:4: apps.a.expo.url: must end after host and port, like https://exp.host: the gateway appends the path"
     ),
     (
       app("expo: { url: \"https://u:p@exp.host\" }"),
-      "gateway.yaml:4: apps.a.expo.url: must have no user name or password"
+      "gateway.yaml:4: apps.a.expo.url: must not contain a user name or password"
     ),
     (
       app("expo: { url: \"https://exp.host:0\" }"),
@@ -407,15 +407,15 @@ import Testing
     (with("tls: { ca_file: . }"), "gateway.yaml:5: tls.ca_file: . is a directory, not a file"),
     (
       with("dashboard: { ops_key_file: 0123456789abcdef0123456789abcdef }"),
-      "gateway.yaml:5: dashboard.ops_key_file: cannot read the file of this name, which is not shown, for it may be the secret itself: No such file or directory"
+      "gateway.yaml:5: dashboard.ops_key_file: cannot read the file with this name (not shown, because it may be the secret itself): No such file or directory"
     ),
     (
       app("apns: { team_id: T, key_id: K, key_file: \"-----BEGIN PRIVATE KEY-----\\nMIGH/x.y\", topic: t }"),
-      "gateway.yaml:4: apps.a.apns.key_file: cannot read the file of this name, which is not shown, for it may be the secret itself: No such file or directory"
+      "gateway.yaml:4: apps.a.apns.key_file: cannot read the file with this name (not shown, because it may be the secret itself): No such file or directory"
     ),
     (
       app("apns: { team_id: \"\", key_id: \"a b\", key_file: key.p8, topic: t.voip }"),
-      "gateway.yaml:4: apps.a.apns.topic: must be the bundle id; .voip is added where it belongs\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"
+      "gateway.yaml:4: apps.a.apns.topic: must be the bundle id without .voip, which is appended for VoIP pushes\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"
     ),
     (
       with("http: { tls: { key_file: key.p8 } }"),
@@ -423,21 +423,21 @@ import Testing
     ),
     (
       with("api: { tls: { certificate_file: ca.pem, key_file: key.p8, client_certificates: optional } }"),
-      "gateway.yaml:5: api.tls.client_certificates: needs client_ca_file, which says whose certificates are taken"
+      "gateway.yaml:5: api.tls.client_certificates: needs client_ca_file, the authorities that issue the accepted certificates"
     ),
     (
       with("http: { tls: { certificate_file: ca.pem, key_file: key.p8, client_ca_file: ca.pem } }"),
-      "gateway.yaml:5: http.tls.client_ca_file: unknown key; there are certificate_file, key_file"
+      "gateway.yaml:5: http.tls.client_ca_file: unknown key; known keys: certificate_file, key_file"
     ),
     (
       with("security: { allow_readable_secrets: yes }"),
-      "gateway.yaml:5: security.allow_readable_secrets: there is no yes; there are true, false"
+      "gateway.yaml:5: security.allow_readable_secrets: unknown value yes; must be one of true, false"
     ),
     // no YAML at all
     ("a: [", "gateway.yaml:2: is not YAML: did not find expected node content"),
     (
       "database: a\ndatabase: b",
-      "gateway.yaml:1: is not YAML: the key database stands twice in the section that begins here"
+      "gateway.yaml:1: is not YAML: the key database appears twice in the section that begins here"
     ),
   ]
 
@@ -457,15 +457,15 @@ import Testing
   @Test(arguments: [
     (
       ["PUSH_GATEWAY_HTP_LISTEN": "x"],
-      "environment variable PUSH_GATEWAY_HTP_LISTEN: sets no key there is; did you mean PUSH_GATEWAY_HTTP_LISTEN?"
+      "environment variable PUSH_GATEWAY_HTP_LISTEN: does not match any key; did you mean PUSH_GATEWAY_HTTP_LISTEN?"
     ),
     (
       ["PUSH_GATEWAY_APPS_A_EXPO_ULR": "x"],
-      "environment variable PUSH_GATEWAY_APPS_A_EXPO_ULR: sets no key there is; did you mean PUSH_GATEWAY_APPS_A_EXPO_URL?"
+      "environment variable PUSH_GATEWAY_APPS_A_EXPO_ULR: does not match any key; did you mean PUSH_GATEWAY_APPS_A_EXPO_URL?"
     ),
     (
       ["PUSH_GATEWAY_XYZZY": "x"],
-      "environment variable PUSH_GATEWAY_XYZZY: sets no key there is; push-gateway check-config --help lists them"
+      "environment variable PUSH_GATEWAY_XYZZY: does not match any key; push-gateway check-config --help lists the keys"
     ),
     (
       ["DATABASE_URL": "db"],
@@ -484,7 +484,7 @@ import Testing
     let error = #expect(throws: ConfigurationError.self) {
       try GatewayConfiguration.load(file: "/does/not/exist.yaml", environment: [:])
     }
-    #expect(error?.description == "/does/not/exist.yaml: cannot be read: is it there, readable and UTF-8?")
+    #expect(error?.description == "/does/not/exist.yaml: cannot be read; the file must exist, be readable, and be UTF-8")
   }
 
   @Test func `a configuration can be read again and again, and differs when a value does`() throws {
