@@ -37,11 +37,12 @@ package struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("api.body_max_bytes", "largest body of a request, 1024 to 1048576; default 65536"),
     ConfigurationKey(
       "api.request_timeout_seconds",
-        "time limit for a request to arrive, and for the database to answer, 1 to 300; default 10"),
+      "time limit for a request to arrive, and for the database to answer, 1 to 300; default 10"),
     ConfigurationKey(
       "api.busy_after_seconds",
-        "calls of an app are refused (503) while its oldest invite has waited longer than this, 1 to 600; default 5"),
-    ConfigurationKey("api.rate_per_second", "maximum number of requests a second for each key, 1 to 1000000; default 1000"),
+      "calls of an app are refused (503) while its oldest invite has waited longer than this, 1 to 600; default 5"),
+    ConfigurationKey(
+      "api.rate_per_second", "maximum number of requests a second for each key, 1 to 1000000; default 1000"),
     ConfigurationKey("api.connections_max", "maximum number of connections, 1 to 100000; default 512"),
     ConfigurationKey(
       "api.trusted_proxies",
@@ -53,7 +54,8 @@ package struct ConfigurationKey: Equatable, Sendable {
       "PEM file of certificate authorities; clients must present a certificate issued by one of them"),
     ConfigurationKey(
       "api.tls.client_certificates",
-        "required or optional: with optional, a client may omit the certificate, but an invalid one is refused; default required"),
+      "required or optional: with optional, a client may omit the certificate, but an invalid one is refused; default required"
+    ),
     ConfigurationKey("dashboard.enabled", "whether / of http.listen serves the dashboard; default true"),
     ConfigurationKey(
       "dashboard.ops_key_file",
@@ -75,7 +77,8 @@ package struct ConfigurationKey: Equatable, Sendable {
       "whether files with secrets may be readable by every user of the machine, and have any owner; default false"),
     ConfigurationKey(
       "proxy.url",
-      "http://host:port of a proxy that supports CONNECT, for all connections to providers; HTTPS_PROXY and NO_PROXY are ignored"),
+      "http://host:port of a proxy that supports CONNECT, for all connections to providers; HTTPS_PROXY and NO_PROXY are ignored"
+    ),
     ConfigurationKey(
       "proxy.credentials_file", "file with one line user:password for the proxy; changes need no restart"),
     ConfigurationKey(
@@ -84,9 +87,10 @@ package struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("shutdown.drain_seconds", "maximum time a stop waits for pushes in flight, 0 to 300; default 10"),
     ConfigurationKey(
       "apps.*.dialect",
-        "format that the phone app understands: \(ShippedDialects.names.joined(separator: ", ")); default intercom"),
+      "format that the phone app understands: \(ShippedDialects.names.joined(separator: ", ")); default intercom"),
     ConfigurationKey(
-      "apps.*.templates", "templates that override the dialect's: PROVIDER: {KIND: {…}}, see docs/dialects.md", isTree: true
+      "apps.*.templates", "templates that override the dialect's: PROVIDER: {KIND: {…}}, see docs/dialects.md",
+      isTree: true
     ),
     ConfigurationKey(
       "apps.*.templates_file", "file with such templates, YAML or JSON; apps.APP.templates overrides it"),
@@ -97,13 +101,16 @@ package struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("apps.*.ring_seconds", "default ring window of a call, 1 to 600; default 60"),
     ConfigurationKey(
       "apps.*.escalate_after_seconds",
-      "time after which the next channel is tried for a user none of whose phones has reported that it rings, 1 to 600; default never"),
+      "time after which the next channel is tried for a user none of whose phones has reported that it rings, 1 to 600; default never"
+    ),
     ConfigurationKey(
       "apps.*.at_least_once",
-      "whether a missed call or notification is sent again when its answer was lost, so that some are shown twice; default false"),
+      "whether a missed call or notification is sent again when its answer was lost, so that some are shown twice; default false"
+    ),
     ConfigurationKey(
       "apps.*.missed_calls",
-      "phones that show a missed call: newest (of each user), all, off; default newest, but all if the backend enqueues it"),
+      "phones that show a missed call: newest (of each user), all, off; default newest, but all if the backend enqueues it"
+    ),
     ConfigurationKey(
       "apps.*.voip_cancel",
       "whether a cancel is also sent to VoIP tokens; only for apps whose installed versions all understand it; default false"
@@ -119,7 +126,7 @@ package struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("apps.*.apns.connections", "connections per environment, 1 to 64; default 1"),
     ConfigurationKey(
       "apps.*.apns.streams_per_connection",
-        "maximum number of requests in flight per connection, 1 to 10000; default 1000"),
+      "maximum number of requests in flight per connection, 1 to 10000; default 1000"),
     ConfigurationKey(
       "apps.*.apns.hedge_after_seconds",
       "an invite without an answer after this time, and after the lane's recent p99.9, is sent once more over another "
@@ -130,7 +137,9 @@ package struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("apps.*.fcm.service_account_file", "service account JSON; project_id and token_uri come from it"),
     ConfigurationKey("apps.*.fcm.url", "URL; default https://fcm.googleapis.com"),
     ConfigurationKey("apps.*.fcm.connections", "number of connections, 1 to 64; default 4"),
-    ConfigurationKey("apps.*.fcm.streams_per_connection", "maximum number of requests in flight per connection, 1 to 10000; default 100"),
+    ConfigurationKey(
+      "apps.*.fcm.streams_per_connection",
+      "maximum number of requests in flight per connection, 1 to 10000; default 100"),
     ConfigurationKey(
       "apps.*.fcm.rate_per_second",
       "maximum number of messages a second, 1 to 1000000; default 10000, the default quota"),
@@ -144,12 +153,13 @@ package struct ConfigurationKey: Equatable, Sendable {
       "maximum number of pushes a second, 1 to 1000000; default 600, the limit of a project"),
     ConfigurationKey(
       "apps.*.expo.receipt_after_seconds",
-        "time until the receipt of a ticket is fetched, 0 to 86400, fractions allowed; default 900"
+      "time until the receipt of a ticket is fetched, 0 to 86400, fractions allowed; default 900"
     ),
     ConfigurationKey(
       "apps.*.invalidation.dead_percent",
       "tokens are quarantined when more than this share of a lane's answers reports dead tokens, 1 to 100; default 20"),
-    ConfigurationKey("apps.*.invalidation.answers_min", "minimum number of answers for that, 1 to 1000000; default 200"),
+    ConfigurationKey(
+      "apps.*.invalidation.answers_min", "minimum number of answers for that, 1 to 1000000; default 200"),
     ConfigurationKey(
       "apps.*.invalidation.window_seconds", "period over which answers are counted, 1 to 86400; default 300"),
   ]

@@ -142,7 +142,8 @@ extension GatewayConfiguration {
     }
     let templatesAreRight = !["templates", "templates_file"].contains { reader.hasProblems(in: path + [$0]) }
     for provider in app.providers where templatesAreRight && !dialect.speaks(provider) {
-      reader.note(path + [provider.rawValue], "the dialect \(dialect.name) does not support calls over \(provider.rawValue)")
+      reader.note(
+        path + [provider.rawValue], "the dialect \(dialect.name) does not support calls over \(provider.rawValue)")
     }
     if templatesAreRight { checkVoIPCancel(of: app, path, &reader) }
     return app
@@ -164,7 +165,8 @@ extension GatewayConfiguration {
     {
       reader.note(
         path,
-        "the template apns.cancel is used only with voip_cancel: true, which states that the app's phones understand it")
+        "the template apns.cancel is used only with voip_cancel: true, which states that the app's phones understand it"
+      )
     }
   }
 

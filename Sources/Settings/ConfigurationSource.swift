@@ -154,7 +154,8 @@ struct ConfigurationSource {
           ConfigurationProblem(
             origin: .environment(variable: variable), path: "",
             message: near.isEmpty
-              ? "does not match any key; push-gateway check-config --help lists the keys" : "does not match any key\(near)"))
+              ? "does not match any key; push-gateway check-config --help lists the keys"
+              : "does not match any key\(near)"))
       }
     }
   }

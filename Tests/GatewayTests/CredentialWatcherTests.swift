@@ -122,7 +122,9 @@ private struct KeepingHandler: LogHandler {
         try SecretFixture.write(other, to: material.serviceAccountFile)
         await watcher.reload()
       }
-      #expect(keeper.messages == Array(repeating: "New credentials cannot be used: the current ones stay in use fcm", count: 2))
+      #expect(
+        keeper.messages
+          == Array(repeating: "New credentials cannot be used: the current ones stay in use fcm", count: 2))
     }
   }
 

@@ -150,7 +150,7 @@ import Testing
       let ambiguous = try await run(database, "timeline", "shared")
       #expect(ambiguous.status == 1 && ambiguous.output.isEmpty)
       #expect(
-        ambiguous.errors == "Error: there is a call shared in several apps: say which with --app (condo, porteiro)\n")
+        ambiguous.errors == "Error: several apps have a call shared: name one with --app (condo, porteiro)\n")
       #expect(
         try await run(database, "timeline", "call-1", "--app", "condo").errors
           == "Error: there is no call call-1 in app condo, but in porteiro\n")
@@ -208,8 +208,8 @@ import Testing
       #expect(
         made.errors
           == """
-          key 1 opens app porteiro for enqueue, read until \(try await day("1 year")). It is shown this once; \
-          push-gateway api-key revoke 1 ends it
+          key 1 gives access to app porteiro for enqueue, read until \(try await day("1 year")). It is shown only once; \
+          push-gateway api-key revoke 1 revokes it
 
           """)
       #expect(try await database.value("select hash = sha256('\(key)'::bytea) from push.find_api_key(1)") == "true")
@@ -346,11 +346,12 @@ import Testing
       }
       for arguments in [["api-key", "create", "porteiro", "b"], ["api-key", "revoke", "1"]] {
         let run = try await OperationsFixture.run(asRole, arguments)
-        #expect(run.status == 1 && run.errors.contains("this takes a member of the role push_keys"), "\(run.errors)")
+        #expect(
+          run.status == 1 && run.errors.contains("this requires membership in the role push_keys"), "\(run.errors)")
       }
       try await database.execute("revoke push_ops from \(role); grant push_keys to \(role)")
       let lanes = try await OperationsFixture.run(asRole, ["lanes"])
-      #expect(lanes.status == 1 && lanes.errors.contains("this takes a member of the role push_ops"))
+      #expect(lanes.status == 1 && lanes.errors.contains("this requires membership in the role push_ops"))
       for arguments in [
         ["api-key", "create", "porteiro", "b"], ["api-key", "list"], ["api-key", "revoke", "1"],
       ] {

@@ -114,7 +114,7 @@ import Testing
         "FAILED apps.b.proxy.credentials_file: proxy credentials file bad: "
           + "expected one line user:password and nothing else",
         "ok apps.c.proxy: three:3, without a password",
-        "ok apps.d.proxy: none, its connections go to the providers themselves",
+        "ok apps.d.proxy: none, connections go directly to the providers",
       ])
   }
 }

@@ -266,7 +266,10 @@ import Testing
     ("apps: { a: { expo: } }", "gateway.yaml: database: is missing; it may also be given as DATABASE_URL"),
     ("database: postgres://db/x", "gateway.yaml: apps: must contain at least one app"),
     ("database: postgres://db/x\napps:", "gateway.yaml:2: apps: must contain at least one app"),
-    ("database: postgres://db/x\napps:\n  a:", "gateway.yaml:3: apps.a: must contain at least one of apns, fcm and expo"),
+    (
+      "database: postgres://db/x\napps:\n  a:",
+      "gateway.yaml:3: apps.a: must contain at least one of apns, fcm and expo"
+    ),
     (
       app("apns: { key_id: K, key_file: key.p8, topic: t }"),
       "gateway.yaml:4: apps.a.apns.team_id: is missing; it may also be given as PUSH_GATEWAY_APPS_A_APNS_TEAM_ID"
@@ -348,7 +351,10 @@ import Testing
       app("expo: {}\n    locale: ja-JP"),
       "gateway.yaml:5: apps.a.locale: must be in one of the supported languages: nl, en, de, fr, es, it, pt, pt-BR, no, sv, da, pl, tr"
     ),
-    (app("expo: {}\n    dialect: telnyx"), "gateway.yaml:4: apps.a.expo: the dialect telnyx does not support calls over expo"),
+    (
+      app("expo: {}\n    dialect: telnyx"),
+      "gateway.yaml:4: apps.a.expo: the dialect telnyx does not support calls over expo"
+    ),
     (
       "database: postgres://db/x\napps: { -a: { expo: } }",
       "gateway.yaml:2: apps.-a: the name of an app must begin with a letter or digit and have at most 64 letters, digits, dots, dashes and underscores"
@@ -484,7 +490,8 @@ import Testing
     let error = #expect(throws: ConfigurationError.self) {
       try GatewayConfiguration.load(file: "/does/not/exist.yaml", environment: [:])
     }
-    #expect(error?.description == "/does/not/exist.yaml: cannot be read; the file must exist, be readable, and be UTF-8")
+    #expect(
+      error?.description == "/does/not/exist.yaml: cannot be read; the file must exist, be readable, and be UTF-8")
   }
 
   @Test func `a configuration can be read again and again, and differs when a value does`() throws {

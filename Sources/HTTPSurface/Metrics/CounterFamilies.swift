@@ -23,7 +23,8 @@ extension ExpositionWriter {
       "push_gateway_enqueue_to_answer_seconds", "Time from the commit of a call until the provider accepted a push",
       \.enqueueToAnswer)
     sample(
-      "push_gateway_ambiguous_total", "Attempts without an answer, which may have reached the phone", lanes, \.ambiguous)
+      "push_gateway_ambiguous_total", "Attempts without an answer, which may have reached the phone", lanes, \.ambiguous
+    )
     sample(
       "push_gateway_expired_before_send_total", "Deliveries whose deadline passed before a request was sent",
       lanes,
@@ -65,10 +66,12 @@ extension ExpositionWriter {
     family("push_gateway_settlement_batch_size", .histogram, "Number of results written to the outbox at a time")
     sample(snapshot.counters.settlementBatches)
     family(
-      "push_gateway_settlement_lag_seconds", .histogram, "Time from a provider's answer until it was written to the outbox")
+      "push_gateway_settlement_lag_seconds", .histogram,
+      "Time from a provider's answer until it was written to the outbox")
     sample(snapshot.counters.settlementLag)
     family(
-      "push_gateway_settlement_lost_total", .counter, "Results dropped because another replica had taken over the lease")
+      "push_gateway_settlement_lost_total", .counter, "Results dropped because another replica had taken over the lease"
+    )
     sample(snapshot.counters.lostLeases)
     family("push_gateway_postgres_round_trip_seconds", .histogram, "Time from a statement until its answer")
     for trip in OutboxCounters.RoundTrip.allCases {

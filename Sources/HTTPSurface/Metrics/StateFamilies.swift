@@ -55,7 +55,7 @@ extension ExpositionWriter {
     family("push_gateway_lane_window", .gauge, "Maximum number of deliveries that the replica may hold")
     each { sample($2.condition.window, ["app": $0, "provider": $1]) }
     family(
-    "push_gateway_lane_capacity", .gauge, "Number of requests that the connections can carry; 0 if none is usable")
+      "push_gateway_lane_capacity", .gauge, "Number of requests that the connections can carry; 0 if none is usable")
     each { sample($2.condition.capacity, ["app": $0, "provider": $1]) }
     family("push_gateway_lane_circuit", .gauge, "1 for the state that the lane's circuit is in")
     each { app, provider, lane in
@@ -83,7 +83,8 @@ extension ExpositionWriter {
       }
     }
     family(
-      "push_gateway_oldest_ready_seconds", .gauge, "Age of the oldest delivery that is ready to be sent; 0 if there is none")
+      "push_gateway_oldest_ready_seconds", .gauge,
+      "Age of the oldest delivery that is ready to be sent; 0 if there is none")
     for (app, provider) in lanes {
       for kind in PushKind.allCases {
         sample(

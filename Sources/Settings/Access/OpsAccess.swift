@@ -55,7 +55,8 @@ extension GatewayConfiguration {
     guard let file = reader.file(["dashboard", "ops_key_file"]) else { return keys }
     if keys.contains(where: { $0.name == onlyOpsKey }) {
       reader.note(
-        path + [onlyOpsKey], "is the name of the key in dashboard.ops_key_file: remove one of the two, or rename this one")
+        path + [onlyOpsKey],
+        "is the name of the key in dashboard.ops_key_file: remove one of the two, or rename this one")
     }
     keys.append(OpsKey(name: onlyOpsKey, file: file, privacy: privacy))
     return keys.sorted { $0.name < $1.name }
