@@ -217,7 +217,7 @@ import Testing
       let other = try await run(database, "api-key", "create", "portero", "b", "--expires", "30", "--json")
       #expect(Set(try other.object().keys) == ["id", "key", "expires"])
       #expect(other.errors.contains(" until \(try await day("30 days"))."))
-      #expect(other.errors.contains("no gateway has served an app portero so far; did you mean porteiro?"))
+      #expect(other.errors.contains("no gateway has served an app portero yet; did you mean porteiro?"))
 
       let list = try await run(database, "api-key", "list")
       #expect(list.output.contains("call backend") && !list.output.contains(key))
