@@ -10,7 +10,9 @@ import Testing
 struct APIRulesTests {
   private static let secret = String(repeating: "s_", count: 16)
 
-  @Test func `a key consists of its number and the digest of the whole text, including underscores in the secret`() throws {
+  @Test func `a key consists of its number and the digest of the whole text, including underscores in the secret`()
+    throws
+  {
     let key = try #require(APIKey(authorization: "bEARER pgk_12_\(Self.secret)"))
     #expect(key.id == 12)
     #expect(key.hash == SHA256.digest(Array("pgk_12_\(Self.secret)".utf8)))
@@ -21,7 +23,7 @@ struct APIRulesTests {
     "Bearer pgk_2147483648_\(secret)", "Bearer pgk_1_short", "Bearer pgk_١_\(secret)", "Bearer xyz_1_\(secret)",
     "Bearer pgk_1_" + String(repeating: "x", count: 300),
   ])
-  func `what cannot be a key is none`(_ authorization: String) {
+  func `a text without the form of a key is refused`(_ authorization: String) {
     #expect(APIKey(authorization: authorization) == nil)
   }
 

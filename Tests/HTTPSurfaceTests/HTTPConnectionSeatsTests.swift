@@ -64,7 +64,10 @@ import Darwin
     #expect(seats.count == 3)
   }
 
-  @Test func `a connection whose request was let in is never evicted, and if all have one, new connections are refused`() throws {
+  @Test
+  func `a connection whose request was let in is never evicted, and if all have one, new connections are refused`()
+    throws
+  {
     var seats = HTTPConnectionSeats(max: 2)
     let old = try (0..<2).map { try seated(seats.admit(peer($0))).seat }
     seats.works(old[0])
@@ -90,7 +93,10 @@ import Darwin
     #expect(flood.count == 99 && !flood.contains(neighbour))
   }
 
-  @Test func `connections with a successful answer outlast any number of connections without a request, from any number of addresses`() throws
+  @Test
+  func
+    `connections with a successful answer outlast any number of connections without a request, from any number of addresses`()
+    throws
   {
     var seats = HTTPConnectionSeats(max: 100)
     let used = try (0..<50).map { try seated(seats.admit(peer($0))).seat }
@@ -128,7 +134,7 @@ import Darwin
 
   @Test
   func
-    `who has asked outlasts any number that keep their requests back, and no more of those who ask than there are seats`()
+    `a connection with a complete request outlasts any number without one, but not more complete requests than there are seats`()
     throws
   {
     var seats = HTTPConnectionSeats(max: 40)
@@ -224,7 +230,8 @@ import Darwin
     #expect(closed.withLock { $0 } == [0, 1, 2] && lines.count == 2)
   }
 
-  @Test func `if all connections are at work, some new ones get a refusal, and further ones are closed at once`() throws {
+  @Test func `if all connections are at work, some new ones get a refusal, and further ones are closed at once`() throws
+  {
     let connections = HTTPConnectionCount(max: 2)
     let served = try (0..<2).map { number in
       guard case .served(let seat) = connections.admit(peer(number), close: {}) else { throw Unexpected() }

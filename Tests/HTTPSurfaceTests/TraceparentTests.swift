@@ -30,7 +30,7 @@ import Testing
       "00-4bf92f3577b34da6a3ce929d0e0e473é-00f067aa0ba902b7-01",
       "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01x",
     ])
-  func `what is malformed is no trace`(_ header: String) {
+  func `a malformed header is ignored`(_ header: String) {
     #expect(Traceparent(header: header) == nil)
   }
 }

@@ -1,4 +1,4 @@
-// The configuration: what is taken, what goes before what, and every way to get it wrong.
+// The configuration: its values, which source overrides which, and every kind of error.
 
 import SettingsTestSupport
 import Dialects
@@ -40,7 +40,7 @@ import Testing
         expo:
     """
 
-  @Test func `every key is read, and files are looked for beside the configuration`() throws {
+  @Test func `every key is read, and paths are relative to the configuration file`() throws {
     let configuration = try folder.load(Self.full)
     #expect(configuration.databaseURL == "postgres://push@db/push")
     #expect(configuration.http == .init(host: "0.0.0.0", port: 9000))
@@ -67,7 +67,7 @@ import Testing
     #expect(app.expo?.receiptAfterMilliseconds == 250)
   }
 
-  @Test func `what is left out has the providers' own addresses and the documented values`() throws {
+  @Test func `omitted keys have the documented defaults`() throws {
     let configuration = try folder.load(
       """
       database: postgresql://db/push
@@ -91,7 +91,7 @@ import Testing
     #expect(b.fcm?.url.description == "https://fcm.googleapis.com")
   }
 
-  @Test func `the environment goes before the file, and DATABASE_URL before both`() throws {
+  @Test func `the environment overrides the file, and DATABASE_URL overrides both`() throws {
     let environment = [
       "PUSH_GATEWAY_DATABASE": "postgres://from-environment/x", "PUSH_GATEWAY_HTTP_LISTEN": "[::]:1",
       "PUSH_GATEWAY_APPS_PORTEIRO_RING_SECONDS": "5",
@@ -119,14 +119,14 @@ import Testing
     #expect(configuration.apps[0].dialect.name == "twilio")
   }
 
-  @Test func `an app keeps the spelling the file gives it`() throws {
+  @Test func `an app's name keeps the spelling of the file`() throws {
     let yaml = "database: postgres://db/x\napps: { My-App.2: { expo: } }"
     let configuration = try folder.load(yaml, ["PUSH_GATEWAY_APPS_MY_APP_2_RING_SECONDS": "7"])
     #expect(configuration.apps.map(\.name) == ["My-App.2"])
     #expect(configuration.apps[0].ringSeconds == 7)
   }
 
-  @Test func `variables that Kubernetes makes for a Service of our name are none of ours`() throws {
+  @Test func `variables that Kubernetes sets for a Service named push-gateway are ignored`() throws {
     let kubernetes = [
       "PUSH_GATEWAY_SERVICE_HOST": "10.0.0.1", "PUSH_GATEWAY_SERVICE_PORT": "8080",
       "PUSH_GATEWAY_PORT": "tcp://10.0.0.1:8080",
@@ -142,7 +142,7 @@ import Testing
     "postgres://u:pass?word@db/push", "postgres://u:pass#word@db#/push", "postgres://u:word@d$b/push",
     "postgres://word:70000/push",
   ])
-  func `a database URL that was mistyped is refused, and nothing of it told`(url: String) throws {
+  func `a mistyped database URL is refused, and the error quotes nothing of it`(url: String) throws {
     for yaml in ["database: '\(url)'\napps: { a: { expo: } }", "apps: { a: { expo: } }"] {
       let isInFile = yaml.hasPrefix("database")
       let message = try folder.message(yaml, isInFile ? [:] : ["DATABASE_URL": url])
@@ -158,7 +158,7 @@ import Testing
     "postgres://u@[::1]:5433/push", "postgres://%2Frun%2Fpostgresql/push", "postgres://u:p@/push?host=/run/postgresql",
     "postgres://u:p:q@127.0.0.1/push", "postgresql://db?connect_timeout=2",
   ])
-  func `a database URL that libpq understands is taken`(url: String) throws {
+  func `a database URL that libpq understands is accepted`(url: String) throws {
     #expect(try GatewayConfiguration.loadDatabaseURL(file: nil, environment: ["DATABASE_URL": url]) == url)
   }
 
@@ -173,13 +173,15 @@ import Testing
   }
 
   @Test(arguments: [("intercom", 2), ("telnyx", 2), ("twilio", 0), ("enclosure", 0), ("commeazy", 0)])
-  func `invites are hedged by default where phones take two pushes for one call`(dialect: String, percent: Int) throws {
+  func `invites are hedged by default for dialects whose phones show one call for two pushes`(
+    dialect: String, percent: Int
+  ) throws {
     let apns = "{ team_id: T, key_id: K, key_file: key.p8, topic: com.example }"
     let loaded = try folder.load("database: postgres://db/x\napps: { a: { dialect: \(dialect), apns: \(apns) } }\n")
     #expect(loaded.apps.first?.apns?.hedging.percentMax == percent)
   }
 
-  @Test func `Telnyx's phones take a cancel by VoIP only if the app says so`() throws {
+  @Test func `Telnyx's phones get a cancel over VoIP only if the app's configuration says so`() throws {
     let apns = "apns: { team_id: T, key_id: K, key_file: key.p8, topic: com.example }"
     for (setting, isOn) in [("", false), (", voip_cancel: false", false), (", voip_cancel: true", true)] {
       let loaded = try folder.load("database: postgres://db/x\napps: { a: { dialect: telnyx, \(apns)\(setting) } }\n")
@@ -190,7 +192,7 @@ import Testing
     #expect(own.apps.first?.hasVoIPCancel == true)
   }
 
-  @Test func `TLS of the listeners is read with its files, and is off where nothing is said`() throws {
+  @Test func `TLS of the listeners is read with its files, and is off by default`() throws {
     for name in ["server.pem", "server.key", "clients.pem"] { try folder.write("x", to: name) }
     let pair = "certificate_file: server.pem, key_file: server.key"
     let head = "database: postgres://db/x\napps: { a: { expo: } }\n"
@@ -224,7 +226,7 @@ import Testing
       "gateway.yaml:1: database: contains a password. gateway.yaml: its mode 0644 lets every user of this machine read"
     #expect(try message(with, mode: 0o644).hasPrefix(refused))
     #expect(try message("postgres://u@db/x?password=p", mode: 0o644).hasPrefix(refused))
-    // Another goes before it, and the password is there all the same.
+    // The file contains the password even if DATABASE_URL overrides it.
     #expect(try message(with, "", ["DATABASE_URL": without], mode: 0o644).hasPrefix(refused))
     #expect(try message(with, "", ["PUSH_GATEWAY_DATABASE": without], mode: 0o644).hasPrefix(refused))
     #expect(try message(with, mode: 0o640) == "")
@@ -243,7 +245,7 @@ import Testing
   private static func app(_ text: String) -> String { "database: postgres://db/x\napps:\n  a:\n    \(text)\n" }
 
   private static let faults: [(yaml: String, message: String)] = [
-    // unknown keys
+    // Unknown keys.
     (with("databse: postgres://db/x"), "gateway.yaml:5: databse: unknown key; did you mean database?"),
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
@@ -262,7 +264,7 @@ import Testing
       app("expo: { acces_token_file: x }"),
       "gateway.yaml:4: apps.a.expo.acces_token_file: unknown key; did you mean access_token_file?"
     ),
-    // missing ones
+    // Missing keys.
     ("apps: { a: { expo: } }", "gateway.yaml: database: is missing; it may also be given as DATABASE_URL"),
     ("database: postgres://db/x", "gateway.yaml: apps: must contain at least one app"),
     ("database: postgres://db/x\napps:", "gateway.yaml:2: apps: must contain at least one app"),
@@ -282,7 +284,7 @@ import Testing
       "database:\napps: { a: { expo: } }",
       "gateway.yaml:1: database: has no value\ngateway.yaml: database: is missing; it may also be given as DATABASE_URL"
     ),
-    // wrong types
+    // Wrong types.
     ("- a", "gateway.yaml:1: must be a mapping of keys, such as database: or apps:"),
     (
       app("expo: [1]"),
@@ -359,7 +361,7 @@ import Testing
       "database: postgres://db/x\napps: { -a: { expo: } }",
       "gateway.yaml:2: apps.-a: the name of an app must begin with a letter or digit and have at most 64 letters, digits, dots, dashes and underscores"
     ),
-    // addresses
+    // Addresses.
     (
       "database: mysql://x\napps: { a: { expo: } }",
       "gateway.yaml:1: database: must be a URL that begins with postgres:// or postgresql://"
@@ -405,7 +407,7 @@ import Testing
       with("http: { listen: \"h:99999\" }"),
       "gateway.yaml:5: http.listen: must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
     ),
-    // files
+    // Files.
     (
       with("tls: { ca_file: no.pem }"),
       "gateway.yaml:5: tls.ca_file: cannot read the file no.pem: No such file or directory"
@@ -439,7 +441,7 @@ import Testing
       with("security: { allow_readable_secrets: yes }"),
       "gateway.yaml:5: security.allow_readable_secrets: unknown value yes; must be one of true, false"
     ),
-    // no YAML at all
+    // Invalid YAML.
     ("a: [", "gateway.yaml:2: is not YAML: did not find expected node content"),
     (
       "database: a\ndatabase: b",
@@ -448,11 +450,11 @@ import Testing
   ]
 
   @Test(arguments: faults)
-  func `a fault is named with its line, its key and the way out`(yaml: String, expected: String) throws {
+  func `a fault is reported with its line, its key and the remedy`(yaml: String, expected: String) throws {
     #expect(try folder.message(yaml) == expected)
   }
 
-  @Test func `several faults come at once, in the order of the file`() throws {
+  @Test func `several faults are reported at once, in the order of the file`() throws {
     let message = try folder.message("http: { listen: x }\nfoo: 1\napps: { a: { expo: { url: y } } }")
     #expect(
       message.split(separator: "\n").map { $0.prefix(15) } == [
@@ -482,11 +484,13 @@ import Testing
       "environment variable PUSH_GATEWAY_APPS_A_RING_SECONDS: apps.a.ring_seconds: must be a whole number from 1 to 600"
     ),
   ])
-  func `a fault in the environment is named with its variable`(environment: [String: String], expected: String) throws {
+  func `a fault in the environment is reported with its variable`(environment: [String: String], expected: String)
+    throws
+  {
     #expect(try folder.message(Self.minimal, environment) == expected)
   }
 
-  @Test func `a file that is not there is an error of its own`() {
+  @Test func `a missing file has an error of its own`() {
     let error = #expect(throws: ConfigurationError.self) {
       try GatewayConfiguration.load(file: "/does/not/exist.yaml", environment: [:])
     }
@@ -494,7 +498,7 @@ import Testing
       error?.description == "/does/not/exist.yaml: cannot be read; the file must exist, be readable, and be UTF-8")
   }
 
-  @Test func `a configuration can be read again and again, and differs when a value does`() throws {
+  @Test func `configurations read twice are equal, unless a value has changed`() throws {
     let first = try folder.load(Self.full)
     #expect(try folder.load(Self.full) == first)
     #expect(try folder.load(Self.full.replacing("KEY", with: "OTHER").replacing("12345", with: "67890")) != first)

@@ -21,6 +21,7 @@ extension ExpositionWriter {
     sample("push_gateway_send_to_answer_seconds", "Time from a request until its answer", lanes, \.sendToAnswer)
     sample(
       "push_gateway_enqueue_to_answer_seconds", "Time from the commit of a call until the provider accepted a push",
+      lanes,
       \.enqueueToAnswer)
     sample(
       "push_gateway_ambiguous_total", "Attempts without an answer, which may have reached the phone", lanes, \.ambiguous
