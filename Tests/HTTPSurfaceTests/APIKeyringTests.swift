@@ -78,7 +78,9 @@ import Testing
     #expect(table.questions.withLock { $0 } == 3)
   }
 
-  @Test func `each refusal has its reason, and a client with the right secret is told that the key expired or was revoked`() async throws {
+  @Test func `each refusal has its reason, and the right secret is told whether the key expired or was revoked`()
+    async throws
+  {
     let text = table.make(1)
     #expect(await refusal(nil) == .noKey)
     #expect(await refusal("Bearer nonsense") == .unknownKey)

@@ -35,7 +35,8 @@ import Testing
     }
   }
 
-  @Test func `the page sends requests to no other server, and has nothing inline that its policy would refuse`() throws {
+  @Test func `the page sends requests to no other server, and has nothing inline that its policy would refuse`() throws
+  {
     for asset in DashboardAsset.all {
       let text = String(decoding: asset.bytes, as: UTF8.self)
         .replacing("http://www.w3.org/2000/svg", with: "")

@@ -79,7 +79,7 @@ struct HTTPConnectionStateTests {
     #expect(halfway.timerFired() == .finish)
   }
 
-  @Test func `the gateway counts as working from the end of a request to its answer, and never while the client is slow`() {
+  @Test func `the gateway works from the end of a request to its answer, and never while the client is slow`() {
     var state = state()
     #expect(!state.isWorking)
     state.bytesArrived()

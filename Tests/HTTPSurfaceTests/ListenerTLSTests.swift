@@ -194,7 +194,7 @@ private struct FixedClock: GatewayClock {
     }
   }
 
-  @Test func `while certificate and key do not match, the old ones stay in use, which is logged once, until they match`()
+  @Test func `while certificate and key do not match, the old ones stay in use, and that is logged once`()
     async throws
   {
     let keeper = LogKeeper()
@@ -214,7 +214,7 @@ private struct FixedClock: GatewayClock {
     }
   }
 
-  @Test func `with half a file, no file, or a key that others may read, the old certificate stays in use`() async throws {
+  @Test func `if the new files cannot be used, the old certificate stays in use`() async throws {
     let keeper = LogKeeper()
     try await with(keeper: keeper) { port, credentials in
       let whole = try Data(contentsOf: URL(filePath: pki.others.certificateFile))
@@ -337,7 +337,7 @@ private struct FixedClock: GatewayClock {
 
   // MARK: - Dates
 
-  @Test func `a certificate that expires soon causes a warning, and an expired one does not replace a valid one`() throws {
+  @Test func `a certificate that expires soon is warned of, and an expired one does not replace a valid one`() throws {
     let end = try ListenerCertificate(pki.settings(), privacy: .required).expiresAtSeconds
     #expect(end > SystemClock().wallMilliseconds() / 1000)
     func messages(at seconds: Int64) throws -> [String] {
@@ -407,7 +407,7 @@ enum ClientHello {
     }
   }
 
-  @Test func `a stalled handshake has the time limit of a request, and sending slowly does not extend it`() async throws {
+  @Test func `a stalled handshake has the time limit of a request, even if bytes trickle in`() async throws {
     try await APIHarness.with(
       adjust: {
         $0.requestTimeoutSeconds = 1

@@ -99,7 +99,7 @@ final class GatewayService: Service {
     let loop = EventLoop(name: "gateway")
     heartbeat.watch(loop)
     defer {
-      dispatcher.withLock { $0 = nil }  // nobody may ask a loop that turns no more
+      dispatcher.withLock { $0 = nil }  // a stopped loop must not be asked
       heartbeat.unwatch(loop)
       loop.stop()
     }
@@ -118,7 +118,7 @@ final class GatewayService: Service {
       try await cancelWhenGracefulShutdown { [configuration, logger] in
         try await Self.waitForSchema(configuration.databaseURL, loop, logger)
       }
-    } catch is CancellationError {}  // told to stop while waiting
+    } catch is CancellationError {}  // stopped while it waits
     guard !Self.isToStop else { return }
     await outbox.open { relay.hear($0) }
     await cancelWhenGracefulShutdown { await relay.waitUntilAvailable() }
