@@ -22,7 +22,7 @@ package struct GatewayLogHandler: LogHandler {
     /// The line that reports how many lines were lost.
     package static func noteOfLost(_ count: Int, _ format: LogFormat) -> [UInt8] {
       LogLine(
-        microseconds: SystemClock().wallMicroseconds(), .warning, "Log lines were lost: nobody read them in time",
+        microseconds: SystemClock().wallMicroseconds(), .warning, "Log lines were lost: they were not read in time",
         ["count": .stringConvertible(count)]
       ).bytes(as: format)
     }

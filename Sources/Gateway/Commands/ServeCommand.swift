@@ -26,7 +26,7 @@ struct ServeCommand: AsyncParsableCommand {
       the other deliveries to the outbox without counting a try, writes all results, and exits with 0.
 
       Credentials and certificates are read again when their files or the configuration change, and on SIGHUP. New keys are used \
-      without a restart and without a failed push. So is a new log.level. Any other change needs a restart.
+      without a restart and without a failed push. A new log.level takes effect as well. Any other change needs a restart.
 
       http.listen serves GET /livez, GET /readyz, the metrics and the dashboard; with api.enabled, api.listen serves the HTTP API of \
       openapi.yaml. Logs go to standard error: one JSON object a line, or text if it is a terminal (docs/logging.md).

@@ -189,7 +189,7 @@ final class GatewayService: Service {
       } catch {
         guard [.unavailable, .answerLost, .locked, .transient].contains(error.code) else { throw error }
         logger.warning(
-          "The database does not take the configuration yet; asking again", metadata: ["reason": "\(error)"])
+          "The database does not accept the configuration yet; trying again", metadata: ["reason": "\(error)"])
       }
       try? await cancelWhenGracefulShutdown { try await Task.sleep(for: .seconds(1)) }
     }

@@ -36,7 +36,7 @@ struct Watchdog: Service {
           notifier.notify(.watchdog)
         } else {
           logger.critical(
-            "An event loop does not answer: the watchdog is not fed",
+            "An event loop does not answer: the watchdog gets no messages",
             metadata: ["loops": "\(silent.joined(separator: " "))"])
         }
         try? await Task.sleep(for: interval)

@@ -114,7 +114,7 @@ final class APIAudit: Sendable {
       for (kind, count) in sums { write(kind, count) }
       if others > 0 {
         logger.notice(
-          "More requests were refused, of too many peers or keys to name",
+          "More requests were refused, with too many peers or keys to list",
           metadata: ["count": .stringConvertible(others)])
       }
     }

@@ -107,7 +107,7 @@ struct DashboardResponder: Sendable {
       throw .noSuchLane
     }
     logger.notice(
-      "An operator switched a lane",
+      "An operator paused or resumed a lane",
       metadata: [
         "operator": "\(name)", "app": "\(app)", "provider": "\(provider)", "paused": .stringConvertible(isPaused),
       ])

@@ -46,7 +46,7 @@ extension ExpositionWriter {
 
   mutating func write(apps snapshot: MetricsSnapshot) {
     let apps = snapshot.counters.apps.filter { !$0.isSilent }
-    family("push_gateway_calls_total", .counter, "Calls enqueued, counted by the replica that claims their notes")
+    family("push_gateway_calls_total", .counter, "Calls enqueued; each is counted by one replica")
     for app in apps { sample(app.calls, ["app": app.app]) }
     family("push_gateway_missed_calls_total", .counter, "Missed calls announced to users, counted like calls_total")
     for app in apps {

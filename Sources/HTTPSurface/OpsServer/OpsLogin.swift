@@ -51,7 +51,7 @@ actor OpsLogin {
     limits.succeeded(peer)
     let (id, session) = sessions.open(name: name, keyDigest: digest, now: clock.now())
     logger.notice(
-      "Somebody logged in to the dashboard", metadata: ["operator": "\(name)", "peer": "\(Self.text(peer))"])
+      "An operator logged in to the dashboard", metadata: ["operator": "\(name)", "peer": "\(Self.text(peer))"])
     return Opened(id: id, token: session.token, name: name)
   }
 
@@ -97,7 +97,7 @@ actor OpsLogin {
 
   private static func tell(of faults: [(name: String, fault: OpsKey.Fault)], _ logger: Logger) {
     for (name, fault) in faults {
-      logger.error("Nobody can log in with an ops key", metadata: ["operator": "\(name)", "reason": "\(fault)"])
+      logger.error("An ops key cannot be used", metadata: ["operator": "\(name)", "reason": "\(fault)"])
     }
   }
 }
