@@ -1,5 +1,5 @@
-// A command that was called rightly and cannot do what was asked: exit code 1, or 78 for the configuration, and one
-// sentence on standard error.
+// The error of a command that was used correctly but failed: exit code 1, or 78 for the configuration, and one sentence
+// on standard error.
 
 package import Queue
 package import Settings
@@ -7,9 +7,9 @@ package import Settings
 /// Printed by the argument parser as `Error: …`.
 package struct CommandFailure: Error, CustomStringConvertible {
   package let description: String
-  /// Whether trying again may help.
+  /// Whether trying again may succeed.
   package let isTransient: Bool
-  /// Whether the configuration is wrong, so that the exit code is another.
+  /// Whether the configuration is wrong, which has an exit code of its own.
   package let isConfiguration: Bool
 
   package init(_ description: String) {
@@ -24,7 +24,7 @@ package struct CommandFailure: Error, CustomStringConvertible {
     isConfiguration = true
   }
 
-  /// What the database said, and what to do about it.
+  /// An error of the database, with its remedy.
   package init(_ error: PostgresError) {
     description = Terminal.printable(Self.text(error))
     isTransient = error.isTransient
@@ -34,15 +34,16 @@ package struct CommandFailure: Error, CustomStringConvertible {
   private static func text(_ error: PostgresError) -> String {
     switch error.code {
     case .connectionFailed:
-      "cannot reach the database: \(error.message). Is it up, and is DATABASE_URL (or the key database of the configuration) right?"
+      "cannot reach the database: \(error.message). Check that it is running, and DATABASE_URL (or the key database of the configuration)"
     case .connectionLost: "\(error.message): try again"
     case .unexpectedResult: error.description
     case .server("42P01"), .server("42883"), .server("42703"), .server("3F000"):
-      "the schema push of this database is missing, or not that of push-gateway \(GatewayVersion.current) (\(error.message)): run "
+      "the schema push of this database is missing, or does not match push-gateway \(GatewayVersion.current) (\(error.message)): run "
         + "push-gateway migrate"
     case .server("42501") where error.message.contains("_api_key"):
-      "\(error.message): this takes a member of the role push_keys, or the owner of the schema push"
-    case .server("42501"): "\(error.message): this takes a member of the role push_ops, or the owner of the schema push"
+      "\(error.message): this requires membership in the role push_keys, or ownership of the schema push"
+    case .server("42501"):
+      "\(error.message): this requires membership in the role push_ops, or ownership of the schema push"
     case .server("P0002"), .server("21000"), .server("22023"):
       [error.message, error.hint].compactMap(\.self).joined(separator: ". ")
     case .server: error.description + (error.isTransient ? ": try again" : "")

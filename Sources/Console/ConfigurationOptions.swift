@@ -1,4 +1,4 @@
-// How every command finds its configuration.
+// How commands find the configuration.
 
 package import ArgumentParser
 import Foundation
@@ -6,12 +6,13 @@ package import Queue
 package import Runtime
 package import Settings
 
-/// `--config`, and the environment behind it.
+/// `--config` and the environment.
 package struct ConfigurationOptions: ParsableArguments {
   @Option(
     name: .long,
     help: ArgumentHelp(
-      "The configuration (YAML); else PUSH_GATEWAY_CONFIG. Environment variables go before it.", valueName: "file"))
+      "The configuration file (YAML); default PUSH_GATEWAY_CONFIG. Environment variables override it.",
+      valueName: "file"))
   package var config: String?
 
   package init() {}
@@ -22,15 +23,15 @@ package struct ConfigurationOptions: ParsableArguments {
     config ?? environment["PUSH_GATEWAY_CONFIG"].flatMap { $0.isEmpty ? nil : $0 }
   }
 
-  /// Where it comes from.
+  /// The sources of the configuration.
   package var source: ConfigurationFile { ConfigurationFile(path: file, environment: environment) }
 
   /// The whole configuration.
   package func load() throws(ConfigurationError) -> GatewayConfiguration { try source.load() }
 
-  /// A connection to the outbox, for a command that needs nothing else.
+  /// Connects to the outbox, for a command that needs only the database.
   ///
-  /// - Parameter loop: of a command that connects more than once.
+  /// - Parameter loop: the event loop of a command that connects more than once; nil: a new one.
   package func connect(
     as command: String, on loop: EventLoop = EventLoop(name: "postgres")
   ) async throws(CommandFailure) -> PostgresConnection {
@@ -47,14 +48,14 @@ package struct ConfigurationOptions: ParsableArguments {
     }
   }
 
-  /// What `--help` says about keys and variables.
+  /// The part of `--help` about keys and variables.
   package static let reference = """
-    CONFIGURATION. A YAML file with these keys (and the value where there is none):
+    CONFIGURATION. A YAML file with these keys:
 
     \(ConfigurationKey.reference)
 
-    Files named in it are looked for beside it. Every key has an environment variable that goes before it: PUSH_GATEWAY_ and the path in \
-    capitals, as in PUSH_GATEWAY_HTTP_LISTEN or PUSH_GATEWAY_APPS_PORTEIRO_APNS_KEY_FILE. DATABASE_URL goes before everything \
-    for the database.
+    Paths in the file are relative to the file. Environment variables override it: the name is PUSH_GATEWAY_ and the path of the key in \
+    capitals, as in PUSH_GATEWAY_HTTP_LISTEN or PUSH_GATEWAY_APPS_PORTEIRO_APNS_KEY_FILE. DATABASE_URL overrides every other \
+    setting of the database.
     """
 }

@@ -1,11 +1,11 @@
-// Durations as people say them.
+// Durations in a form for people.
 
 internal import Foundation
 
 package enum HumanDuration {
   private static let units: [(name: String, seconds: Int)] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)]
 
-  /// `350 ms`, `5.2 s`, `1 m 15 s`, `2 h 3 m`, `4 d 1 h`; below zero with a minus sign.
+  /// `350 ms`, `5.2 s`, `1 m 15 s`, `2 h 3 m`, `4 d 1 h`; a negative duration begins with a minus sign.
   package static func text(seconds: Double) -> String {
     guard seconds.isFinite else { return "" }
     let length = abs(seconds)
@@ -20,7 +20,7 @@ package enum HumanDuration {
     return seconds < 0 && text != "0 ms" ? "-" + text : text
   }
 
-  /// The largest unit that fits, and what is left of it in the next one.
+  /// The largest unit that fits, and the rest in the next smaller unit.
   private static func twoUnits(_ seconds: Int) -> String {
     let first = units.firstIndex { $0.seconds <= seconds } ?? units.count - 1
     let whole = seconds / units[first].seconds

@@ -1,4 +1,4 @@
-// `--log-format json|text`.
+// The values of `--log-format`.
 
 import ArgumentParser
 package import Settings

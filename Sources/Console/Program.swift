@@ -1,4 +1,4 @@
-// How a program runs the command it was given, and with which code it ends.
+// Runs the command of a program, and sets its exit code.
 
 package import ArgumentParser
 import Settings
@@ -7,8 +7,8 @@ import Settings
 package let wrongConfiguration = ExitCode(78)
 
 extension AsyncParsableCommand {
-  /// Runs the command that the arguments name. A wrong configuration ends the program with `wrongConfiguration` and one sentence,
-  /// anything else with the argument parser's own code.
+  /// Runs the command that the arguments name. If the configuration is wrong, the program exits with
+  /// `wrongConfiguration` and one sentence; for any other error, with the code of the argument parser.
   package static func runAsProgram() async {
     do {
       var command = try parseAsRoot()

@@ -1,4 +1,4 @@
-// Text to standard output and standard error, at once.
+// Writes text to standard output and standard error without buffering.
 
 import Foundation
 

@@ -1,4 +1,4 @@
-// What standard output is: a terminal of some size, or a file or pipe.
+// Properties of standard output: a terminal and its size, or a file or pipe.
 
 internal import Foundation
 
@@ -16,7 +16,7 @@ package enum Terminal {
 
   package static var isInteractive: Bool { isatty(STDOUT_FILENO) == 1 }
 
-  /// nil where standard output is no terminal. 80 × 24 where the terminal does not say.
+  /// The size of the terminal; nil if standard output is not one. 80 × 24 if the terminal does not report a size.
   package static var size: Size? {
     guard isInteractive else { return nil }
     var size = winsize()
@@ -26,13 +26,13 @@ package enum Terminal {
     return Size(columns: Int(size.ws_col), rows: Int(size.ws_row))
   }
 
-  /// Colors are for terminals that have some, unless NO_COLOR (https://no-color.org) says otherwise.
+  /// Whether to use colors: if the terminal supports them and NO_COLOR (https://no-color.org) is not set.
   package static var isColored: Bool {
     let environment = ProcessInfo.processInfo.environment
     return isInteractive && environment["NO_COLOR", default: ""].isEmpty && environment["TERM"] != "dumb"
   }
 
-  /// The text with whatever could move the cursor or break a line replaced: ids and notes are others' words.
+  /// Replaces every character that could move the cursor or break the line, because ids and notes may contain anything.
   package static func printable(_ text: String) -> String {
     func isControl(_ scalar: Unicode.Scalar) -> Bool {
       switch scalar.properties.generalCategory {

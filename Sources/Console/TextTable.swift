@@ -1,10 +1,10 @@
-// Rows of text in columns that line up.
+// Rows of text in aligned columns.
 
 /// A table for people.
 package struct TextTable: Equatable, Sendable {
   package enum Alignment: Sendable { case left, right }
 
-  /// What a cell wants to be noticed for.
+  /// How a cell is emphasized.
   package enum Emphasis: Int, Sendable {
     case none
     case warning = 33
@@ -14,9 +14,9 @@ package struct TextTable: Equatable, Sendable {
   package struct Column: Equatable, Sendable {
     package var heading: String
     package var alignment = Alignment.left
-    /// False for what people copy, ids above all.
+    /// Whether long texts may be shortened. False for texts that people copy, such as ids.
     package var mayBeShortened = true
-    /// True for what is worth less than room for the rest.
+    /// Whether the column is left out if the table is too wide.
     package var mayBeLeftOut = false
 
     package init(
@@ -40,7 +40,7 @@ package struct TextTable: Equatable, Sendable {
   }
 
   package var columns: [Column]
-  /// As many cells a row as there are columns.
+  /// The cells of each row, one for each column.
   package var rows: [[Cell]]
 
   package init(columns: [Column], rows: [[Cell]]) {
@@ -49,15 +49,14 @@ package struct TextTable: Equatable, Sendable {
   }
 
   private static let gap = 2
-  /// No column is shortened to less than this.
+  /// The minimum width of a shortened column.
   private static let widthMin = 8
 
   /// The heading and the rows. A column without any text is left out.
   ///
   /// - Parameters:
-  ///   - width: how wide a line should be at most, as far as that can be had by leaving out and shortening columns that may
-  ///     be. nil: all of them are whole.
-  ///   - isColored: whether emphasis is shown.
+  ///   - width: the maximum width of a line, if leaving out and shortening columns can achieve it; nil: no limit.
+  ///   - isColored: whether emphasis is shown with colors.
   package func lines(width: Int? = nil, isColored: Bool = false) -> [String] {
     var used = columns.indices.filter { column in rows.contains { !$0[column].text.isEmpty } }
     let natural = columns.indices.map { column in
@@ -84,7 +83,7 @@ package struct TextTable: Equatable, Sendable {
     columns[column].mayBeShortened ? min(natural, Self.widthMin) : natural
   }
 
-  /// The widths of these columns; while they are too wide together, the widest that may loses a character.
+  /// The widths of the columns. While their sum is too large, the widest that may be shortened loses a character.
   private func shortened(_ used: [Int], _ natural: [Int], toFit width: Int?) -> [Int] {
     var widths = natural
     guard let width else { return widths }

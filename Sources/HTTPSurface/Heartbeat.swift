@@ -1,11 +1,11 @@
-// Whether the event loops still turn. A process may answer HTTP while the thread that does its work hangs.
+// Checks that the event loops run. A process may answer HTTP although the thread that sends pushes hangs.
 
 package import Runtime
 import Synchronization
 
-/// Asks event loops for a beat: each runs a closure, which it can only do when its turn ends.
+/// Asks event loops for a beat. A beat is a closure, which a loop can run only when its current turn has ended.
 package final class Heartbeat: Sendable {
-  /// How long a loop may take.
+  /// Maximum time until a beat.
   package static let patience = Duration.seconds(2)
 
   private struct Asking {
@@ -15,7 +15,7 @@ package final class Heartbeat: Sendable {
 
   private struct Pulse {
     let loop: EventLoop
-    /// A beat is asked for and has not come: a loop that hangs is asked once.
+    /// Whether a beat was requested and has not come. A loop that hangs is asked only once.
     var isAsked = false
     var waiting: [Asking] = []
   }
@@ -29,12 +29,12 @@ package final class Heartbeat: Sendable {
 
   package init() {}
 
-  /// From now on the loop must beat.
+  /// Begins to watch a loop.
   package func watch(_ loop: EventLoop) {
     state.withLock { $0.pulses.append(Pulse(loop: loop)) }
   }
 
-  /// The loop is about to stop.
+  /// Stops watching a loop, which is about to stop.
   package func unwatch(_ loop: EventLoop) {
     let waiting = state.withLock { state in
       defer { state.pulses.removeAll { $0.loop === loop } }
@@ -43,7 +43,7 @@ package final class Heartbeat: Sendable {
     for asking in waiting { asking.continuation.resume(returning: true) }
   }
 
-  /// The names of loops that did not answer in time, in order; empty when all is well.
+  /// The names of loops that did not answer in time, in the order in which they were added; empty if all did.
   package func silentLoops(within patience: Duration = Heartbeat.patience) async -> [String] {
     let loops = state.withLock { $0.pulses.map(\.loop) }
     return await withTaskGroup(of: String?.self) { asked in
@@ -89,7 +89,7 @@ package final class Heartbeat: Sendable {
     }
   }
 
-  /// Answers those who wait for the loop and are meant.
+  /// Answers the waiting callers that match.
   private func answer(_ loop: EventLoop, _ beats: Bool, _ isMeant: (Asking) -> Bool) {
     let answered: [Asking] = state.withLock { state in
       guard let index = state.pulses.firstIndex(where: { $0.loop === loop }) else { return [] }

@@ -1,4 +1,4 @@
-// `push-gateway api-key`: keys to the HTTP API, made, listed and revoked.
+// `push-gateway api-key`: creates, lists and revokes keys of the HTTP API.
 
 package import ArgumentParser
 import Console
@@ -9,10 +9,10 @@ import Settings
 package struct APIKeyCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "api-key",
-    abstract: "Make, list and revoke keys to the HTTP API.",
+    abstract: "Create, list and revoke keys of the HTTP API.",
     discussion: """
-      A key opens one app, for what its scopes say. The database keeps its SHA-256 only. To rotate a key: create another, move over, \
-      revoke the old one; no restart is needed. Making and revoking take a member of the role push_keys.
+      A key gives access to one app, within its scopes. The database stores only its SHA-256. To replace a key, create another, \
+      deploy it, and revoke the old one; no restart is needed. Creating and revoking require membership in the role push_keys.
       """,
     subcommands: [CreateAPIKeyCommand.self, ListAPIKeysCommand.self, RevokeAPIKeyCommand.self])
 
@@ -22,34 +22,34 @@ package struct APIKeyCommand: AsyncParsableCommand {
 struct CreateAPIKeyCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "create",
-    abstract: "Make a key, which is shown this once.",
+    abstract: "Create a key, which is shown only once.",
     discussion: """
-      The key, and nothing else, goes to standard output, so that it can be piped to where it is kept; the rest goes to standard \
-      error. It is written down in push.audit.
+      Standard output contains the key and nothing else, so that it can be piped to a file or secret store; the rest goes to \
+      standard error. push.audit records the creation.
 
       --json prints one object: id, key, expires.
 
       \(OperationsOptions.reference)
       """)
 
-  /// What a key may be good for, as in push.api_keys.scopes.
+  /// The possible scopes, as in push.api_keys.scopes.
   static let scopes = ["enqueue", "device", "read"]
 
-  @Argument(help: "The app it opens.")
+  @Argument(help: "The app that the key gives access to.")
   var app: String
 
-  @Argument(help: "Who has it, for people; 1 to 128 characters.")
+  @Argument(help: "A name for people, such as that of the backend; 1 to 128 characters.")
   var name: String
 
-  @Option(help: "What it may do: enqueue (and answer and end), device (and report ringing), read.")
+  @Option(help: "What the key may do: enqueue (and answer and end), device (and report ringing), read.")
   var scopes = CreateAPIKeyCommand.scopes.joined(separator: ",")
 
-  @Option(help: ArgumentHelp("After how many days it is refused, or never; in a year.", valueName: "days"))
+  @Option(help: ArgumentHelp("Number of days until the key expires, or never; default a year.", valueName: "days"))
   var expires: String?
 
   @Option(
     help: ArgumentHelp(
-      "Networks it may be used from, with commas between them: 203.0.113.0/24,2001:db8::/32; anywhere.",
+      "Networks that may use the key, separated by commas: 203.0.113.0/24,2001:db8::/32; default any.",
       valueName: "networks"))
   var addresses: String?
 
@@ -58,14 +58,14 @@ struct CreateAPIKeyCommand: AsyncParsableCommand {
   private var scopeList: [String] { scopes.split { $0 == "," || $0 == " " }.map(String.init) }
   private var isEndless: Bool { expires == "never" }
   private var days: Int32? { expires.flatMap { Int32($0) } }
-  /// What is written, and what it means; nil: anywhere.
+  /// Each network as given, and as parsed; nil if the key may be used from anywhere.
   private var ranges: [(word: Substring, range: IPRange?)]? {
     addresses.map { $0.split { $0 == "," || $0 == " " }.map { ($0, IPRange($0)) } }
   }
 
   package func validate() throws {
     guard !scopeList.isEmpty else {
-      throw ValidationError("--scopes must be some of \(Self.scopes.joined(separator: ","))")
+      throw ValidationError("--scopes must be one or more of \(Self.scopes.joined(separator: ","))")
     }
     for scope in scopeList where !Self.scopes.contains(scope) {
       throw ValidationError(
@@ -78,7 +78,7 @@ struct CreateAPIKeyCommand: AsyncParsableCommand {
     if let ranges {
       guard 1...64 ~= ranges.count else { throw ValidationError("--addresses must be 1 to 64 networks") }
       for (word, range) in ranges where range == nil {
-        throw ValidationError("--addresses: \(word) is no network such as 203.0.113.0/24 or 2001:db8::/32")
+        throw ValidationError("--addresses: \(word) is not a network such as 203.0.113.0/24 or 2001:db8::/32")
       }
     }
   }
@@ -90,17 +90,17 @@ struct CreateAPIKeyCommand: AsyncParsableCommand {
       let made = try await create(on: connection)
       StandardOutput.write(options.json ? made.json : made.key)
       StandardError.write(
-        "key \(made.id) opens app \(Terminal.printable(app)) for \(scopeList.joined(separator: ", "))"
+        "key \(made.id) gives access to app \(Terminal.printable(app)) for \(scopeList.joined(separator: ", "))"
           + (ranges.map { " from " + $0.compactMap { $0.range?.description }.joined(separator: ", ") } ?? "")
-          + (made.day.map { " until \($0)" } ?? ", for ever")
-          + ". It is shown this once; push-gateway api-key revoke \(made.id) ends it")
+          + (made.day.map { " until \($0)" } ?? ", without expiry")
+          + ". It is shown only once; push-gateway api-key revoke \(made.id) revokes it")
       if let doubt = try await doubt(on: connection) { StandardError.write(doubt) }
     }
   }
 
-  /// Makes the key.
+  /// Creates the key.
   ///
-  /// - Returns: `day`: when it expires; nil: never.
+  /// - Returns: `day` is the day on which it expires; nil: never.
   func create(
     on connection: PostgresConnection
   ) async throws(PostgresError) -> (id: Int32, key: String, json: String, day: String?) {
@@ -115,12 +115,12 @@ struct CreateAPIKeyCommand: AsyncParsableCommand {
     return (row.int32(0, 0), row.text(0, 1), row.text(0, 2), row.isNull(0, 3) ? nil : row.text(0, 3))
   }
 
-  /// An app is known once a gateway has served it, which may come later. Or the name is wrong.
+  /// A warning if no gateway has served the app yet. The app may be new, or its name misspelt.
   func doubt(on connection: PostgresConnection) async throws(PostgresError) -> String? {
     let rows = try await connection.query(Self.apps)
     let apps = (0..<rows.rowCount).map { rows.text($0, 0) }
     if apps.contains(app) { return nil }
-    return "warning: no gateway has served an app \(app) so far" + Suggestion.text(for: app, among: apps)
+    return "warning: no gateway has served an app \(app) yet" + Suggestion.text(for: app, among: apps)
   }
 
   private static let create = PostgresStatement(
@@ -138,17 +138,17 @@ struct CreateAPIKeyCommand: AsyncParsableCommand {
 struct ListAPIKeysCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "list",
-    abstract: "Show which keys there are, without the keys.",
+    abstract: "Show all keys, without their secrets.",
     discussion: """
-      Their numbers (the part after pgk_), apps, names, scopes, since when they are refused, the networks they are bound to, and when \
-      and from where they were used last, to a minute.
+      Shows number (the part after pgk_), app, name, scopes, expiry or revocation, allowed networks, and when and from which \
+      address the key was last used, to the minute.
 
       --json prints an array: id, app, name, scopes, created_at, expires_at, revoked_at, addresses, last_used_at, last_used_from.
 
       \(OperationsOptions.reference)
       """)
 
-  @Option(help: "Only those of this app.")
+  @Option(help: "Show only keys of this app.")
   var app: String?
 
   @OptionGroup var options: OperationsOptions
@@ -167,9 +167,9 @@ struct ListAPIKeysCommand: AsyncParsableCommand {
 struct RevokeAPIKeyCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "revoke",
-    abstract: "Refuse a key from now on.",
+    abstract: "Revoke a key.",
     discussion: """
-      Running it twice is harmless. It is written down in push.audit.
+      Repeating it does no harm. push.audit records the revocation.
 
       --json prints one object: revoked, message.
 

@@ -1,4 +1,4 @@
-// Which call a command is about.
+// The arguments that name a call.
 
 import ArgumentParser
 import Console
@@ -11,7 +11,7 @@ struct CallArguments: ParsableArguments {
   @Option(help: "The call's app; needed only if several apps have a call of this id.")
   var app: String?
 
-  /// - Throws: `CommandFailure` if there is no such call, or more than one.
+  /// - Throws: `CommandFailure` if there is no such call, or several apps have one.
   func check(on connection: PostgresConnection) async throws {
     var parameters = PostgresParameters()
     parameters.append(callID)
@@ -19,23 +19,23 @@ struct CallArguments: ParsableArguments {
     try check(apps: (0..<rows.rowCount).map { rows.text($0, 0) })
   }
 
-  /// - Parameter apps: those that have a call of this id.
+  /// - Parameter apps: the apps that have a call with this id.
   func check(apps: [String]) throws(CommandFailure) {
     let names = apps.joined(separator: ", ")
     if apps.isEmpty {
       throw CommandFailure(
-        "there is no call \(callID): it was never enqueued, its transaction is not committed, or it was so long ago that its "
-          + "history is gone")
+        "there is no call \(callID): it was never enqueued, its transaction has not committed, or its history has been "
+          + "deleted")
     }
     if let app, !apps.contains(app) {
       throw CommandFailure("there is no call \(callID) in app \(app), but in \(names)")
     }
     if app == nil, apps.count > 1 {
-      throw CommandFailure("there is a call \(callID) in several apps: say which with --app (\(names))")
+      throw CommandFailure("several apps have a call \(callID): name one with --app (\(names))")
     }
   }
 
-  /// What is done to the call by a function.
+  /// An intervention in this call.
   func intervention(_ function: String, _ parameters: (inout PostgresParameters) -> Void) -> Intervention {
     Intervention(function, parameters) { try await self.check(on: $0) }
   }

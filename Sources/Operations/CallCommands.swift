@@ -1,4 +1,4 @@
-// `push-gateway requeue` and `push-gateway void`: one call tried again, or taken back.
+// `push-gateway requeue` and `push-gateway void`: try a call again, or end it.
 
 package import ArgumentParser
 import Queue
@@ -8,9 +8,9 @@ package struct RequeueCommand: AsyncParsableCommand {
     commandName: "requeue",
     abstract: "Try a call again that still rings.",
     discussion: """
-      A new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead; invites that \
-      wait for their next try are ready now. What is owed or was delivered is left alone, and so is a call that rings no more: \
-      running it twice is harmless. It is written down in push.audit.
+      Creates a new invite for each device whose last invite failed (dead or expired) and whose token is not known to be dead. \
+      Invites that wait for their next try are sent now. Invites in flight or delivered are not changed, nor is a call that no longer \
+      rings, so repeating it does no harm. push.audit records it.
 
       --json prints one object: requeued, message.
 
@@ -35,17 +35,17 @@ package struct RequeueCommand: AsyncParsableCommand {
 package struct VoidCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "void",
-    abstract: "End a ringing call as if it had never been.",
+    abstract: "End a ringing call without missed-call notifications.",
     discussion: """
-      Invites that were not sent are void, phones that may ring are told to stop, and nobody is told of a missed call. A call that \
-      has ended is left alone: running it twice is harmless. It is written down in push.audit.
+      Unsent invites become void, phones that may ring are told to stop, and no missed call is shown. A call that has ended is \
+      not changed, so repeating it does no harm. push.audit records it.
 
-      --json prints one object: voided (invites taken back unsent), message.
+      --json prints one object: voided (invites that were not sent), message.
 
       \(OperationsOptions.reference)
       """)
 
-  @Option(help: "Why, 1 to 64 characters; kept as the call's end_reason.")
+  @Option(help: "The reason, 1 to 64 characters; stored as the call's end_reason.")
   var reason = "voided"
 
   @OptionGroup var call: CallArguments

@@ -1,4 +1,4 @@
-// `push-gateway erase-user`: everything of one user in one app removed or masked.
+// `push-gateway erase-user`: removes or masks everything stored about one user in one app.
 
 package import ArgumentParser
 import Console
@@ -7,22 +7,22 @@ import Queue
 package struct EraseUserCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "erase-user",
-    abstract: "Remove or mask everything of one user in one app.",
+    abstract: "Remove or mask everything stored about one user in one app.",
     discussion: """
       Devices, tokens, dead and quarantined tokens and receipts are removed; calls, history and push.audit are masked. A call that \
-      rings is declined in the user's name, and their phones are told to stop. What is still in flight is masked by a gateway \
-      within a quarter of an hour. Have the backend forget the user first: a call that names them later is a new one. Running it \
-      twice is harmless. It is written down in push.audit, by a digest of the user's id.
+      rings is declined in the user's name, and the user's phones are told to stop. A gateway masks what is still in flight \
+      within a quarter of an hour. Remove the user from the backend first: a later call to the user is stored again. \
+      Repeating it does no harm. push.audit records it with a digest of the user's id.
 
-      --json prints an array, a table each: place, removed, masked, waiting, is_complete.
+      --json prints an array with one element per table: place, removed, masked, waiting, is_complete.
 
       \(OperationsOptions.reference)
       """)
 
-  @Argument(help: "The user's id, as the recipients of calls and push.register_device gave it.")
+  @Argument(help: "The user's id, as in the recipients of calls and in push.register_device.")
   var user: String
 
-  @Option(help: "The app whose user it is.")
+  @Option(help: "The user's app.")
   var app: String
 
   @OptionGroup var options: OperationsOptions
@@ -42,7 +42,7 @@ package struct EraseUserCommand: AsyncParsableCommand {
     }
   }
 
-  /// Erases bite by bite, each a transaction of its own, to the end.
+  /// Erases in steps, each in a transaction of its own, until nothing is left.
   func erase(on connection: PostgresConnection) async throws(PostgresError) -> (text: String, json: String) {
     var parameters = PostgresParameters()
     parameters.append(user)
@@ -53,7 +53,7 @@ package struct EraseUserCommand: AsyncParsableCommand {
     }
   }
 
-  /// One bite: whether it was the last, a sentence, and all of it as JSON. The sentence does not name the user.
+  /// One step: whether it was the last, a sentence, and the result as JSON. The sentence does not name the user.
   private static let erase = PostgresStatement(
     name: "erase_user",
     sql: """

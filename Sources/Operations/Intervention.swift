@@ -1,4 +1,4 @@
-// Something that ops do to a running gateway: one function of the schema push that says what it did.
+// A change that an operator makes to a running gateway, by a function of the schema push that returns a message.
 
 internal import Console
 internal import Queue
@@ -11,8 +11,8 @@ struct Intervention: Sendable {
   private let diagnose: @Sendable (PostgresConnection) async throws -> Void
 
   /// - Parameters:
-  ///   - parameters: appends the arguments in the function's order.
-  ///   - diagnose: throws a `CommandFailure` where the function says that there is no such thing, or more than one.
+  ///   - parameters: appends the function's arguments in order.
+  ///   - diagnose: throws a `CommandFailure` that explains the error if the subject does not exist or is ambiguous.
   init(
     _ function: String, _ parameters: (inout PostgresParameters) -> Void,
     diagnose: @escaping @Sendable (PostgresConnection) async throws -> Void
@@ -24,7 +24,7 @@ struct Intervention: Sendable {
     self.parameters = appended
   }
 
-  /// Does it; returns what was done: a sentence, or the whole row as a JSON object.
+  /// Calls the function. Returns its message, or the whole row as a JSON object.
   func perform(on connection: PostgresConnection, json: Bool = false) async throws -> String {
     let places = (1...parameters.count).map { "$\($0)" }.joined(separator: ", ")
     let statement = PostgresStatement(
@@ -39,14 +39,14 @@ struct Intervention: Sendable {
     }
   }
 
-  /// Does it and prints what was done.
+  /// Calls the function and prints the result.
   func run(_ options: OperationsOptions) async throws {
     try await options.withConnection { StandardOutput.write(try await perform(on: $0, json: options.json)) }
   }
 }
 
 extension PostgresError {
-  /// What the arguments name does not exist (no_data_found), or exists more than once (cardinality_violation).
+  /// The subject of the arguments does not exist (no_data_found), or is ambiguous (cardinality_violation).
   fileprivate var isAboutSubject: Bool {
     code == .server(sqlState: "P0002") || code == .server(sqlState: "21000")
   }

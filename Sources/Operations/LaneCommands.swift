@@ -1,4 +1,4 @@
-// `push-gateway lanes`, and what can be done to a lane: `pause`, `resume`, `resume-invalidation`.
+// `push-gateway lanes`, and the changes to a lane: `pause`, `resume`, `resume-invalidation`.
 
 public import ArgumentParser
 import Console
@@ -8,17 +8,17 @@ import Runtime
 
 extension ProviderKind: ExpressibleByArgument {}  // as public as ProviderKind is, hence the imports
 
-/// Which lane a command is about.
+/// The arguments that name a lane.
 struct LaneArguments: ParsableArguments {
   @Argument(help: "Name of the app.")
   var app: String
 
-  @Argument(help: "Whose lane of this app.")
+  @Argument(help: "Name of the provider.")
   var provider: ProviderKind
 
-  /// What is done to the lane by a function.
+  /// An intervention in this lane.
   ///
-  /// - Parameter parameters: appends what follows app and provider.
+  /// - Parameter parameters: appends the arguments after app and provider.
   func intervention(
     _ function: String, _ parameters: (inout PostgresParameters) -> Void = { _ in }
   ) -> Intervention {
@@ -47,10 +47,10 @@ struct LaneArguments: ParsableArguments {
 package struct LanesCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "lanes",
-    abstract: "Show the lanes: an app and a provider each.",
+    abstract: "Show the lanes: one for each app and provider.",
     discussion: """
-      For each: whether it is paused, its circuit, requests in flight and how many may be, requests in the last second, and what is \
-      owed (the view push.lanes). Columns without any value are left out. A lane without a circuit is served by no replica.
+      Shows for each lane whether it is paused, its circuit, requests in flight and their maximum, requests in the last second, and \
+      its pending deliveries (the view push.lanes). Empty columns are left out. A lane without a circuit is served by no replica.
 
       --json prints an array with all columns of the view.
 
@@ -71,10 +71,10 @@ package struct LanesCommand: AsyncParsableCommand {
 package struct PauseCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "pause",
-    abstract: "Claim nothing more from a lane.",
+    abstract: "Pause a lane: claim nothing more from it.",
     discussion: """
-      What a replica holds is still sent; the rest waits, and expires at its deadline: for a call that is its ring window. Running it \
-      twice is harmless. It is written down in push.audit; push-gateway resume ends it.
+      Deliveries that a replica has claimed are still sent. The others wait, and expire at their deadline, which for a call is the \
+      end of its ring window. Repeating it does no harm. push.audit records it. push-gateway resume ends the pause.
 
       --json prints one object: changed, message.
 
@@ -83,7 +83,7 @@ package struct PauseCommand: AsyncParsableCommand {
 
   @OptionGroup var lane: LaneArguments
 
-  @Option(help: "Why, for whoever sees the pause; without it an earlier note stays.")
+  @Option(help: "The reason, for other operators; without it an earlier note is kept.")
   var note: String?
 
   @OptionGroup var options: OperationsOptions
@@ -98,9 +98,9 @@ package struct PauseCommand: AsyncParsableCommand {
 package struct ResumeCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "resume",
-    abstract: "Let a paused lane send again.",
+    abstract: "Resume a paused lane.",
     discussion: """
-      At once, and the note of the pause is removed. Running it twice is harmless. It is written down in push.audit.
+      Takes effect at once, and removes the note of the pause. Repeating it does no harm. push.audit records it.
 
       --json prints one object: changed, message.
 
@@ -120,11 +120,12 @@ package struct ResumeCommand: AsyncParsableCommand {
 package struct ResumeInvalidationCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "resume-invalidation",
-    abstract: "End the hold of a lane's token invalidation.",
+    abstract: "End the quarantine of a lane's dead tokens.",
     discussion: """
-      When a provider calls too many tokens dead at once, the lane's invalidation is put on hold: the tokens are quarantined and used \
-      on. If a wrong key, topic or project was the reason, mend it and run this: the tokens live on. If they are really dead, \
-      --apply invalidates them, those aside that were registered since. Running it twice is harmless. It is written down in push.audit.
+      If a provider suddenly rejects too many tokens as dead, the lane's invalidation is put on hold: the tokens are quarantined, \
+      and still used. If the reason was a wrong key, topic or project, correct it and run this command: the tokens are kept. If the \
+      tokens are really dead, --apply invalidates them, except those that were registered again since. Repeating it does no harm. \
+      push.audit records it.
 
       --json prints one object: lane, was_held, invalidated, forgotten, message.
 
@@ -133,7 +134,7 @@ package struct ResumeInvalidationCommand: AsyncParsableCommand {
 
   @OptionGroup var lane: LaneArguments
 
-  @Flag(help: "Invalidate the quarantined tokens after all.")
+  @Flag(help: "Invalidate the quarantined tokens.")
   var apply = false
 
   @OptionGroup var options: OperationsOptions

@@ -1,19 +1,19 @@
-// What the commands for operations share: how they find the database, how they answer, how they fail.
+// What the operators' commands share: the connection to the database, their output, and their errors.
 
 import ArgumentParser
 import Console
 import Queue
 
 struct OperationsOptions: ParsableArguments {
-  @Flag(help: "Print JSON instead of text for people.")
+  @Flag(help: "Print JSON instead of text.")
   var json = false
 
   @OptionGroup var configuration: ConfigurationOptions
 
-  /// What push.audit and pg_stat_activity show, whatever the command.
+  /// The application name in push.audit and pg_stat_activity, for every command.
   static let applicationName = "cli"
 
-  /// Connects, does it, and closes. Whatever the database says becomes a sentence with its remedy.
+  /// Connects, executes `body`, and closes the connection. An error of the database becomes a sentence with its remedy.
   func withConnection<Result>(_ body: (PostgresConnection) async throws -> Result) async throws -> Result {
     let connection = try await configuration.connect(as: Self.applicationName)
     do {
@@ -29,7 +29,7 @@ struct OperationsOptions: ParsableArguments {
 
   /// Prints a view's rows, as a table or as JSON.
   ///
-  /// - Parameter nothing: said instead of a table without rows.
+  /// - Parameter nothing: printed in place of a table without rows.
   func show(
     _ view: OperationsView, _ parameters: PostgresParameters = PostgresParameters(), on connection: PostgresConnection,
     nothing: String = ""
@@ -40,12 +40,12 @@ struct OperationsOptions: ParsableArguments {
     StandardOutput.write(lines.joined(separator: "\n"))
   }
 
-  /// What `--help` says of all of them.
+  /// The part of `--help` that these commands share.
   static let reference = """
-    In JSON, fields have the names of the view's or function's columns (snake_case), durations are seconds, times ISO 8601. \
-    Tokens are masked everywhere.
+    In JSON, fields have the names of the view's or function's columns (snake_case), durations are in seconds, times in ISO 8601. \
+    Tokens are always masked.
 
-    Needs the database and nothing else: DATABASE_URL, or the key database of the configuration. The role must be a member of \
+    Needs only the database: DATABASE_URL, or the key database of the configuration. The role must be a member of \
     push_ops (for api-key: of push_keys), or own the schema push.
     """
 }

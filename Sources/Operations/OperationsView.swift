@@ -1,34 +1,34 @@
-// A view of the schema push as a table for people, and as JSON for programs.
+// A view of the schema push, as a table for people and as JSON for programs.
 
 internal import Console
 internal import Queue
 
-/// Rows of a view or of a set-returning function, and which columns of them are shown how.
+/// The rows of a view or of a set-returning function, and how its columns are shown.
 struct OperationsView: Sendable {
   struct Column: Sendable {
     enum Form: Sendable {
       case text
-      /// A text that is never shortened, because people copy it.
+      /// A text that people copy. It is never shortened.
       case id
       case number
-      /// An interval: `5.2 s`; in JSON seconds.
+      /// An interval: `5.2 s`; in JSON, seconds.
       case duration
       /// In UTC, to the second.
       case time
       /// Time of day in UTC, to the millisecond.
       case clock
-      /// `yes`, or nothing.
+      /// `yes`, or empty.
       case flag
       /// An array of words.
       case list
     }
 
-    /// As in the database, and in JSON.
+    /// The name in the database and in JSON.
     var name: String
-    /// nil: in JSON only.
+    /// The heading in the table; nil: the column is only in JSON.
     var heading: String?
     var form: Form
-    /// Left out where a terminal is too narrow for all.
+    /// Whether the column is left out if the terminal is too narrow.
     var isSpare: Bool
 
     init(_ name: String, _ heading: String?, _ form: Form = .text, isSpare: Bool = false) {
@@ -39,9 +39,9 @@ struct OperationsView: Sendable {
     }
   }
 
-  /// Unique among views: the prepared statements are named after it.
+  /// A name that is unique among views, because the prepared statements have it.
   var name: String
-  /// What follows `from`: the view with its conditions and order, parameters as `$1`….
+  /// The part after `from`: the view with conditions and order, and parameters as `$1`….
   var source: String
   var columns: [Column]
 
@@ -53,7 +53,7 @@ struct OperationsView: Sendable {
     let rows = try await connection.query(
       PostgresStatement(
         name: "\(name)_text",
-        // Under another name, or the order would be that of the texts: 1, 10, 2.
+        // The alias keeps the column's own name free. Otherwise `order by` would sort the texts: 1, 10, 2.
         text: "select \(shown.map { "\($0.column.text) as shown" }.joined(separator: ", ")) from \(source)"), parameters
     )
     return TextTable(
@@ -75,17 +75,17 @@ struct OperationsView: Sendable {
       .text(0, 0)
   }
 
-  /// An SQL expression: the rows as a value of type json.
+  /// An SQL expression of type json that contains the rows.
   var asJSON: String {
     "(select coalesce(json_agg(v), '[]') from (select \(columns.map(\.json).joined(separator: ", ")) from \(source)) v)"
   }
 }
 
 extension OperationsView.Column {
-  /// Names may be words of SQL.
+  /// Quoted, because a name may be an SQL keyword.
   private var quoted: String { "\"\(name)\"" }
 
-  /// An SQL expression of type text that `cell` can read.
+  /// An SQL expression of type text, in the form that `cell` reads.
   fileprivate var text: String {
     switch form {
     case .text, .id, .number, .flag: "\(quoted)::text"
@@ -112,7 +112,7 @@ extension OperationsView.Column {
     }
   }
 
-  /// Words of ours that mean trouble, in whichever view they stand.
+  /// Words that mean a problem, in every view.
   private static let emphasis: [String: TextTable.Emphasis] = [
     "bad": .alarm, "open": .alarm, "silent": .alarm, "dead": .alarm,
     "warn": .warning, "half_open": .warning, "expired": .warning, "delivered_late": .warning,
@@ -127,7 +127,7 @@ extension OperationsView.Column.Form {
     }
   }
 
-  /// Half a number or a time would be another one.
+  /// Numbers and times must not be shortened, because a part of one would be a wrong value.
   fileprivate var mayBeShortened: Bool {
     switch self {
     case .text, .list: true

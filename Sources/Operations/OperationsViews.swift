@@ -23,7 +23,7 @@ extension OperationsView {
       .init("note", "NOTE"), .init("updated_at", nil, .time),
     ])
 
-  /// Those that live, hold something, or ended within the hour.
+  /// The replicas that are alive, hold deliveries, or ended within the hour.
   static let replicas = OperationsView(
     name: "replicas",
     source: "push.replicas where alive or claimed > 0 or ended_at > now() - interval '1 hour' order by id",
@@ -36,14 +36,14 @@ extension OperationsView {
       .init("ended_reason", "REASON"),
     ])
 
-  /// What is not ok, worst first.
+  /// The items of push.health that are not ok, the worst first.
   static let troubles = OperationsView(
     name: "troubles", source: "push.health where state <> 'ok' order by state <> 'bad', item",
     columns: [
       .init("state", "STATE"), .init("item", "ITEM"), .init("value", "VALUE"), .init("hint", "HINT", isSpare: true),
     ])
 
-  /// The oldest first, up to a limit.
+  /// Overdue deliveries, the oldest first, up to a limit.
   static func stuck(max: Int) -> OperationsView {
     OperationsView(
       name: "stuck_\(max)", source: "push.stuck order by age desc, outbox_id, n limit \(max)",

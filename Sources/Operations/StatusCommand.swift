@@ -1,4 +1,4 @@
-// `push-gateway status`: what is owed, by which lanes and replicas, and what is wrong.
+// `push-gateway status`: pending deliveries, lanes, replicas, and problems.
 
 package import ArgumentParser
 import Console
@@ -6,23 +6,23 @@ import Console
 package struct StatusCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "status",
-    abstract: "Show what is owed, the lanes, the replicas, and what is not as it should be.",
+    abstract: "Show pending deliveries, lanes, replicas, health warnings and overdue deliveries.",
     discussion: """
-      Five tables: what is owed (push.summary), the lanes (push.lanes), the replicas that run or ended within the hour \
-      (push.replicas), what is not ok (push.health), and deliveries that something should have happened to (push.stuck; the \
-      ten oldest). In a terminal, long texts are shortened to its width; ids never are.
+      Five tables: pending deliveries (push.summary), lanes (push.lanes), replicas that run or ended within the hour \
+      (push.replicas), what is not ok (push.health), and overdue deliveries (push.stuck; the ten oldest). In a terminal, long texts \
+      are shortened to fit its width, but ids are not.
 
-      --watch draws them again every 2 seconds, or as many as it is given, until Ctrl-C. In a terminal they are drawn in place, \
-      else one after the other. A database that goes away meanwhile is waited for.
+      --watch repeats them every 2 seconds, or at the given interval, until Ctrl-C. In a terminal they are drawn in place, \
+      otherwise one after the other. If the database goes away, the command waits for it.
 
-      --json prints one object: at, summary, lanes, replicas, health (all of it), stuck_count and stuck (the hundred oldest); \
-      with --watch one a line.
+      --json prints one object: at, summary, lanes, replicas, health (all items), stuck_count and stuck (the hundred oldest); \
+      with --watch one object a line.
 
       \(OperationsOptions.reference)
       """)
 
   @Option(
-    defaultAsFlag: 2.0, help: ArgumentHelp("Show it again at this interval, until Ctrl-C.", valueName: "seconds"))
+    defaultAsFlag: 2.0, help: ArgumentHelp("Repeat at this interval, until Ctrl-C.", valueName: "seconds"))
   var watch: Double?
 
   @OptionGroup var options: OperationsOptions

@@ -4,22 +4,22 @@ internal import Console
 internal import Queue
 internal import Settings
 
-/// What `push-gateway status` shows.
+/// The output of `push-gateway status`.
 struct StatusReport: Sendable {
   struct Section: Sendable {
     var title: String
     var table: TextTable
-    /// Said when there are no rows.
+    /// Printed if there are no rows.
     var nothing: String
-    /// Said below the rows.
+    /// Printed below the rows.
     var remark: String?
   }
 
-  /// What was reported, and when.
+  /// The version and the time.
   var heading: String
   var sections: [Section]
 
-  /// More stuck deliveries than this are counted, not listed.
+  /// Maximum number of overdue deliveries that are listed. The others are only counted.
   private static let stuckMax = (text: 10, json: 100)
 
   static func fetch(on connection: PostgresConnection) async throws(PostgresError) -> StatusReport {
@@ -35,20 +35,20 @@ struct StatusReport: Sendable {
           nothing: "none yet; push-gateway serve registers them"),
         Section(
           title: "REPLICAS", table: try await OperationsView.replicas.table(on: connection),
-          nothing: "none runs: nothing is sent until push-gateway serve does"),
+          nothing: "none is running: nothing is sent until push-gateway serve is started"),
         Section(title: "HEALTH", table: try await OperationsView.troubles.table(on: connection), nothing: "ok"),
         Section(title: "STUCK", table: stuck, nothing: "nothing", remark: more > 0 ? "and \(more) more" : nil),
       ])
   }
 
-  /// The same as one JSON object in one line, with all of the view push.health.
+  /// The same as a JSON object in one line, with every item of push.health.
   static func json(on connection: PostgresConnection) async throws(PostgresError) -> String {
     let text = try await connection.query(document).text(0, 0)
-    // A line break can only stand between values: within texts it is escaped.
+    // Line breaks occur only between values, because JSON escapes them within texts.
     return text.replacing("\n", with: "")
   }
 
-  /// - Parameters: as for `TextTable.lines`.
+  /// - Parameters: as those of `TextTable.lines`.
   func lines(width: Int? = nil, isColored: Bool = false) -> [String] {
     var lines = [heading]
     for section in sections {

@@ -1,4 +1,4 @@
-// `status --watch`: the same picture again and again, until a signal says that it is enough.
+// `status --watch`: repeats the status until a signal ends it.
 
 internal import Console
 internal import Queue
@@ -11,7 +11,7 @@ struct StatusWatch {
   let interval: Duration
 
   /// Returns at SIGINT or SIGTERM, also while the database does not answer.
-  /// - Throws: `CommandFailure` if the first picture cannot be had; later ones are waited for.
+  /// - Throws: `CommandFailure` if the first status fails. Later failures are shown and tried again.
   func run() async throws {
     let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm)
     let link = StatusLink(options: options)
@@ -55,14 +55,15 @@ struct StatusWatch {
     if draws {
       emit(Self.frame(lines, rows: Terminal.size?.rows ?? 24))
     } else {
-      // Pictures are parted by a line; JSON documents are lines.
+      // Texts are separated by an empty line; each JSON document is one line.
       StandardOutput.write(((isFirst || options.json ? [] : [""]) + lines).joined(separator: "\n"))
     }
   }
 
   // MARK: - Terminal
 
-  /// Lines drawn over what is there: each clears its rest, the last one what is below. What does not fit is counted.
+  /// Lines that overwrite the previous output. Each clears the rest of its line, and the last one everything below it.
+  /// Lines that do not fit are counted.
   static func frame(_ lines: [String], rows: Int) -> String {
     let room = max(1, rows - 1)
     let shown =
@@ -70,14 +71,14 @@ struct StatusWatch {
     return "\u{1B}[H" + shown.map { $0 + "\u{1B}[K\n" }.joined() + "\u{1B}[J"
   }
 
-  /// Cursor off, line wrap off, screen cleared; and back, below the last picture.
+  /// Turns off cursor and line wrap, and clears the screen. `end` restores both, below the last output.
   private static let begin = "\u{1B}[?25l\u{1B}[?7l\u{1B}[2J"
   private static let end = "\u{1B}[?7h\u{1B}[?25h"
 
   private func emit(_ text: String) { StandardOutput.write(text, terminator: "") }
 }
 
-/// The connection behind the pictures, made again when it is lost.
+/// The connection of the command, which is reopened after a loss.
 private actor StatusLink {
   private let options: OperationsOptions
   private let loop = EventLoop(name: "postgres")
@@ -88,7 +89,7 @@ private actor StatusLink {
     self.options = options
   }
 
-  /// Lines of text, or one of JSON.
+  /// The status as lines of text, or as one line of JSON.
   func status(width: Int?) async throws(CommandFailure) -> [String] {
     let connection = try await open()
     do throws(PostgresError) {
@@ -100,7 +101,7 @@ private actor StatusLink {
     }
   }
 
-  /// A statement under way fails then.
+  /// Closes the connection. A statement in progress fails.
   func close() async {
     isClosed = true
     await drop()

@@ -1,4 +1,4 @@
-// `push-gateway timeline CALL_ID`: the story of one call.
+// `push-gateway timeline CALL_ID`: the events of one call.
 
 package import ArgumentParser
 import Queue
@@ -6,10 +6,10 @@ import Queue
 package struct TimelineCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "timeline",
-    abstract: "Tell what became of a call, device by device.",
+    abstract: "Show what happened to a call, device by device.",
     discussion: """
-      Prints the events of push.timeline in order: enqueued, sent, and the outcome at each device. MS are milliseconds since the \
-      call was enqueued. Exit code 1 if there is no such call.
+      Prints the events of push.timeline in order: enqueued, sent, and the outcome for each device. MS is the number of milliseconds \
+      since the call was enqueued. Exits with 1 if there is no such call.
 
       --json prints an array: at, ms, event, provider, kind, user_id, attempt, status, reason, device, trace_id.
 

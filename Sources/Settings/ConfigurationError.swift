@@ -1,16 +1,16 @@
 // Everything that is wrong with a configuration, in one message.
 
-/// One thing that is wrong, and where.
+/// One problem of a configuration, and its place.
 package struct ConfigurationProblem: Equatable, Sendable {
   /// Where a value came from.
   package enum Origin: Equatable, Sendable {
-    /// A line of the file, counted from 1; nil where there is none, as for a missing key.
+    /// A line of the file, counted from 1; nil if there is none, for example for a missing key.
     case file(line: Int?)
     case environment(variable: String)
     /// A file that the configuration names.
     case otherFile(name: String, line: Int?)
 
-    /// A line of the same file; the same place where there is none.
+    /// The same place with another line, if it is in a file.
     package func at(line: Int?) -> Origin {
       guard let line else { return self }
       return switch self {
@@ -22,14 +22,14 @@ package struct ConfigurationProblem: Equatable, Sendable {
   }
 
   package var origin: Origin
-  /// For sorting: what has no line comes last.
+  /// For sorting: problems without a line come last.
   fileprivate var line: Int {
     if case .file(let line?) = origin { line } else { .max }
   }
 
-  /// The key: `apps.porteiro.apns.key_file`; empty for the file as a whole.
+  /// The key, such as `apps.porteiro.apns.key_file`; empty for the file as a whole.
   package var path: String
-  /// What is wrong and what to do. Never a value that may be a secret.
+  /// What is wrong and how to correct it. Never contains a value that may be a secret.
   package var message: String
 
   package init(origin: Origin, path: String, message: String) {
@@ -41,7 +41,7 @@ package struct ConfigurationProblem: Equatable, Sendable {
 
 /// Why a configuration cannot be used.
 package struct ConfigurationError: Error, Equatable, CustomStringConvertible, Sendable {
-  /// The file as it was named, or nil when there was none.
+  /// The path of the file; nil if there is none.
   package var file: String?
   /// In the order of the file.
   package let problems: [ConfigurationProblem]

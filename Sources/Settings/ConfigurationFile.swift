@@ -1,8 +1,8 @@
-// Where the configuration comes from, to be read more than once.
+// The sources of the configuration, which may be read again later.
 
-/// The YAML file, if there is one, and the environment above it.
+/// The YAML file, if there is one, and the environment, which overrides it.
 package struct ConfigurationFile: Sendable {
-  /// Nil for the environment alone.
+  /// Nil if there is only the environment.
   package var path: String?
   package var environment: [String: String]
 
@@ -11,7 +11,7 @@ package struct ConfigurationFile: Sendable {
     self.environment = environment
   }
 
-  /// Reads and checks everything.
+  /// Reads and checks the whole configuration.
   ///
   /// - Throws: every problem found, not only the first.
   package func load() throws(ConfigurationError) -> GatewayConfiguration {

@@ -1,4 +1,4 @@
-// From file and environment to a checked configuration.
+// Reads file and environment into a checked configuration.
 
 internal import Dialects
 internal import Foundation
@@ -8,11 +8,11 @@ internal import Queue
 internal import Runtime
 
 extension GatewayConfiguration {
-  /// Reads and checks everything.
+  /// Reads and checks the whole configuration.
   ///
   /// - Parameters:
   ///   - file: the YAML file; nil for the environment alone.
-  ///   - environment: of the process. `DATABASE_URL` goes before everything else for the database.
+  ///   - environment: the process's variables. `DATABASE_URL` overrides every other setting of the database.
   /// - Throws: every problem found, not only the first.
   package static func load(file: String?, environment: [String: String]) throws(ConfigurationError)
     -> GatewayConfiguration
@@ -38,7 +38,8 @@ extension GatewayConfiguration {
     return configuration
   }
 
-  /// Reads nothing but the database: for commands that need no provider, and so no file where `DATABASE_URL` is set.
+  /// Reads only the URL of the database, for commands that need nothing else. With `DATABASE_URL` set, no file is
+  /// needed.
   package static func loadDatabaseURL(file: String?, environment: [String: String]) throws(ConfigurationError) -> String
   {
     if let url = environment["DATABASE_URL"], DatabaseURL.fault(of: url) == nil { return url }
@@ -69,15 +70,15 @@ extension GatewayConfiguration {
       ["security", "allow_readable_secrets"], [("true", .waived), ("false", .required)], default: .required)
   }
 
-  /// A configuration file with a password is a file with a secret.
+  /// If the configuration file contains a password, the rules for files with secrets apply to it.
   private static func checkPrivacy(of file: String?, _ reader: inout ConfigurationReader) {
     guard let file, let database = reader.source.fileDatabase, PostgresHosts.givesPassword(database.text),
       reader.text(["security", "allow_readable_secrets"]) != "true", let fault = SecretFile.exposure(of: file)
     else { return }
-    reader.note(database, ["database"], "holds a password. \(fault)")
+    reader.note(database, ["database"], "contains a password. \(fault)")
   }
 
-  /// A section that is there is on, and must be whole.
+  /// A section that is present turns TLS on, so it must be complete.
   private static func listenerTLS(
     _ path: [String], takesClients: Bool, _ reader: inout ConfigurationReader
   ) -> ListenerTLS? {
@@ -91,12 +92,12 @@ extension GatewayConfiguration {
     tls.clientCertificates = reader.choice(
       certificates, ListenerTLS.ClientCertificates.allCases.map { ($0.rawValue, $0) }, default: .required)
     if reader.text(certificates) != nil, reader.text(path + ["client_ca_file"]) == nil {
-      reader.note(certificates, "needs client_ca_file, which says whose certificates are taken")
+      reader.note(certificates, "needs client_ca_file, the authorities that issue the accepted certificates")
     }
     return tls
   }
 
-  /// Checked even where it is off, so that switching it on holds no surprise.
+  /// The section is checked even if the API is off, so that turning it on later reveals no errors.
   private static func api(_ path: [String], _ reader: inout ConfigurationReader) -> API? {
     let isEnabled = reader.choice(path + ["enabled"], [("true", true), ("false", false)], default: false)
     let api = API(
@@ -113,7 +114,7 @@ extension GatewayConfiguration {
 
   private static func apps(_ proxy: Proxy?, _ reader: inout ConfigurationReader) -> [App] {
     let names = reader.source.names(below: ["apps"])
-    if names.isEmpty, !reader.hasProblems(in: ["apps"]) { reader.note(["apps"], "must hold at least one app") }
+    if names.isEmpty, !reader.hasProblems(in: ["apps"]) { reader.note(["apps"], "must contain at least one app") }
     return names.compactMap { app($0, proxy, &reader) }
   }
 
@@ -134,39 +135,42 @@ extension GatewayConfiguration {
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
       reader.note(
         path + ["escalate_after_seconds"],
-        "must be less than ring_seconds (\(app.ringSeconds)), or no call would ring long enough")
+        "must be less than ring_seconds (\(app.ringSeconds)), otherwise no call would ring long enough")
     }
     if app.providers.isEmpty, !reader.hasProblems(in: path) {
-      reader.note(path, "must hold at least one of apns, fcm and expo")
+      reader.note(path, "must contain at least one of apns, fcm and expo")
     }
     let templatesAreRight = !["templates", "templates_file"].contains { reader.hasProblems(in: path + [$0]) }
     for provider in app.providers where templatesAreRight && !dialect.speaks(provider) {
-      reader.note(path + [provider.rawValue], "the dialect \(dialect.name) has no calls over \(provider.rawValue)")
+      reader.note(
+        path + [provider.rawValue], "the dialect \(dialect.name) does not support calls over \(provider.rawValue)")
     }
     if templatesAreRight { checkVoIPCancel(of: app, path, &reader) }
     return app
   }
 
-  /// Phones that do not know a VoIP push for the end of a call ring by it, so that both the app and its dialect must say so.
+  /// Apps that do not understand a VoIP push for the end of a call would ring. So both the app's settings and its
+  /// dialect must allow it.
   private static func checkVoIPCancel(of app: App, _ path: [String], _ reader: inout ConfigurationReader) {
     let dialect = app.dialect
     if app.hasVoIPCancel, !dialect.cancelsOverVoIP {
       reader.note(
         path + ["voip_cancel"],
-        "the dialect \(dialect.name) has no cancel over APNs: its phones would ring by one; "
-          + "leave it out, or give the template apns.cancel")
+        "the dialect \(dialect.name) has no cancel over APNs, so a cancel would make its phones ring: "
+          + "remove voip_cancel, or add the template apns.cancel")
     } else if app.hasVoIPCancel, app.apns == nil, !reader.hasProblems(in: path + ["apns"]) {
-      reader.note(path + ["voip_cancel"], "needs apns, which the app has not")
+      reader.note(path + ["voip_cancel"], "needs the section apns, which the app does not have")
     } else if !app.hasVoIPCancel, dialect.cancelsOverVoIP,
       (try? ShippedDialects.named(dialect.name))?.cancelsOverVoIP == false
     {
       reader.note(
         path,
-        "the template apns.cancel is never sent without voip_cancel: true, which says that the app's phones take it")
+        "the template apns.cancel is used only with voip_cancel: true, which states that the app's phones understand it"
+      )
     }
   }
 
-  /// The dialect that is chosen, below the app's own templates.
+  /// The chosen dialect with the app's own templates.
   private static func dialect(_ path: [String], _ reader: inout ConfigurationReader) -> Dialect? {
     let name = reader.choice(path + ["dialect"], ShippedDialects.names.map { ($0, $0) }, default: "intercom")
     guard var dialect = try? ShippedDialects.named(name) else { return nil }
@@ -185,7 +189,8 @@ extension GatewayConfiguration {
     for fault in dialect.lay(over: tree.json) { reader.note(tree, at: fault.path, below: path, fault.message) }
   }
 
-  /// A section replaces the default as a whole, its credentials included: a proxy is never shown another's.
+  /// A section replaces the whole default, including its credentials, so that no proxy receives the credentials of
+  /// another.
   private static func proxy(
     _ path: [String], default fallback: Proxy?, _ reader: inout ConfigurationReader
   ) -> Proxy? {
@@ -193,7 +198,7 @@ extension GatewayConfiguration {
     let credentialsFile = reader.file(path + ["credentials_file"])
     if reader.text(path + ["url"]) == "none" {
       if reader.text(path + ["credentials_file"]) != nil {
-        reader.note(path + ["credentials_file"], "has no proxy to go to: leave it out, or give url one")
+        reader.note(path + ["credentials_file"], "is not used, because url is none: remove it, or set url")
       }
       return nil
     }
@@ -214,7 +219,7 @@ extension GatewayConfiguration {
     guard reader.source.has(path) else { return nil }
     let topic = reader.requiredWord(path + ["topic"])
     if topic.hasSuffix(".voip") {
-      reader.note(path + ["topic"], "must be the bundle id; .voip is added where it belongs")
+      reader.note(path + ["topic"], "must be the bundle id without .voip, which is appended for VoIP pushes")
     }
     return APNs(
       teamID: reader.requiredWord(path + ["team_id"]), keyID: reader.requiredWord(path + ["key_id"]),
@@ -273,7 +278,7 @@ extension GatewayConfiguration {
       return try String(contentsOfFile: file, encoding: .utf8)
     } catch {
       let problem = ConfigurationProblem(
-        origin: .file(line: nil), path: "", message: "cannot be read: is it there, readable and UTF-8?")
+        origin: .file(line: nil), path: "", message: "cannot be read; the file must exist, be readable, and be UTF-8")
       throw ConfigurationError(file: file, problems: [problem])
     }
   }

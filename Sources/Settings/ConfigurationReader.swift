@@ -1,4 +1,5 @@
-// Typed access to the settings. A value that is wrong is noted and replaced, so that one run finds every problem.
+// Typed access to the settings. An invalid value is recorded as a problem and replaced, so that one run finds every
+// problem.
 
 internal import Dialects
 internal import Foundation
@@ -11,7 +12,7 @@ internal import Darwin
 
 struct ConfigurationReader {
   let source: ConfigurationSource
-  /// The folder that relative paths in the file start from.
+  /// The directory that relative paths in the file start from.
   let folder: String
   private(set) var problems: [ConfigurationProblem]
 
@@ -21,25 +22,25 @@ struct ConfigurationReader {
     problems = source.problems
   }
 
-  /// Whether a section or something in it was refused already, so that it only seems to be empty.
+  /// Whether something in a section was already refused, so that the section may only seem to be empty.
   func hasProblems(in section: [String]) -> Bool {
     let path = section.joined(separator: ".")
     return problems.contains { $0.path == path || $0.path.hasPrefix(path + ".") }
   }
 
-  /// Notes a problem with a value that is there, or with the place where one is missing.
+  /// Records a problem at a key: the line of its value, or of the section where it is missing.
   mutating func note(_ path: [String], _ message: String) {
     let origin = source.settings[path]?.origin ?? source.sections[path] ?? .file(line: nil)
     problems.append(ConfigurationProblem(origin: origin, path: path.joined(separator: "."), message: message))
   }
 
-  /// Notes a problem with a value of the file, which another may go before.
+  /// Records a problem with a value of the file, which another source may override.
   mutating func note(_ setting: ConfigurationSource.Setting, _ path: [String], _ message: String) {
     problems.append(
       ConfigurationProblem(origin: setting.origin, path: path.joined(separator: "."), message: message))
   }
 
-  /// Notes a problem inside a tree.
+  /// Records a problem inside a tree.
   mutating func note(_ tree: ConfigurationTree, at member: String, below path: [String], _ message: String) {
     let path = path.joined(separator: ".")
     problems.append(
@@ -47,7 +48,7 @@ struct ConfigurationReader {
         origin: tree.origin(of: member), path: member.isEmpty ? path : "\(path).\(member)", message: message))
   }
 
-  /// Notes a problem with a variable that stands for a key.
+  /// Records a problem with an environment variable that sets a key.
   mutating func note(environment variable: String, _ path: [String], _ message: String) {
     problems.append(
       ConfigurationProblem(
@@ -56,7 +57,7 @@ struct ConfigurationReader {
 
   func text(_ path: [String]) -> String? { source.settings[path]?.text }
 
-  /// A text that must be there and must not be empty or hold spaces.
+  /// A required text, which must not be empty or contain spaces.
   mutating func requiredWord(_ path: [String]) -> String {
     guard let text = text(path) else {
       noteMissing(path)
@@ -70,7 +71,7 @@ struct ConfigurationReader {
     integer(path, in: range) ?? fallback
   }
 
-  /// Nil where nothing, or nothing good, is given.
+  /// Nil if the value is missing or invalid.
   mutating func integer(_ path: [String], in range: ClosedRange<Int>) -> Int? {
     guard let text = text(path) else { return nil }
     guard let number = Int(text) else {
@@ -84,7 +85,7 @@ struct ConfigurationReader {
     return number
   }
 
-  /// Seconds, with a fraction or without, as whole milliseconds.
+  /// A number of seconds, with or without a fraction, as whole milliseconds.
   ///
   /// - Parameter fallback: in milliseconds.
   mutating func milliseconds(_ path: [String], inSeconds range: ClosedRange<Int>, default fallback: Int) -> Int {
@@ -96,12 +97,12 @@ struct ConfigurationReader {
     return Int((seconds * 1000).rounded())
   }
 
-  /// A locale that chooses one of our languages.
+  /// A locale in a supported language.
   mutating func locale(_ path: [String]) -> String? {
     guard let text = text(path) else { return nil }
     guard Language(locale: text.utf8) != nil else {
       let known = Language.allCases.map(\.rawValue)
-      note(path, "must be in one of the languages there are texts in: \(known.joined(separator: ", "))")
+      note(path, "must be in one of the supported languages: \(known.joined(separator: ", "))")
       return nil
     }
     return text
@@ -112,7 +113,7 @@ struct ConfigurationReader {
     if let found = choices.first(where: { $0.0 == text }) { return found.1 }
     let names = choices.map(\.0)
     let near = Suggestion.text(for: text, among: names)
-    note(path, "there is no \(text)" + (near.isEmpty ? "; there are \(names.joined(separator: ", "))" : near))
+    note(path, "unknown value \(text)" + (near.isEmpty ? "; must be one of \(names.joined(separator: ", "))" : near))
     return fallback
   }
 
@@ -126,7 +127,7 @@ struct ConfigurationReader {
     return file(path) ?? ""
   }
 
-  /// A file that must be readable if it is named. A path in the file is relative to the file, one in the environment
+  /// A file, which must be readable. A path in the file is relative to the file; a path in the environment is relative
   /// to the working directory.
   mutating func file(_ path: [String]) -> String? {
     guard let setting = source.settings[path] else { return nil }
@@ -136,7 +137,7 @@ struct ConfigurationReader {
     guard descriptor >= 0 else {
       let reason = unsafe String(cString: strerror(errno))
       let shown =
-        Self.isFileName(setting.text) ? name : "of this name, which is not shown, for it may be the secret itself"
+        Self.isFileName(setting.text) ? name : "with this name (not shown, because it may be the secret itself)"
       note(path, "cannot read the file \(shown): \(reason)")
       return nil
     }
@@ -149,7 +150,7 @@ struct ConfigurationReader {
     return name
   }
 
-  /// Whether it can only be meant as a name: a key, or a token, is often put where its file belongs.
+  /// Whether a text is clearly a file name. A common mistake is to put a key or token where its file's name belongs.
   private static func isFileName(_ text: String) -> Bool {
     text.utf8.count <= 255 && text.utf8.contains { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: ".") }
       && text.utf8.allSatisfy { byte in
@@ -163,12 +164,12 @@ struct ConfigurationReader {
       } && !text.hasPrefix("-----")
   }
 
-  /// The mapping in a file that could be opened.
+  /// The mapping in a file that was found to be readable.
   mutating func tree(_ file: String, _ path: [String]) -> ConfigurationTree? {
     let origin = ConfigurationProblem.Origin.otherFile(name: file, line: nil)
     do throws(ConfigurationYAML.Fault) {
       guard let text = try? String(contentsOfFile: file, encoding: .utf8) else {
-        throw ConfigurationYAML.Fault(message: "cannot be read: is it UTF-8?")
+        throw ConfigurationYAML.Fault(message: "cannot be read; it must be UTF-8")
       }
       return try ConfigurationTree(text: text, origin: origin)
     } catch {
@@ -181,7 +182,7 @@ struct ConfigurationReader {
 
   // MARK: - Addresses
 
-  /// `https://host[:port]`: the gateway adds the path itself.
+  /// `https://host[:port]`. The gateway appends the path.
   mutating func providerURL(_ path: [String], default fallback: String) -> GatewayConfiguration.ProviderURL {
     let text = text(path) ?? fallback
     let scheme = "https://"
@@ -189,16 +190,16 @@ struct ConfigurationReader {
       note(
         path,
         text.lowercased().hasPrefix("http://")
-          ? "must begin with https://: tokens and keys never travel in the clear"
+          ? "must begin with https://, because tokens and keys must not be sent in clear text"
           : "must be a URL such as \(fallback)")
       return GatewayConfiguration.ProviderURL(host: "", port: 443)
     }
     var authority = text.dropFirst(scheme.count)
     if authority.last == "/" { authority.removeLast() }
     if authority.contains(where: { "/?#".contains($0) }) {
-      note(path, "must end after host and port, as \(fallback) does: the gateway adds the path itself")
+      note(path, "must end after host and port, like \(fallback): the gateway appends the path")
     } else if authority.contains("@") {
-      note(path, "must have no user name or password")
+      note(path, "must not contain a user name or password")
     } else if let found = Self.hostAndPort(authority, defaultPort: 443), found.port != 0 {
       return GatewayConfiguration.ProviderURL(host: found.host, port: found.port)
     } else {
@@ -207,7 +208,8 @@ struct ConfigurationReader {
     return GatewayConfiguration.ProviderURL(host: "", port: 443)
   }
 
-  /// `http://host:port` of a proxy, or nil where it is noted what is wrong. Nothing of it is told: it may have a password in it.
+  /// `http://host:port` of a proxy; nil if it is invalid. Problems do not quote the value, because it may contain a
+  /// password.
   mutating func proxyURL(_ path: [String]) -> (host: String, port: UInt16)? {
     guard let text = text(path) else {
       noteMissing(path)
@@ -220,10 +222,10 @@ struct ConfigurationReader {
       if lowered.hasPrefix("https://") {
         note(
           path,
-          "must begin with \(scheme): a proxy is spoken to in clear text, and providers through it with TLS all the same; "
-            + "for one that wants TLS itself run a forwarder such as stunnel on this machine")
+          "must begin with \(scheme): the connection to the proxy is clear text, and the connection through it to the provider "
+            + "is TLS; for a proxy that requires TLS itself, run a forwarder such as stunnel on this machine")
       } else if lowered.hasPrefix("socks") {
-        note(path, "must begin with \(scheme): SOCKS is not spoken; name an HTTP proxy that takes CONNECT")
+        note(path, "must begin with \(scheme): SOCKS is not supported; use an HTTP proxy that supports CONNECT")
       } else {
         note(path, "must be a URL such as \(form), or none")
       }
@@ -233,7 +235,7 @@ struct ConfigurationReader {
     if authority.last == "/" { authority.removeLast() }
     if authority.contains("@") {
       let file = (path.dropLast() + ["credentials_file"]).joined(separator: ".")
-      note(path, "must have no user name or password: put user:password into a file, and name that in \(file)")
+      note(path, "must not contain a user name or password: put user:password into a file, and set \(file)")
     } else if let found = Self.hostAndPort(authority, defaultPort: nil), found.port != 0 {
       return found
     } else {
@@ -250,26 +252,26 @@ struct ConfigurationReader {
     return GatewayConfiguration.Listener(host: found.host, port: found.port)
   }
 
-  /// Names of hosts, without ports, with commas or spaces between them.
+  /// Host names without ports, separated by commas or spaces.
   mutating func hosts(_ path: [String]) -> [String] {
     let words = (text(path) ?? "").split { $0 == "," || $0.isWhitespace }
     for word in words where Self.hostAndPort(word, defaultPort: 0)?.port != 0 {
-      note(path, "must be names of hosts without ports, with commas between them, such as push.example.com")
+      note(path, "must be host names without ports, separated by commas, such as push.example.com")
     }
     return words.map(String.init)
   }
 
-  /// Addresses and networks, with commas or spaces between them.
+  /// Addresses and networks, separated by commas or spaces.
   mutating func ranges(_ path: [String]) -> [IPRange] {
     (text(path) ?? "").split { $0 == "," || $0.isWhitespace }.compactMap { word in
       guard let range = IPRange(word) else {
-        note(path, "must be addresses or networks with commas between them, such as 127.0.0.1, 10.0.0.0/8, fd00::/8")
+        note(path, "must be addresses or networks separated by commas, such as 127.0.0.1, 10.0.0.0/8, fd00::/8")
         return nil
       }
       if !range.mayBeOneNetwork {
         note(
           path,
-          "\(word) is too wide: whoever connects from there could say that it is another address; name the proxies, in networks of at most "
+          "\(word) is too wide: every machine in it could claim another address; give the networks of the proxies, each at most "
             + "a /8 (IPv6: a /16, or fc00::/7)")
       }
       return range

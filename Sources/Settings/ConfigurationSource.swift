@@ -1,9 +1,9 @@
-// The settings as they were given: the file's leaves with their lines, and above them the environment's.
+// The settings as given: the values of the file with their lines, overridden by the environment.
 
 internal import Runtime
 internal import Yams
 
-/// Values by key path, before anybody has asked what they mean.
+/// Values by key path, before they are interpreted.
 struct ConfigurationSource {
   struct Setting {
     var text: String
@@ -11,32 +11,32 @@ struct ConfigurationSource {
   }
 
   private(set) var settings: [[String]: Setting] = [:]
-  /// The sections that are there, empty or not, with their places.
+  /// The sections that are present, empty or not, with their places.
   private(set) var sections: [[String]: ConfigurationProblem.Origin] = [:]
-  /// The values that are mappings with names of their own.
+  /// The values that are mappings with free names.
   private(set) var trees: [[String]: ConfigurationTree] = [:]
-  /// `database` as the file has it, whatever the environment says.
+  /// `database` from the file, whatever the environment contains.
   private(set) var fileDatabase: Setting?
   private(set) var problems: [ConfigurationProblem] = []
-  /// False when the file is no YAML mapping: what it lacks cannot be told then.
+  /// False if the file is not a YAML mapping. Then missing keys are not reported.
   private(set) var isReadable = true
 
   /// - Parameters:
-  ///   - yaml: the file's text, or nil when there is none.
-  ///   - environment: every variable; those without our prefix are not looked at.
+  ///   - yaml: the text of the file; nil if there is none.
+  ///   - environment: all variables; those without the prefix are ignored.
   init(yaml: String?, environment: [String: String]) {
     if let yaml { read(yaml) }
     fileDatabase = settings[["database"]]
     overlay(environment)
   }
 
-  /// The names below a section, sorted.
+  /// The names in a section, sorted.
   func names(below section: [String]) -> [String] {
     let paths = Array(settings.keys) + Array(sections.keys) + Array(trees.keys)
     return Set(paths.filter { $0.count > section.count && $0.starts(with: section) }.map { $0[section.count] }).sorted()
   }
 
-  /// Whether a section was given, even without a key in it.
+  /// Whether a section is present, even if it is empty.
   func has(_ section: [String]) -> Bool {
     sections[section] != nil || settings.keys.contains { $0.count > section.count && $0.starts(with: section) }
   }
@@ -70,7 +70,7 @@ struct ConfigurationSource {
         guard Self.isName(name) else {
           problem(
             line, here,
-            "\(path == ["apps"] ? "an app's" : "a key's") name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores"
+            "\(path == ["apps"] ? "the name of an app" : "a key") must begin with a letter or digit and have at most 64 letters, digits, dots, dashes and underscores"
           )
           continue
         }
@@ -103,7 +103,7 @@ struct ConfigurationSource {
         line, path,
         isSection
           ? "must be a section with keys below it: "
-            + ConfigurationKey.children(of: path).joined(separator: ", ").replacing("*", with: "one an app")
+            + ConfigurationKey.children(of: path).joined(separator: ", ").replacing("*", with: "the names of apps")
           : "must be a single value, not a \(value.sequence == nil ? "section" : "list")")
     }
   }
@@ -128,7 +128,7 @@ struct ConfigurationSource {
 
   private static func suggestion(for name: String, among known: [String]) -> String {
     let near = Suggestion.text(for: name, among: known)
-    return near.isEmpty ? "; there are \(known.joined(separator: ", "))" : near
+    return near.isEmpty ? "; known keys: \(known.joined(separator: ", "))" : near
   }
 
   private mutating func problem(_ line: Int?, _ path: [String], _ message: String) {
@@ -154,13 +154,14 @@ struct ConfigurationSource {
           ConfigurationProblem(
             origin: .environment(variable: variable), path: "",
             message: near.isEmpty
-              ? "sets no key there is; push-gateway check-config --help lists them" : "sets no key there is\(near)"))
+              ? "does not match any key; push-gateway check-config --help lists the keys"
+              : "does not match any key\(near)"))
       }
     }
   }
 
-  /// Not `PUSH_GATEWAY_CONFIG`, which names the file; not the test suite's own; and not what Kubernetes sets in every
-  /// container beside a Service that is called push-gateway.
+  /// Whether a variable should set a key. Not `PUSH_GATEWAY_CONFIG`, which names the file; not the test suite's
+  /// variables; and not those that Kubernetes sets in every container if there is a Service named push-gateway.
   private static func isOurs(_ variable: String) -> Bool {
     let prefix = ConfigurationKey.variablePrefix
     guard variable.hasPrefix(prefix), variable != prefix + "CONFIG" else { return false }

@@ -1,5 +1,5 @@
-// A part of the configuration with names of its own: an app's templates, on their way from YAML to the JSON they are compiled
-// from, with the lines they came from.
+// A part of the configuration with free names, such as an app's templates: converted from YAML to JSON, with the lines
+// of its members.
 
 internal import Runtime
 internal import Yams
@@ -8,11 +8,11 @@ struct ConfigurationTree {
   /// The mapping as a JSON object.
   let json: String
   private let origin: ConfigurationProblem.Origin
-  /// By the names on the way to a member, with dots between.
+  /// By the path of a member, joined with dots.
   private let lines: [String: Int]
 
-  /// - Parameter origin: of the whole; the lines of a file are those of its members.
-  /// - Throws: a text that is no YAML mapping.
+  /// - Parameter origin: the place of the whole tree. Members of a file have the lines of the text.
+  /// - Throws: if the text is not a YAML mapping.
   init(text: String, origin: ConfigurationProblem.Origin) throws(ConfigurationYAML.Fault) {
     guard case .mapping(let mapping)? = try ConfigurationYAML.compose(text) else {
       throw ConfigurationYAML.Fault(message: "must be a mapping, in YAML or JSON: {PROVIDER: {KIND: {…}}}")
@@ -28,7 +28,7 @@ struct ConfigurationTree {
     self.origin = origin
   }
 
-  /// Where a member stands, or what it is in.
+  /// The place of a member, or of the innermost mapping around it.
   func origin(of member: String) -> ConfigurationProblem.Origin {
     origin.at(line: line(of: member))
   }
@@ -78,7 +78,7 @@ struct ConfigurationTree {
       }
     }
 
-    /// Whether a text without quotes is a JSON literal. YAML's other spellings stay texts: `no` is a language here.
+    /// Whether a text without quotes is a JSON literal. YAML's other literals stay texts: `no` is a language here.
     private static func isJSON(_ text: String) -> Bool {
       guard let scanner = try? JSONScanner(Array(text.utf8)) else { return false }
       return [.number, .boolean, .null].contains(scanner.root.kind)

@@ -1,4 +1,4 @@
-// Reads YAML, and says what is wrong with it without quoting the text, which may hold a secret.
+// Reads YAML. Errors do not quote the text, which may contain a secret.
 
 internal import Yams
 
@@ -8,7 +8,7 @@ enum ConfigurationYAML {
     var message: String
   }
 
-  /// The root, or nil for an empty text.
+  /// The root; nil if the text is empty.
   static func compose(_ text: String) throws(Fault) -> Node? {
     do {
       return try Yams.compose(yaml: text)
@@ -28,12 +28,12 @@ enum ConfigurationYAML {
     }
   }
 
-  /// The parser's reason without the piece of the file it would quote.
+  /// The parser's reason without the part of the file that it quotes.
   private static func reason(of error: YamlError) -> String {
     switch error {
     case .scanner(_, let problem, _, _), .parser(_, let problem, _, _), .composer(_, let problem, _, _): problem
     case .duplicatedKeysInMapping(let keys, _):
-      "the key \(keys.first ?? "") stands twice in the section that begins here"
+      "the key \(keys.first ?? "") appears twice in the section that begins here"
     default: unreadable
     }
   }

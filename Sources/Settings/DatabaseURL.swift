@@ -1,8 +1,8 @@
-// Whether a database URL is what its author meant, before anything else reads it. Pure.
+// Checks a database URL before libpq reads it. Pure.
 //
-// A password with a character that ought to be written as %XX moves the borders between the parts: libpq then takes a piece of
-// the password for a host, a port or a database, and names it in its errors. So what cannot be meant is refused here, in a
-// sentence that quotes nothing.
+// A character of the password that should be written as %XX can shift the parts of the URL: libpq then takes a part of
+// the password for a host, a port or a database, and its errors quote that part. So a URL that is certainly wrong is
+// refused here, by an error that quotes nothing.
 
 internal import Queue
 
@@ -11,7 +11,7 @@ package enum DatabaseURL {
     "cannot be read: it must be postgres://USER:PASSWORD@HOST:PORT/DATABASE, and in USER and PASSWORD each character other than "
     + "letters, digits, '-', '.', '_' and '~' must be written as % and two hexadecimal digits"
 
-  /// What is wrong with a URL, without a word of it; nil: nothing.
+  /// What is wrong with a URL, without quoting it; nil if nothing is.
   package static func fault(of url: String) -> String? {
     let scheme = ["postgres://", "postgresql://"].first { url.hasPrefix($0) } ?? ""
     let rest = url.dropFirst(scheme.count)
@@ -20,7 +20,7 @@ package enum DatabaseURL {
     }
     let authority = rest.prefix { $0 != "/" && $0 != "?" }
     let places = authority.split(separator: "@", omittingEmptySubsequences: false)
-    // One more @ than the one before the host is a part of a password, and so is one behind the host.
+    // A second @ before the host, or one after it, is an unescaped @ of the password.
     guard places.count <= 2, !rest.dropFirst(authority.count).contains("@"), areHosts(places[places.count - 1]),
       (try? PostgresHosts.named(in: url)) != nil
     else { return unreadable }

@@ -1,11 +1,13 @@
-// What an operator tells the gateway: the YAML file, the environment above it, DATABASE_URL above both.
+// The checked configuration, from the YAML file, the environment, which overrides the file, and DATABASE_URL, which
+// overrides both.
 
 package import Dialects
 package import Logging
 package import Providers
 package import Runtime
 
-/// A configuration whose every value has been checked. Files are named by absolute path or relative to the working directory.
+/// A configuration whose values have all been checked. Paths of files are absolute or relative to the working
+/// directory.
 package struct GatewayConfiguration: Sendable, Equatable {
   /// A provider's origin: always https.
   package struct ProviderURL: Sendable, Equatable, CustomStringConvertible {
@@ -17,41 +19,41 @@ package struct GatewayConfiguration: Sendable, Equatable {
     }
   }
 
-  /// An HTTP proxy that takes CONNECT.
+  /// An HTTP proxy that supports CONNECT.
   package struct Proxy: Sendable, Hashable, CustomStringConvertible {
     package var host: String
     package var port: UInt16
-    /// Holds its user and password; nil: it asks for none.
+    /// The file with user and password; nil if the proxy needs none.
     package var credentialsFile: String?
     package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
   }
 
   package struct Listener: Sendable, Equatable {
     package var host: String
-    /// 0 for any free port.
+    /// The port; 0: the system chooses a free one.
     package var port: UInt16
   }
 
-  /// What a listener proves itself with, and asks of its clients.
+  /// The certificate of a listener, and what it requires of its clients.
   package struct ListenerTLS: Sendable, Equatable {
     package enum ClientCertificates: String, Sendable, CaseIterable {
       case required
-      /// A client may show none; one that it shows must be right.
+      /// A client may omit the certificate, but an invalid one is refused.
       case optional
     }
 
     package var certificateFile: String
     package var keyFile: String
-    /// Holds the authorities that clients' certificates come from; nil: clients are asked for none.
+    /// The authorities that issue the clients' certificates; nil if clients need none.
     package var clientCAFile: String?
     package var clientCertificates = ClientCertificates.required
   }
 
-  /// When an invite is sent once more over another connection.
+  /// When an invite is sent a second time over another connection.
   package struct Hedging: Sendable, Equatable {
-    /// None is that has waited for less.
+    /// Minimum time without an answer before that.
     package var afterMilliseconds: Int
-    /// Most of a lane's pushes that are; 0: none.
+    /// Maximum share of a lane's pushes that are sent a second time, in percent; 0: none.
     package var percentMax: Int
   }
 
@@ -63,7 +65,7 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var topic: String
     package var productionURL: ProviderURL
     package var sandboxURL: ProviderURL
-    /// Connections an environment.
+    /// Connections per environment.
     package var connections: Int
     package var streamsPerConnection: Int
     package var hedging: Hedging
@@ -74,7 +76,7 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var url: ProviderURL
     package var connections: Int
     package var streamsPerConnection: Int
-    /// Most messages sent a second.
+    /// Maximum number of messages a second.
     package var ratePerSecond: Int
     package var hedging: Hedging
   }
@@ -83,25 +85,26 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var url: ProviderURL
     package var accessTokenFile: String?
     package var connections: Int
-    /// Most pushes sent a second.
+    /// Maximum number of pushes a second.
     package var ratePerSecond: Int
-    /// How long after its ticket a receipt is asked for.
+    /// Time from a ticket until its receipt is fetched.
     package var receiptAfterMilliseconds: Int
   }
 
-  /// When so many dead tokens at once are believed to be the provider's mistake rather than the tokens'.
+  /// From how many dead tokens on the provider is assumed to be wrong, so that the tokens are quarantined.
   package struct Invalidation: Sendable, Equatable {
-    /// More of a lane's answers than this share, and its dead tokens are put on hold.
+    /// Tokens are quarantined when more than this share of a lane's answers reports dead tokens.
     package var deadPercent: Int
-    /// Answers needed before the rule applies.
+    /// Minimum number of answers for that.
     package var answersMin: Int
-    /// How far back answers count.
+    /// The period over which answers are counted.
     package var windowSeconds: Int
   }
 
-  /// Whom a missed call is shown to, whether a gateway or the backend announces it; as `push.apps.missed_calls` has it.
+  /// Which phones show a missed call, whether a gateway or the backend announces it. The values of
+  /// `push.apps.missed_calls`.
   package enum MissedCalls: String, Sendable, CaseIterable {
-    /// Nobody.
+    /// None.
     case off
     /// One phone of each user.
     case newest
@@ -110,22 +113,24 @@ package struct GatewayConfiguration: Sendable, Equatable {
   }
 
   package struct App: Sendable, Equatable {
-    /// As `push.outbox.app` has it.
+    /// The value of `push.outbox.app`.
     package var name: String
-    /// With the app's own templates laid over the shipped ones.
+    /// The dialect, with the app's own templates.
     package var dialect: Dialect
-    /// BCP 47: the language for devices whose own gives none.
+    /// The language, as a BCP 47 tag, for devices without a supported one.
     package var locale: String?
     package var ringSeconds: Int
-    /// When a user none of whose phones said that it rings is tried on the next channel; nil: never.
+    /// Time after which the next channel is tried for a user none of whose phones has reported that it rings; nil:
+    /// never.
     package var escalateAfterSeconds: Int?
-    /// Whether missed calls and notifications are sent again when nobody knows if they arrived.
+    /// Whether a missed call or notification is sent again when its answer was lost.
     package var isAtLeastOnce: Bool
-    /// Nil: one phone of each user hears what gateways announce, every phone what the backend enqueues.
+    /// Nil: one phone of each user shows missed calls that gateways announce, and every phone shows those that the
+    /// backend enqueues.
     package var missedCalls: MissedCalls?
-    /// Whether all its phones take a VoIP push for the end of a call.
+    /// Whether a cancel is also sent to VoIP tokens.
     package var hasVoIPCancel = false
-    /// What its connections to providers go through; nil: to the providers themselves.
+    /// The proxy for connections to providers; nil for none.
     package var proxy: Proxy?
     package var invalidation: Invalidation
     package var apns: APNs?
@@ -142,45 +147,45 @@ package struct GatewayConfiguration: Sendable, Equatable {
   package struct API: Sendable, Equatable {
     package var listener: Listener
     package var bodyMaxBytes: Int
-    /// The time a request has to arrive, and the database to answer.
+    /// Time limit for a request to arrive, and for the database to answer.
     package var requestTimeoutSeconds: Int
-    /// Calls are refused while the oldest invite has waited longer.
+    /// Calls are refused while the oldest invite has waited longer than this.
     package var busyAfterSeconds: Int
-    /// Most requests a second of one key.
+    /// Maximum number of requests a second for each key.
     package var ratePerSecond: Int
     package var connectionsMax: Int
-    /// Whose `X-Forwarded-For` is believed.
+    /// The proxies whose `X-Forwarded-For` is trusted.
     package var trustedProxies: [IPRange] = []
     /// Nil: clear text.
     package var tls: ListenerTLS?
   }
 
-  /// May hold a password: never to be logged.
+  /// The URL of the database. It may contain a password, so it must not be logged.
   package var databaseURL: String
   package var http: Listener
-  /// Connections to `http` at a time.
+  /// Maximum number of connections to `http.listen`.
   package var httpConnectionsMax: Int
-  /// Of `http`; nil: clear text.
+  /// TLS of `http.listen`; nil: clear text.
   package var httpTLS: ListenerTLS?
-  /// Nil: it is off.
+  /// Nil if the API is off.
   package var api: API?
-  /// Whether `http` serves the page for whoever is on call.
+  /// Whether `http.listen` serves the dashboard.
   package var hasDashboard: Bool
   package var opsAccess: OpsAccess
-  /// Added to the system's certificate authorities.
+  /// A file with certificate authorities that are added to the system's.
   package var caFile: String?
-  /// That of the apps that name none of their own.
+  /// The proxy of the apps that have none of their own.
   package var proxy: Proxy?
-  /// What is asked of files with secrets.
+  /// Whether files with secrets must be private.
   package var secretPrivacy = SecretFile.Privacy.required
   package var logLevel: Logger.Level
-  /// Nil: whichever suits standard error.
+  /// Nil: text on a terminal, otherwise JSON.
   package var logFormat: LogFormat?
   package var drainSeconds: Int
   /// Sorted by name.
   package var apps: [App]
 
-  /// The listeners that speak TLS, by the section of their settings.
+  /// The listeners with TLS, by the name of their section.
   package var listenerTLS: [(name: String, tls: ListenerTLS)] {
     [("http", httpTLS), ("api", api?.tls)].compactMap { name, tls in tls.map { (name, $0) } }
   }

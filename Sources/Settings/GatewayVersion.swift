@@ -1,4 +1,4 @@
-// What `push-gateway --version` prints and what a gateway registers itself with.
+// The version that `push-gateway --version` prints, and that a gateway registers in the database.
 
 package enum GatewayVersion {
   package static let current = "0.1.0"

@@ -1,4 +1,4 @@
-// What a log line looks like.
+// The format of log lines.
 
 #if canImport(Glibc)
 import Glibc
@@ -13,6 +13,6 @@ package enum LogFormat: String, CaseIterable, Sendable {
   /// Time, level, message, `key=value`.
   case text
 
-  /// Text where somebody reads along, JSON where a program collects lines.
+  /// Text if standard error is a terminal, otherwise JSON.
   package static var ofStandardError: LogFormat { isatty(STDERR_FILENO) == 1 ? .text : .json }
 }

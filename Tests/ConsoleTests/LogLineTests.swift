@@ -1,4 +1,4 @@
-// What a log line looks like, and that nothing in it can break it.
+// The format of log lines, for every content.
 
 import Foundation
 import Logging
@@ -25,7 +25,7 @@ import Testing
         == #"{"time":"2025-11-21T09:05:07.000123Z","level":"info","message":"A message","a":7,"b":"x"}"# + "\n")
   }
 
-  @Test func `text: the same in one line for people`() {
+  @Test func `text: the same for people, in one line`() {
     #expect(
       Self.line(["reason": "too slow", "app": "porteiro", "ms": .stringConvertible(4.5)], .text)
         == #"2025-11-21T09:05:07.000123Z info A message app=porteiro ms=4.5 reason="too slow""# + "\n")
@@ -49,7 +49,7 @@ import Testing
     #expect((object["list"] as? [Any])?.count == 2)
   }
 
-  @Test func `metadata never takes the place of time, level or message, and no name comes twice`() {
+  @Test func `metadata never replaces time, level or message, and no name occurs twice`() {
     let line = Self.line(["time": "x", "level": "y", "message": "z", "a.b": "1", "a": ["b": "2"]], .json)
     #expect(line.contains(#""_level":"y","_message":"z","_time":"x""#))
     #expect(line.components(separatedBy: #""a.b":"#).count == 2)
@@ -62,7 +62,7 @@ import Testing
   ]
 
   @Test(arguments: hostile)
-  func `any value and any name give one valid JSON object that reads back`(_ text: String) throws {
+  func `every value and name gives one valid JSON object with the same content`(_ text: String) throws {
     let line = Self.line(["key": "\(text)", text: "value"], .json, text)
     #expect(line.split(separator: "\n", omittingEmptySubsequences: false).count == 2)
     let object = try Self.object(line)
@@ -72,7 +72,7 @@ import Testing
   }
 
   @Test(arguments: hostile)
-  func `in text, no value can pass for a line or a member of its own`(_ text: String) {
+  func `in text, no value can imitate another line or member`(_ text: String) {
     let line = Self.line(["key": "\(text)", "next": "x"], .text)
     #expect(line.hasPrefix("2025-11-21T09:05:07.000123Z info A message key="))
     #expect(line.hasSuffix(" next=x\n"))

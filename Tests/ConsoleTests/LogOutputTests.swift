@@ -9,7 +9,7 @@ import Testing
 @testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct LogOutputTests {
-  @Test func `lines of many threads arrive whole, and each thread's in its order`() async throws {
+  @Test func `lines of many threads are written whole, and in order for each thread`() async throws {
     let pipe = LogPipe()
     pipe.read()
     let output = LogOutput(descriptor: pipe.descriptor) { _ in [] }
@@ -27,7 +27,7 @@ import Testing
     }
   }
 
-  @Test func `a reader that does not read keeps nobody waiting; what was lost is counted`() async throws {
+  @Test func `a reader that does not read delays nobody, and lost lines are counted`() async throws {
     let pipe = LogPipe()
     let line = Array((String(repeating: "x", count: 999) + "\n").utf8)
     let output = LogOutput(descriptor: pipe.descriptor, waitingMaxBytes: 100_000) { Array("lost \($0)\n".utf8) }
@@ -42,7 +42,7 @@ import Testing
     #expect(whole + lost == count)
   }
 
-  @Test func `closed, it takes no more, so that no line is cut off by the end of the process`() async throws {
+  @Test func `a closed output ignores further lines, so that the end of the process truncates none`() async throws {
     let pipe = LogPipe()
     pipe.read()
     let output = LogOutput(descriptor: pipe.descriptor) { _ in [] }
@@ -53,14 +53,14 @@ import Testing
     #expect(try await pipe.text() == "before\n")
   }
 
-  @Test func `a reader that is slow gets everything, for as long as it reads`() throws {
+  @Test func `a slow reader gets every line, as long as it reads`() throws {
     let pipe = Pipe()
     let output = LogOutput(descriptor: pipe.fileHandleForWriting.fileDescriptor) { _ in [] }
     let line = Array((String(repeating: "x", count: 999) + "\n").utf8)
     let bytes = 1_000_000
     for _ in 0..<bytes / line.count { output.write(line) }
     Thread.detachNewThread { [reader = pipe.fileHandleForReading] in
-      // Longer in all than the output waits for a sign of life.
+      // Altogether longer than `flush` waits without progress.
       var left = bytes
       while left > 0 {
         Thread.sleep(forTimeInterval: 0.25)
@@ -72,7 +72,7 @@ import Testing
     #expect(output.writtenBytes == bytes)
   }
 
-  @Test func `a closed reader ends nothing`() throws {
+  @Test func `a closed reader does not end the process`() throws {
     signal(SIGPIPE, SIG_IGN)
     let pipe = Pipe()
     try pipe.fileHandleForReading.close()
@@ -83,7 +83,7 @@ import Testing
     output.flush()
   }
 
-  @Test func `one threshold moves all loggers; a logger's own level only makes it quieter`() async throws {
+  @Test func `one threshold applies to all loggers, and a logger's own level can only be higher`() async throws {
     let pipe = LogPipe()
     pipe.read()
     let threshold = LogThreshold(.info)

@@ -1,8 +1,8 @@
-// A pipe for log lines, read on a thread of its own: tests share few threads, and none of them may wait for another.
+// A pipe for log lines. It is read on a thread of its own, because tests share few threads and must not block them.
 
 import Foundation
 
-/// What is written to `descriptor` until `text` is asked for.
+/// Collects what is written to `descriptor`.
 final class LogPipe: Sendable {
   private let pipe = Pipe()
   private let chunks: AsyncStream<Data>
@@ -14,7 +14,7 @@ final class LogPipe: Sendable {
 
   var descriptor: Int32 { pipe.fileHandleForWriting.fileDescriptor }
 
-  /// Begins to read; until then a full pipe stays full.
+  /// Begins to read. Before that, a full pipe stays full.
   func read() {
     Thread.detachNewThread { [reader = pipe.fileHandleForReading, continuation] in
       continuation.yield(reader.readDataToEndOfFile())
@@ -22,7 +22,7 @@ final class LogPipe: Sendable {
     }
   }
 
-  /// Closes the writing end, and returns all that was written.
+  /// Closes the writing end, and returns everything that was written.
   func text() async throws -> String {
     try pipe.fileHandleForWriting.close()
     return String(decoding: await chunks.first { _ in true } ?? Data(), as: UTF8.self)

@@ -1,4 +1,4 @@
-// The rules of a call, end to end: answer, hang-up, missed calls, dead tokens, credentials that are not accepted.
+// The rules of a call, end to end: answering, ending, missed calls, dead tokens, rejected credentials.
 
 import Foundation
 import Queue
@@ -10,7 +10,7 @@ import Testing
 
 @Suite("Rules of a call", .timeLimit(.minutes(10)))
 struct CallRulesTests {
-  /// `provider kind outcome user` of everything finished, sorted.
+  /// `provider kind outcome user` of each finished push, sorted.
   private func history(_ gateway: GatewayHarness) async throws -> [String] {
     try await gateway.database.value(
       """
@@ -27,7 +27,7 @@ struct CallRulesTests {
     try await gateway.settled()
   }
 
-  @Test("rule 4: a hang-up is told to the phones that may ring, by FCM and Expo, never to a VoIP token")
+  @Test("rule 4: after a hang-up, phones that may ring get a cancel over FCM and Expo, and VoIP tokens get none")
   func hangUp() async throws {
     try await GatewayHarness.with { gateway in
       try await ringing(gateway, "call-1")
@@ -49,7 +49,7 @@ struct CallRulesTests {
     }
   }
 
-  @Test("rule 4: the user who answered is told nothing, the others' phones stop")
+  @Test("rule 4: the phones of the user who answered get no cancel, and those of the others do")
   func answered() async throws {
     try await GatewayHarness.with { gateway in
       try await ringing(gateway, "call-2")
@@ -63,7 +63,7 @@ struct CallRulesTests {
     }
   }
 
-  @Test("rule 4: invites that have not left are void, also those that wait in the gateway's memory")
+  @Test("rule 4: unsent invites become void, including those in the gateway's memory")
   func voidInMemory() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE"))])
@@ -71,7 +71,8 @@ struct CallRulesTests {
       try await gateway.enqueue("call-3")
       while await gateway.simulators.fcm.counters.refused.isEmpty { try await Task.sleep(for: .milliseconds(2)) }
       try await gateway.database.execute("update push.outbox set state = 'answered' where call_id = 'call-3'")
-      // FCM takes nothing before the gateway has heard: a second try that left just then would be delivered, rightly.
+      // FCM accepts nothing until the gateway has heard of the end. Otherwise a second try could be delivered first,
+      // correctly.
       let ended = """
         select coalesce(max(outcome), '') from push.delivery_history where provider = 'fcm' and kind = 'invite'
         """
@@ -87,7 +88,7 @@ struct CallRulesTests {
     }
   }
 
-  @Test("rule 4: a user who declines is not tried again, also not from the gateway's memory; the others are")
+  @Test("rule 4: a user who declines is not tried again, not even from the gateway's memory, and the others are")
   func declinedInMemory() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE"))])
@@ -101,7 +102,8 @@ struct CallRulesTests {
         try await Task.sleep(for: .milliseconds(2))
       }
       #expect(try await gateway.database.value("select push.decline_call('call-d', 'ana')") == "true")
-      // FCM takes nothing before the gateway has heard: a second try that left just then would be delivered, rightly.
+      // FCM accepts nothing until the gateway has heard of the end. Otherwise a second try could be delivered first,
+      // correctly.
       let void = "select count(*) from push.delivery_history where user_id = 'ana' and reason = 'UserDeclined'"
       while try await gateway.database.value(void) == "0" { try await Task.sleep(for: .milliseconds(5)) }
       await gateway.simulators.setFaults(FaultPlan())
@@ -112,7 +114,7 @@ struct CallRulesTests {
       try await gateway.settled()
       let call = "select state || ' ' || end_reason from push.outbox"
       #expect(try await gateway.database.value(call) == "ended declined")
-      // Ana's first request may have arrived for all the gateway knows, so she is told. Neither of them has missed the call.
+      // Ana's first request may have arrived, so she gets a cancel. Neither user has missed the call.
       let pushes = await gateway.simulators.fcm.accepted.map {
         "\($0.token.contains("bruno") ? "bruno" : "ana") \(text(of: $0).contains("call_cancelled") ? "cancel" : "invite")"
       }
@@ -120,7 +122,7 @@ struct CallRulesTests {
     }
   }
 
-  @Test("rule 5: a call that nobody answers leaves one missed call a user, and a VoIP token gets none")
+  @Test("rule 5: after a call that nobody answers, each user gets one missed call, and VoIP tokens get none")
   func missed() async throws {
     try await GatewayHarness.with { gateway in
       try await gateway.database.execute(
@@ -151,7 +153,7 @@ struct CallRulesTests {
     }
   }
 
-  @Test("rule 10: a dead token is invalidated once, the backend hears of it, and the next call passes it over")
+  @Test("rule 10: a dead token is invalidated once, the backend is told, and the next call skips it")
   func deadToken() async throws {
     try await GatewayHarness.with { gateway in
       let recipients = #"[{"userId": "u", "fcmToken": "fault-UNREGISTERED-0123456789"}]"#
@@ -166,14 +168,16 @@ struct CallRulesTests {
         "select concat_ws(' ', app, provider, reason) from push.token_invalidations")
       #expect(row == "porteiro fcm UNREGISTERED")
       #expect(try await gateway.database.value(enqueue("call-6")) == "0")
-      // The app registers the token again: it lives.
+      // The app registers the token again, so it is good again.
       try await gateway.database.execute(
         "select push.register_device('u', 'porteiro', 'fcm', 'fault-UNREGISTERED-0123456789')")
       #expect(try await gateway.database.value(enqueue("call-7")) == "1")
     }
   }
 
-  @Test("refused credentials open the circuit of their lane alone: its deliveries wait, tokens stay, and it recovers")
+  @Test(
+    "rejected credentials open the circuit of their lane only: its deliveries wait, no token is invalidated, and the lane recovers"
+  )
   func credentials() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([FaultRule(provider: .apns, fault: .reason("InvalidProviderToken"), count: 1)])
@@ -185,7 +189,7 @@ struct CallRulesTests {
     }
   }
 
-  @Test("three replicas share the work and show APNs one provider token; each push leaves once")
+  @Test("three replicas share the work and one provider token for APNs, and each push is sent once")
   func replicas() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.tokenUpdateInterval = 1200

@@ -1,4 +1,5 @@
-// CommEazy beyond calls: messages and invitations through the whole gateway, read off the wire as its router reads them.
+// CommEazy's messages and invitations through the whole gateway, read from the received pushes as CommEazy's router
+// reads them.
 
 import Foundation
 import Simulators

@@ -1,5 +1,4 @@
-// The keys that the client systems' apps take from a push, for tests that look at them one by one. What the apps do with a
-// push is read by Phones.
+// How the client systems' apps read a push, key by key. What the apps do with a push is in Phones.
 
 import DialectsTestSupport
 import Foundation
@@ -14,18 +13,18 @@ enum PorteiroApp {
     var buildingName: String?
     var channelName: String?
     var schemaVersion: Int?
-    /// When it was sent, milliseconds since 1970.
+    /// When it was sent, in milliseconds since 1970.
     var sentAt: Int64
     var isVoIP: Bool
   }
 
-  /// CallKit's call id, where the call id is one.
+  /// CallKit's call id, if the call id is a UUID.
   static func callKitUUID(_ call: Call) -> UUID? { UUID(uuidString: call.callID) }
 
   /// PushKit's `dictionaryPayload`.
   static func voipPush(_ payload: [String: Any]) -> Call? { call(in: payload) }
 
-  /// The background task gets its data in one of three shapes, by how the push came.
+  /// The background task gets its data in one of three forms, depending on how the push was received.
   static func backgroundTask(_ task: [String: Any]) -> [String: Any]? {
     let data = task["data"] as? [String: Any]
     if let text = data?["body"] as? String, let object = try? parse(Data(text.utf8)) { return object }
@@ -56,7 +55,7 @@ enum TwilioApp {
     case cancelledCallInvite(sid: String)
   }
 
-  /// Android: the SDK's message handler; it takes strings only, and nothing without its own message type.
+  /// Android: the SDK's message handler. It accepts strings only, and ignores messages without its own message type.
   static func handleMessage(_ data: [String: Any]) -> Event? {
     guard let data = data as? [String: String], let sid = data["twi_call_sid"] else { return nil }
     switch data["twi_message_type"] {
@@ -69,14 +68,14 @@ enum TwilioApp {
   }
 }
 
-/// The life cycle of a call on the phone: one session a call id, whatever comes twice or out of order.
+/// The life cycle of a call on the phone: one session for each call id, even if pushes are repeated or out of order.
 struct CallSessions {
   enum State: String { case ringing, connected, ended, missed }
 
   private(set) var states: [String: State] = [:]
   private(set) var promises: [String: Int] = [:]
   private var newest: [String: Int] = [:]
-  /// Whether every push of a call had a higher `seq` than the one before it, but for repeated ones.
+  /// Whether every push of a call had a higher `seq` than the one before, except repeated pushes.
   private(set) var isRising = true
 
   mutating func receive(_ data: [String: Any]) {
@@ -115,7 +114,7 @@ enum EnclosureApp {
   }
 }
 
-/// CommEazy: one router for everything that comes.
+/// CommEazy: one router for all pushes.
 enum CommEazyApp {
   enum Routed: Equatable {
     case call(id: String, jid: String, name: String, isVideo: Bool)

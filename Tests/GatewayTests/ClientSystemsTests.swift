@@ -1,5 +1,5 @@
-// The six client systems: a call goes through the whole gateway, and what comes off the wire is looked at key by key. What the
-// phones do with it is in PhoneSituationsTests.
+// The six client systems: calls go through the whole gateway, and the received pushes are compared key by key. What the
+// phones do with them is in PhoneSituationsTests.
 
 import Foundation
 import Phones
@@ -47,12 +47,12 @@ struct ClientSystemsTests {
       #expect((voip["metadata"] as? [String: Any])?["clientVersion"] is NSNull)
       #expect(abs(call.sentAt - Int64(Date().timeIntervalSince1970 * 1000)) < 30_000)
 
-      // FCM's data reaches the background task as it is; `body` has what `from`, a reserved key, cannot say.
+      // FCM's data reaches the background task unchanged. `from` is a reserved key, so the value is in `body`.
       let fcm = try #require(await gateway.simulators.fcm.accepted.first).object()
       #expect(fcm.values.allSatisfy { $0 is String })
       try expectSameCall(PorteiroApp.backgroundTask(["data": fcm]), as: call)
 
-      // Expo hands `data` to an Android task as a JSON text or as an object, by its version.
+      // Depending on its version, Expo passes `data` to an Android task as JSON text or as an object.
       let expo = await gateway.simulators.expo.accepted
       let android = try #require(expo.to(PhoneToken.expo("android")).first)
       let data = try #require(android["data"] as? [String: Any])
@@ -82,7 +82,7 @@ struct ClientSystemsTests {
     #expect(call == voip)
   }
 
-  @Test("Porteiro: a caller without a name is Porteiro, a number is its text, and the same call twice rings once")
+  @Test("Porteiro: a caller without a name is shown as Porteiro, a number becomes text, and a repeated call rings once")
   func porteiroDefaults() async throws {
     try await GatewayHarness.with { gateway in
       let call = #"{"callId": "\#(Self.callID)", "from": "doorman", "apartmentNumber": 101}"#
@@ -127,7 +127,9 @@ struct ClientSystemsTests {
 
   // MARK: - 3. The life cycle of an incoming call
 
-  @Test("life cycle: answered elsewhere and hung up dismiss the phone, unanswered leaves a missed call; seq rises")
+  @Test(
+    "life cycle: a call that is answered elsewhere or hung up stops ringing, an unanswered one is missed, and seq increases"
+  )
   func lifeCycle() async throws {
     try await GatewayHarness.with { gateway in
       let anna = PhoneToken.fcm("anna")
@@ -141,7 +143,8 @@ struct ClientSystemsTests {
       try await gateway.answer("answered", by: "anna")
       try await gateway.end("declined", "declined")
       try await gateway.end("hung-up")
-      // Cancels: one to bert, two, two. Missed calls: two of the one hung up, two of the one nobody heard.
+      // Cancels: one to bert, two, two. Missed calls: two for the call that was hung up, two for the call that nobody
+      // answered.
       let pushes = try await gateway.simulators.fcm.waitForAccepted(8 + 5 + 4)
       try await gateway.settled()
       var phones = [anna: CallSessions(), bert: CallSessions()]
@@ -160,7 +163,7 @@ struct ClientSystemsTests {
 
   // MARK: - 4. Enclosure
 
-  @Test("Enclosure: a VoIP push without aps and never without a room; nothing takes it back over VoIP")
+  @Test("Enclosure: a VoIP push has no aps and always a room, and no cancel is sent over VoIP")
   func enclosure() async throws {
     try await GatewayHarness.speaking("enclosure") { gateway in
       let phone =
@@ -178,7 +181,7 @@ struct ClientSystemsTests {
       #expect(pushes.allSatisfy { $0["aps"] == nil })
       let calls = pushes.compactMap(EnclosureApp.voipPush).sorted { $0.roomID < $1.roomID }
       #expect(calls.map(\.roomID) == ["e-2", "e-3", "room-7"])
-      // The number of the one who is called: the recipient's own, or none; never that of the one who calls.
+      // The phone number of the recipient, if there is one, and never that of the caller.
       #expect(calls.map(\.phone) == ["", "", "+9665552222"])
       #expect(
         calls.last
@@ -192,7 +195,7 @@ struct ClientSystemsTests {
   // MARK: - 5. Telnyx
 
   @Test(
-    "Telnyx: metadata as an object over VoIP and as text over FCM; an Android phone takes a late call for a missed one")
+    "Telnyx: metadata is an object over VoIP and text over FCM, and an Android phone shows a late call as missed")
   func telnyx() async throws {
     try await GatewayHarness.speaking("telnyx") { gateway in
       try await gateway.ring(
@@ -259,7 +262,7 @@ struct ClientSystemsTests {
           == "invite delivered, cancel delivered, missed_call void SaidByCancel")
       #expect(await gateway.simulators.fcm.accepted.count == 3)
 
-      // The lane sends nothing for longer than the cancel lives.
+      // The lane is paused for longer than the cancel is valid.
       try await ring("out of reach")
       try await gateway.settled()
       _ = try await gateway.database.value("select changed from push.pause_lane('porteiro', 'fcm', 'test')")
@@ -279,14 +282,14 @@ struct ClientSystemsTests {
 
   // MARK: - 6. CommEazy
 
-  @Test("CommEazy: the router tells calls from video calls over VoIP and FCM, and calls off what was called off")
+  @Test("CommEazy: the router distinguishes calls and video calls over VoIP and FCM, and ends calls that have ended")
   func commeazy() async throws {
     try await GatewayHarness.speaking("commeazy") { gateway in
       let phones = """
         [{"userId": "oma", "voipPushToken": "\(PhoneToken.voip)"},
          {"userId": "opa", "fcmToken": "\(PhoneToken.fcm("opa"))", "platform": "android"}]
         """
-      // Over VoIP, what is no UUID becomes one.
+      // Over VoIP, an id that is not a UUID is converted to one.
       let ids = (1...3).map { "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c1\($0)" }
       let caller = #""from": "jan@example.com", "fromName": "Jan""#
       try await gateway.ring(#"{"callId": "\#(ids[0])", \#(caller)}"#, phones)

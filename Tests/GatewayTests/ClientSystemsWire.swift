@@ -1,4 +1,5 @@
-// What the tests of client systems and rules share: a call in the backend's words, and pushes as a phone gets them.
+// Helpers for the tests of client systems and rules: calls as a backend inserts them, and pushes as phones receive
+// them.
 
 import Dialects
 import DialectsTestSupport
@@ -10,7 +11,7 @@ import Testing
 @testable import Settings
 
 extension GatewayHarness {
-  /// A gateway whose only app speaks this dialect.
+  /// A gateway whose only app uses this dialect.
   static func speaking(
     _ dialect: String, simulators configuration: SimulatorSuite.Configuration = GatewayHarness.strict,
     hasVoIPCancel: Bool = false, _ body: (GatewayHarness) async throws -> Void
@@ -38,20 +39,20 @@ extension GatewayHarness {
     _ = try await database.value("select push.end_call('\(callID)', '\(reason)')")
   }
 
-  /// - Parameter token: of the phone, where it is known.
+  /// - Parameter token: the phone's token, if known.
   func answer(_ callID: String, by user: String, with token: String? = nil) async throws {
     let device = token.map { "'\($0)'" } ?? "null"
     _ = try await database.value("select push.answer_call('\(callID)', '\(user)', device => \(device))")
   }
 
-  /// - Parameter token: of the phone, where it is known.
+  /// - Parameter token: the phone's token, if known.
   func decline(_ callID: String, by user: String, _ reason: String, with token: String? = nil) async throws {
     let device = token.map { "'\($0)'" } ?? "null"
     _ = try await database.value(
       "select push.decline_call('\(callID)', '\(user)', reason => '\(reason)', device => \(device))")
   }
 
-  /// `provider kind outcome user` of everything finished, sorted.
+  /// `provider kind outcome user` of each finished push, sorted.
   func history() async throws -> [String] {
     try await database.value(
       """
@@ -62,7 +63,7 @@ extension GatewayHarness {
   }
 }
 
-/// Tokens of the right form, one a name.
+/// Valid tokens, one for each name.
 enum PhoneToken {
   static let voip = String(repeating: "ab", count: 32)
   static let alert = String(repeating: "cd", count: 32)
@@ -71,7 +72,7 @@ enum PhoneToken {
 }
 
 extension AcceptedPush {
-  /// The payload as another JSON parser reads it.
+  /// The payload, parsed by another JSON parser.
   func object() throws -> [String: Any] { try parse(Data(payload)) }
 }
 

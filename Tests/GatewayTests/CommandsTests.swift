@@ -1,4 +1,4 @@
-// The commands' parts: lines in, calls enqueued; and what --help promises.
+// The parts of the commands: reading lines, enqueueing calls, and the texts of --help.
 
 import ArgumentParser
 import Foundation
@@ -18,7 +18,7 @@ import Testing
 
   // MARK: Lines
 
-  @Test func `a line is taken as it stands`() throws {
+  @Test func `a line is read with its values unchanged`() throws {
     let line = try CallLine(Array(Self.good.utf8), number: 7)
     #expect(line.number == 7)
     #expect(line.app == Array("porteiro".utf8))
@@ -57,7 +57,7 @@ import Testing
     #expect(try reader.next() == nil)
   }
 
-  @Test func `a line without end is refused, not stored`() throws {
+  @Test func `a line that is too long is refused without being stored`() throws {
     let path = FileManager.default.temporaryDirectory.appendingPathComponent("lines-\(UUID())").path
     defer { try? FileManager.default.removeItem(atPath: path) }
     try String(repeating: "x", count: 3 << 20).write(toFile: path, atomically: true, encoding: .utf8)
@@ -73,7 +73,7 @@ import Testing
     return try CallLine(Array(text.utf8), number: number)
   }
 
-  @Test func `a batch is enqueued once, and again it is only duplicates`() async throws {
+  @Test func `a batch is enqueued once, and when repeated contains only duplicates`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await Migrator().migrate(connection)
@@ -89,7 +89,7 @@ import Testing
     }
   }
 
-  @Test func `of a batch with faults nothing is enqueued, and every faulty line is named`() async throws {
+  @Test func `nothing of a batch with faults is enqueued, and every faulty line is named`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await Migrator().migrate(connection)
@@ -97,7 +97,7 @@ import Testing
       let lines = try [
         line(11, "a"), line(12, "b", from: "7"), line(13, "c"), line(14, "", from: #""d""#),
       ]
-      // A backend's login, which may make no temporary things where harden.sql was run.
+      // The login of a backend. After harden.sql it may not create temporary tables.
       let name = try await database.value("select current_database()")
       try await database.execute("revoke temporary on database \(name) from public")
       try await connection.script("set role push_enqueuer")

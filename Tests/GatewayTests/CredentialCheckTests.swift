@@ -1,4 +1,4 @@
-// What check-config finds in keys that are right, and in every kind that is wrong.
+// The results of check-config for good keys and for every kind of bad one.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -12,7 +12,7 @@ import Testing
 @testable import Simulators
 
 @Suite(.timeLimit(.minutes(10))) struct CredentialCheckTests {
-  /// A configuration that uses what `simulate` makes; its folder is removed by the caller.
+  /// A configuration with the files that `simulate` makes. The caller removes its directory.
   private func configuration() throws -> (configuration: GatewayConfiguration, material: SimulatorMaterial) {
     let material = try SimulatorMaterial()
     try material.writeServiceAccount(tokenURI: "https://127.0.0.1:1/token")
@@ -30,7 +30,7 @@ import Testing
     }
   }
 
-  @Test func `what simulate writes is good, key by key`() throws {
+  @Test func `every key of the configuration that simulate writes is good`() throws {
     let (configuration, material) = try configuration()
     defer { try? FileManager.default.removeItem(atPath: material.directory) }
     let checks = CredentialCheck.all(of: configuration)
@@ -57,7 +57,7 @@ import Testing
     if !content.isEmpty { #expect(!failures.contains { $0.contains(content) }) }
   }
 
-  @Test func `an RSA key is no APNs key`() throws {
+  @Test func `an RSA key is refused as APNs key`() throws {
     let (configuration, material) = try configuration()
     defer { try? FileManager.default.removeItem(atPath: material.directory) }
     try SecretFixture.write(material.fcmKey.privateKeyPEM(), to: material.apnsKeyFile)
@@ -66,7 +66,7 @@ import Testing
     #expect(failures[0].contains("apns") && failures[0].contains("RSA"))
   }
 
-  @Test func `keys that others may read are refused, one by one, unless that is allowed`() throws {
+  @Test func `each key that others may read is refused, unless that is allowed`() throws {
     let (configuration, material) = try configuration()
     defer { try? FileManager.default.removeItem(atPath: material.directory) }
     let opsKey = material.directory + "/ops-key"
@@ -90,7 +90,7 @@ import Testing
     #expect(failures(withOpsKey) == [])
   }
 
-  @Test func `a listener's certificate must fit its key, and not have ended`() throws {
+  @Test func `a listener's certificate must match its key, and must not have expired`() throws {
     let (configuration, material) = try configuration()
     defer { try? FileManager.default.removeItem(atPath: material.directory) }
     let pki = try ListenerPKI()
@@ -107,7 +107,7 @@ import Testing
     #expect(details.count == 2 && details.allSatisfy { $0?.contains("good until 2") == true })
     #expect(details.last??.contains("clients' certificates (optional) by \(pki.ours.caFile)") == true)
 
-    // With TLS nothing is in clear text; what ends soon is named.
+    // With TLS nothing is sent in clear text. A certificate that expires soon is named.
     let end = try ListenerCertificate(pki.settings(), privacy: .required).expiresAtSeconds
     func remarks(_ seconds: Int64) -> [String] { SecurityRemarks.all(of: with, wallMilliseconds: seconds * 1000) }
     #expect(remarks(end - 15 * 86_400) == [])
@@ -120,7 +120,7 @@ import Testing
       CredentialCheck.all(of: with, wallMilliseconds: (end + 1) * 1000).filter {
         if case .failure(let failure) = $0.result { "\(failure)".contains("has expired on 2") } else { false }
       }.map(\.subject) == ["http.tls.certificate_file", "api.tls.certificate_file"])
-    // A gateway starts with it all the same.
+    // A gateway still starts with it.
     #expect(throws: Never.self) { try CredentialCheck.require(with, file: nil) }
 
     try pki.install(keyOf: pki.others)

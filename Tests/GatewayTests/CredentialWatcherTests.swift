@@ -1,4 +1,4 @@
-// What a running gateway takes from a configuration that is read again.
+// What a running gateway changes when its configuration is read again.
 
 import Foundation
 import HTTP2TestSupport
@@ -14,7 +14,7 @@ import Testing
 @testable import Settings
 @testable import Simulators
 
-/// Keeps the messages of a log.
+/// Keeps log messages.
 private final class LogKeeper: Sendable {
   private let kept = Mutex<[String]>([])
   var messages: [String] { kept.withLock { $0 } }
@@ -38,9 +38,9 @@ private struct KeepingHandler: LogHandler {
 }
 
 @Suite("Credential watcher", .timeLimit(.minutes(10))) struct CredentialWatcherTests {
-  /// A watcher of what `simulate` writes; no provider is started, and no database is there.
+  /// A watcher of the files that `simulate` makes, without providers or a database.
   ///
-  /// - Parameter more: added to the configuration.
+  /// - Parameter more: text appended to the configuration.
   private static func with(
     _ more: String = "",
     _ body: (CredentialWatcher, SimulatorMaterial, LogThreshold, LogKeeper) async throws -> Void
@@ -81,7 +81,7 @@ private struct KeepingHandler: LogHandler {
     try SecretFixture.write(change(text), to: material.configurationFile)
   }
 
-  @Test("nothing has changed: nothing is rotated")
+  @Test("without a change, nothing is rotated")
   func unchanged() async throws {
     try await Self.with { watcher, _, _, keeper in
       await watcher.reload()
@@ -89,7 +89,7 @@ private struct KeepingHandler: LogHandler {
     }
   }
 
-  @Test("a new access token rotates the lane that has it, once, and no other")
+  @Test("a new access token rotates its lane once, and no other lane")
   func rotated() async throws {
     try await Self.with { watcher, material, _, keeper in
       try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile)
@@ -99,7 +99,7 @@ private struct KeepingHandler: LogHandler {
     }
   }
 
-  @Test("a file that cannot be used is told of, and the lane goes on with what it has")
+  @Test("a file that cannot be used is logged, and the lane keeps its credentials")
   func unusable() async throws {
     try await Self.with { watcher, material, _, keeper in
       try SecretFixture.write("no key", to: material.apnsKeyFile)
@@ -107,12 +107,12 @@ private struct KeepingHandler: LogHandler {
       await watcher.reload()
       #expect(
         keeper.messages == [
-          "New credentials cannot be used: what is in use stays apns", "A lane's credentials have changed expo",
+          "New credentials cannot be used: the current ones stay in use apns", "A lane's credentials have changed expo",
         ])
     }
   }
 
-  @Test("a service account of another project takes a restart, which is said; the lane goes on with the old one")
+  @Test("a service account of another project needs a restart, which is logged, and the lane keeps the old one")
   func otherProject() async throws {
     try await Self.with { watcher, material, _, keeper in
       let account = try String(contentsOfFile: material.serviceAccountFile, encoding: .utf8)
@@ -122,11 +122,13 @@ private struct KeepingHandler: LogHandler {
         try SecretFixture.write(other, to: material.serviceAccountFile)
         await watcher.reload()
       }
-      #expect(keeper.messages == Array(repeating: "New credentials cannot be used: what is in use stays fcm", count: 2))
+      #expect(
+        keeper.messages
+          == Array(repeating: "New credentials cannot be used: the current ones stay in use fcm", count: 2))
     }
   }
 
-  @Test("new credentials of a proxy are shown by the connections of all its lanes, once they can be read")
+  @Test("new connections of all lanes of a proxy use its new credentials, once they can be read")
   func proxyCredentials() async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: "proxy-\(UUID())").path()
     defer { try? FileManager.default.removeItem(atPath: file) }
@@ -143,8 +145,8 @@ private struct KeepingHandler: LogHandler {
       #expect(
         keeper.messages == [
           "A proxy's credentials have changed: new connections use them",
-          "New credentials cannot be used: what is in use stays",
-          "New credentials cannot be used: what is in use stays",
+          "New credentials cannot be used: the current ones stay in use",
+          "New credentials cannot be used: the current ones stay in use",
           "A proxy's credentials have changed: new connections use them",
         ])
     }
@@ -160,23 +162,23 @@ private struct KeepingHandler: LogHandler {
     }
   }
 
-  @Test("a configuration with a mistake changes nothing")
+  @Test("an invalid configuration changes nothing")
   func broken() async throws {
     try await Self.with { watcher, material, threshold, keeper in
       try Self.edit(material) { $0 + "\nlog: { level: loud }\n" }
       try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile)
       await watcher.reload()
       #expect(threshold.level == .info)
-      #expect(keeper.messages == ["The configuration was not read again: what is in use stays"])
+      #expect(keeper.messages == ["The configuration was not read again: the current one stays in use"])
     }
   }
 
-  @Test("a key that others may read is not taken, and the lane goes on with what it has")
+  @Test("a key that others may read is refused, and the lane keeps its credentials")
   func exposed() async throws {
     try await Self.with { watcher, material, _, keeper in
       try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile, mode: 0o644)
       await watcher.reload()
-      #expect(keeper.messages == ["New credentials cannot be used: what is in use stays expo"])
+      #expect(keeper.messages == ["New credentials cannot be used: the current ones stay in use expo"])
       try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile, mode: 0o640)
       await watcher.reload()
       #expect(keeper.messages.last == "A lane's credentials have changed expo")

@@ -15,7 +15,7 @@ struct DashboardConfigurationTests {
     try folder.load("database: postgres://db/x\napps: { a: { expo: } }\n\(dashboard)")
   }
 
-  @Test func `the dashboard is on, to be looked at, unless it is switched off`() throws {
+  @Test func `the dashboard is on and read-only by default`() throws {
     #expect(try load("").hasDashboard && load("").opsAccess == GatewayConfiguration.OpsAccess())
     #expect(try !load("dashboard: { enabled: false }").hasDashboard)
     #expect(
@@ -40,7 +40,7 @@ struct DashboardConfigurationTests {
     }
   }
 
-  @Test func `two names with one key are refused at the start, and both are named`() async throws {
+  @Test func `two names with the same key are refused at the start, and the error has both names`() async throws {
     let key = "an-ops-key-of-more-than-thirty-two-characters"
     for name in ["a.key", "b.key"] { try folder.write(key + "\n", to: name) }
     try folder.write("another-ops-key-of-more-than-thirty-two-characters", to: "c.key")
@@ -65,7 +65,7 @@ struct DashboardConfigurationTests {
   private static let identity =
     "header: Cf-Access-Jwt-Assertion, issuer: 'https://team.example', audience: abc, jwks_file: token, allowed: 'a@x.example @y.example'"
 
-  @Test func `an identity has an email unless it is told otherwise`() throws {
+  @Test func `the name of an identity is its email by default`() throws {
     let identity = try #require(try load("dashboard: { identity: { \(Self.identity) } }").opsAccess.identity)
     #expect(identity.header == "Cf-Access-Jwt-Assertion" && identity.keysFile == folder.path + "/token")
     #expect(
@@ -101,7 +101,7 @@ struct DashboardConfigurationTests {
     #expect(throws: ConfigurationError.self) { try load("dashboard: { \(setting) }") }
   }
 
-  @Test func `a key that is too short is told by check-config, and not repeated`() throws {
+  @Test func `check-config reports a key that is too short without quoting it`() throws {
     try folder.write("short-secret", to: "short.key")
     try folder.write(DashboardHarness.key, to: "long.key")
     func result(_ file: String) throws -> String {
@@ -114,7 +114,7 @@ struct DashboardConfigurationTests {
     }
     #expect(
       try result("short.key").hasSuffix(
-        "short.key: must hold a key of at least 32 characters, such as openssl rand -hex 32 makes"))
+        "short.key: must contain a key of at least 32 characters, for example from openssl rand -hex 32"))
     #expect(try result("long.key").hasPrefix("a key in "))
     let twice = try load(
       "dashboard: { ops_key_file: long.key, ops_keys: { alice: long.key } }\nhttp: { metrics_key_file: long.key }")

@@ -1,13 +1,13 @@
-// A mistyped database URL, by the built program: every command refuses it before anything connects, with one sentence and an exit
-// code of its own, and no piece of the password is written anywhere.
+// A mistyped database URL, with the built program: every command refuses it before it connects, with one sentence and
+// exit code 78, and writes no part of the password.
 
 import Foundation
 import HTTP2TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct DatabaseURLCommandTests {
-  /// Passwords as people choose them, `hunter` and `2secret` their pieces, each with a character that was not written as %XX, or
-  /// another slip.
+  /// URLs with typical mistakes, such as a character of the password that is not written as %XX. `hunter` and `2secret`
+  /// are parts of the passwords.
   static let mistyped = [
     "postgres://push:hunter@2secret@db.example/push", "postgres://push:hunter/2secret@db.example/push",
     "postgres://push:hunter?2secret@db.example/push", "postgres://push:hunter%2secret@db.example/push",
@@ -26,7 +26,7 @@ import Testing
   ]
 
   @Test(arguments: mistyped)
-  func `a mistyped database URL is refused with 78, and nothing of the password is said`(url: String) async throws {
+  func `a mistyped database URL is refused with 78, and no part of the password is printed`(url: String) async throws {
     let folder = FileManager.default.temporaryDirectory.appending(path: "mistyped-\(UUID().uuidString)").path()
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: folder) }

@@ -51,7 +51,7 @@ struct EndToEndTests {
     }
   }
 
-  @Test("what a provider refuses for good ends as dead with the provider's reason; the others still ring")
+  @Test("a push that a provider rejects permanently is dead with the provider's reason, and the others ring")
   func plainFailure() async throws {
     try await GatewayHarness.with { gateway in
       _ = try await gateway.database.value(
@@ -69,7 +69,7 @@ struct EndToEndTests {
     }
   }
 
-  @Test("a provider in trouble is tried again inside the ring window, and the call gets through")
+  @Test("a push that fails is tried again within the ring window, and the call rings")
   func retry() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([
@@ -104,10 +104,10 @@ struct EndToEndTests {
     }
   }
 
-  @Test("a call enqueued in the instant the listener's connection is killed is found by polling")
+  @Test("a call that is enqueued at the moment the listener's connection is killed is found by polling")
   func cutListener() async throws {
     try await GatewayHarness.with { gateway in
-      // One transaction kills the listener and enqueues, so that nobody listens when its bell rings.
+      // One transaction kills the listener and enqueues the call, so nobody hears the notification.
       try await gateway.database.execute(
         """
         begin;
@@ -121,7 +121,7 @@ struct EndToEndTests {
     }
   }
 
-  @Test("a shutdown in mid-burst ends well: nothing lost, nothing counted as failed, the rest still to be delivered")
+  @Test("a shutdown during a burst loses nothing, counts nothing as failed, and leaves the rest to be delivered")
   func shutdown() async throws {
     try await GatewayHarness.with { gateway in
       try await gateway.database.execute(GatewayHarness.bulk(2000))
@@ -141,7 +141,9 @@ struct EndToEndTests {
     }
   }
 
-  @Test("an unreachable provider leaves its deliveries in the outbox, uncounted, and the other lanes alone")
+  @Test(
+    "deliveries to an unreachable provider stay in the outbox without a counted attempt, and other lanes are not affected"
+  )
   func unreachable() async throws {
     try await GatewayHarness.with { settings in
       settings.apps[0].apns?.productionURL.port = 1  // nobody listens there

@@ -1,4 +1,4 @@
-// Escalation over the wire: who is not heard of is tried on the next channel.
+// Escalation end to end: if no phone of a user reports that it rings, the next channel is tried.
 
 import Simulators
 import TestSupport
@@ -8,7 +8,9 @@ import Testing
 
 @Suite("Escalation", .timeLimit(.minutes(10)))
 struct EscalationTests {
-  @Test("a user none of whose phones says that it rings is tried on the next channel, once; one who rings is not")
+  @Test(
+    "the next channel is tried once for a user none of whose phones reports that it rings, and not for one whose phone does"
+  )
   func unheard() async throws {
     try await GatewayHarness.with { settings in
       settings.apps[0].escalateAfterSeconds = 2
@@ -36,7 +38,7 @@ struct EscalationTests {
     }
   }
 
-  @Test("each replica says how its lanes are, and ops read it in push.lanes")
+  @Test("each replica reports the state of its lanes in push.lanes")
   func reportedLanes() async throws {
     try await GatewayHarness.with { gateway in
       try await gateway.enqueue("call-1")

@@ -1,4 +1,4 @@
-// A whole gateway for a test: its own database, simulators of its own, and `serve` as a process or in this one.
+// A whole gateway for a test: a database, simulators, and `serve` as a process or in this one.
 
 import Foundation
 import Logging
@@ -14,22 +14,23 @@ import Testing
 @testable import HTTPSurface
 @testable import Settings
 
-/// Everything a call passes through.
+/// A gateway with everything that it needs.
 struct GatewayHarness {
   let database: TestDatabase
   let simulators: SimulatorSuite
   let settings: GatewayConfiguration
-  /// What it answers scrapes with.
+  /// The metrics that the gateway serves.
   let metrics: Metrics
   private let group: ServiceGroup
   private let running: Task<Void, any Error>
 
-  /// Starts it all, runs `body`, and stops it all; the gateway must end well.
+  /// Starts everything, runs `body`, and stops everything. Fails if the gateway ends with an error.
   ///
   /// - Parameters:
   ///   - watchesFiles: whether the gateway reads its credentials again when their files change.
-  ///   - given: the database, else one of its own in the cluster of all tests.
-  ///   - hedges: whether invites are hedged: where requests are counted, a machine that is busy with other tests would add some.
+  ///   - given: the database; nil: a new one in the cluster of all tests.
+  ///   - hedges: whether invites are hedged. Off where requests are counted, because a busy machine would cause some
+  ///     hedges.
   static func with(
     simulators configuration: SimulatorSuite.Configuration = strict,
     on given: TestDatabase? = nil, watchesFiles: Bool = false, hedges: Bool = false,
@@ -93,20 +94,20 @@ struct GatewayHarness {
     await simulators.stop()
   }
 
-  /// Simulators that refuse what Google takes: a call that Android would show. No shipped dialect sends one.
+  /// Simulators that refuse calls that Android would show, which Google accepts. No shipped dialect sends one.
   static var strict: SimulatorSuite.Configuration {
     var configuration = SimulatorSuite.Configuration()
     configuration.requiresDataOnly = true
     return configuration
   }
 
-  /// Shuts the gateway down gracefully; throws what it ended with.
+  /// Shuts the gateway down gracefully. Throws the error that it ended with.
   func stop() async throws {
     await group.triggerGracefulShutdown()
     try await running.value
   }
 
-  /// Runs `body` with so many further gateways on the same database and configuration.
+  /// Runs `body` with a number of further gateways on the same database and configuration.
   func withReplicas(_ count: Int, _ body: ([GatewayService]) async throws -> Void) async throws {
     var logger = Logger(label: "replica", factory: { StreamLogHandler.standardError(label: $0) })
     logger.logLevel = .error
@@ -121,7 +122,7 @@ struct GatewayHarness {
     try await running.value
   }
 
-  /// Waits until no delivery is owed any more.
+  /// Waits until no delivery is pending.
   func settled() async throws {
     let connection = try await database.connect()
     let left = PostgresStatement(name: "left", sql: "select exists (select from push.delivery)")
@@ -129,7 +130,7 @@ struct GatewayHarness {
     await connection.close()
   }
 
-  /// `outcome count` a line, in the order of the names.
+  /// `outcome count`, one a line, sorted by name.
   func outcomes() async throws -> String {
     try await database.value(
       """
@@ -157,7 +158,7 @@ struct GatewayHarness {
       "select deliveries from push.enqueue_call('\(Self.baseCallData(callID))', '\(Self.residents)', 'porteiro')")
   }
 
-  /// SQL that inserts `count` calls of three devices each in one statement, every device with a token of its own.
+  /// SQL that inserts `count` calls of three devices each in one statement. Every device has a token of its own.
   static func bulk(_ count: Int, ringSeconds: Int = 60) -> String {
     """
     insert into push.outbox (app, ring_seconds, payload, recipients)
@@ -170,7 +171,7 @@ struct GatewayHarness {
     """
   }
 
-  /// How often each token was pushed to, over all providers.
+  /// Number of pushes to each token, over all providers.
   func pushesByToken() async -> [String: Int] {
     var counts: [String: Int] = [:]
     for server in [simulators.apnsProduction, simulators.apnsSandbox, simulators.fcm, simulators.expo] {
@@ -179,7 +180,7 @@ struct GatewayHarness {
     return counts
   }
 
-  /// Requests the simulators found fault with, by reason.
+  /// Number of requests that the simulators refused, by reason.
   func refusals() async -> [String: Int] {
     var refusals: [String: Int] = [:]
     for server in [simulators.apnsProduction, simulators.apnsSandbox, simulators.fcm, simulators.expo] {

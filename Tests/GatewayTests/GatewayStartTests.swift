@@ -1,4 +1,4 @@
-// How a gateway starts where the database does not take part at once.
+// How a gateway starts while the database is down or busy.
 
 import Logging
 import Queue
@@ -30,21 +30,21 @@ import Testing
     await simulators.stop()
   }
 
-  @Test func `told to stop while it waits for the database, it ends well`() async throws {
-    // Nobody listens there.
+  @Test func `a gateway that is stopped while it waits for the database ends without an error`() async throws {
+    // Nothing listens on this port.
     try await with("postgres://push@127.0.0.1:1/push?connect_timeout=1") { _, stop in
       try await Task.sleep(for: .milliseconds(100))
       try await stop()
     }
   }
 
-  @Test func `a lock on the apps is waited for, and does not end it`() async throws {
+  @Test func `a gateway waits for a lock on the apps, and then starts`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let ops = try await database.connect()
       try await Migrator().migrate(ops)
       try await ops.script("begin; lock table push.apps in exclusive mode")
       try await with(database.url) { service, _ in
-        // Longer than a gateway's session waits for a lock.
+        // Longer than the lock timeout of a gateway's session.
         try await Task.sleep(for: .milliseconds(1_500))
         #expect(await service.readiness() != .ready)
         try await ops.script("commit")

@@ -1,4 +1,4 @@
-// Beats of event loops: who asks, who does not answer, and what is told to probes and to systemd.
+// Beats of event loops, health checks, and systemd's watchdog.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -13,10 +13,10 @@ import Testing
 @testable import HTTPSurface
 
 @Suite(.timeLimit(.minutes(10))) struct HealthTests {
-  /// Keeps a loop in one turn until told.
+  /// Keeps a loop in one turn until it is released.
   private final class Hang: Sendable {
     private let end = DispatchSemaphore(value: 0)
-    /// Returns when the loop hangs.
+    /// Returns once the loop hangs.
     init(_ loop: EventLoop) async {
       await withCheckedContinuation { hangs in
         loop.execute {
@@ -28,7 +28,7 @@ import Testing
     func stop() { end.signal() }
   }
 
-  @Test func `a loop that turns is not named; one that hangs is, until it turns again`() async {
+  @Test func `a loop is named while it hangs, and not while it runs`() async {
     let (good, bad) = (EventLoop(name: "good"), EventLoop(name: "bad"))
     defer { for loop in [good, bad] { loop.stop() } }
     let heartbeat = Heartbeat()
@@ -38,7 +38,7 @@ import Testing
     #expect(await heartbeat.silentLoops(within: .seconds(20)) == [])
     let hang = await Hang(bad)
     #expect(await heartbeat.silentLoops(within: .milliseconds(50)).contains("bad"))
-    // Several may ask while it hangs, and all are answered.
+    // Several callers may ask while it hangs, and all get an answer.
     let answers = await withTaskGroup(of: [String].self) { asking in
       for _ in 0..<20 { asking.addTask { await heartbeat.silentLoops(within: .milliseconds(50)) } }
       return await asking.reduce(into: []) { $0.append($1) }
@@ -52,7 +52,7 @@ import Testing
     again.stop()
   }
 
-  @Test func `who asks a loop that stops is answered`() async {
+  @Test func `callers that wait for a loop that stops get an answer`() async {
     let loop = EventLoop(name: "stopping")
     let heartbeat = Heartbeat()
     heartbeat.watch(loop)
@@ -64,7 +64,7 @@ import Testing
     #expect(await asked == [])
   }
 
-  @Test func `readyz tells of a provider that answers nothing, and stays 200`() async throws {
+  @Test func `readyz names a provider that does not answer, with status 200`() async throws {
     let routes = HealthRoutes(
       readiness: { .ready }, remarks: { ["porteiro/fcm: no request was answered for 12 s"] })
     let (ports, listening) = AsyncStream.makeStream(of: Int.self)
@@ -115,7 +115,7 @@ import Testing
 
   // MARK: - The watchdog
 
-  /// Stands for systemd: the messages that reach its notification socket.
+  /// Stands for systemd: receives the messages to its notification socket.
   private final class NotifySocket: Sendable {
     let path = NSTemporaryDirectory() + "push-gateway-\(UUID().uuidString.prefix(8)).socket"
     private let descriptor: Int32
@@ -138,7 +138,7 @@ import Testing
       unlink(path)
     }
 
-    /// The next message, waited for on a thread that may wait.
+    /// The next message. Waits on a thread of its own.
     func next() async -> String {
       await withCheckedContinuation { continuation in
         Thread.detachNewThread { [descriptor] in
@@ -149,7 +149,7 @@ import Testing
       }
     }
 
-    /// How many messages have come and were not read.
+    /// Removes the messages that have not been read, and returns their number.
     func drain() -> Int {
       var buffer = [UInt8](repeating: 0, count: 4096)
       var count = 0
@@ -158,7 +158,7 @@ import Testing
     }
   }
 
-  /// Calls back at each line.
+  /// Calls a closure for each line.
   private struct LineHandler: LogHandler {
     let onLine: @Sendable (String) -> Void
     var metadata: Logger.Metadata = [:]
@@ -170,7 +170,7 @@ import Testing
     func log(event: LogEvent) { onLine("\(event.message) \(event.metadata ?? [:])") }
   }
 
-  @Test func `systemd hears of us while the loops turn, and nothing while one hangs`() async throws {
+  @Test func `systemd gets messages while the loops run, and none while one hangs`() async throws {
     let systemd = try NotifySocket()
     let loop = EventLoop(name: "watched")
     defer { loop.stop() }
@@ -202,7 +202,7 @@ import Testing
       [:], ["WATCHDOG_USEC": ""], ["WATCHDOG_USEC": "0"], ["WATCHDOG_USEC": "soon"],
       ["WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"],
     ])
-  func `without a watchdog that waits for this process there is nothing to do`(_ environment: [String: String]) {
+  func `there is no watchdog service if systemd does not watch this process`(_ environment: [String: String]) {
     let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
     #expect(Watchdog(Heartbeat(), logger: logger, environment: environment) == nil)
     let own = ["WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "\(ProcessInfo.processInfo.processIdentifier)"]

@@ -1,4 +1,4 @@
-// A hedged invite through the whole gateway: what the provider, the history and the metrics get to see.
+// A hedged invite through the whole gateway: what the provider, the history and the metrics show.
 
 import Foundation
 import Simulators
@@ -17,7 +17,9 @@ struct HedgedDeliveryTests {
     return configuration
   }
 
-  @Test("a lone call whose request goes unanswered rings by its hedge: one attempt, and history and metrics tell of it")
+  @Test(
+    "a single call whose request is not answered rings by its hedge, which is one attempt, and history and metrics show it"
+  )
   func loneCall() async throws {
     try await GatewayHarness.with(simulators: Self.unanswered(Fault(.lose)), hedges: true) { gateway in
       try await gateway.ring(GatewayHarness.baseCallData("h1"), Self.phone)
@@ -29,7 +31,7 @@ struct HedgedDeliveryTests {
       #expect(
         try await gateway.database.value(
           "select reason from push.timeline('h1') where event = 'delivered'") == "Hedged")
-      // The simulator accepted both: the same push.
+      // The simulator accepted both requests of the push.
       let pushes = await gateway.simulators.fcm.accepted
       #expect(pushes.count == 2)
       #expect(Set(pushes.map { $0.payload }).count == 1 && Set(pushes.map { $0.detail("collapse_key") }).count == 1)
@@ -41,7 +43,7 @@ struct HedgedDeliveryTests {
     }
   }
 
-  @Test("with hedging switched off the call waits for the connection to be found out")
+  @Test("without hedging, the call waits until the connection is found to be broken")
   func off() async throws {
     try await GatewayHarness.with(simulators: Self.unanswered(Fault(.hang))) { gateway in
       try await gateway.ring(GatewayHarness.baseCallData("h2"), Self.phone)

@@ -23,7 +23,7 @@ import Testing
     try #require(run.object()["verdict"] as? [String: Any], "\(run.errors)")
   }
 
-  @Test func `a hundred calls in bulk are all settled, checked against the log, and cleaned up`() async throws {
+  @Test func `a hundred calls in bulk are settled, compared with the log, and removed`() async throws {
     try await Self.withGateway { harness, log in
       let page = log + ".html"
       defer { try? FileManager.default.removeItem(atPath: page) }
@@ -44,7 +44,7 @@ import Testing
     }
   }
 
-  @Test func `calls at a rate, with faults: what was asked for fails, and no promise is broken`() async throws {
+  @Test func `with faults, only the calls with a fault fail, and no promise is broken`() async throws {
     try await Self.withGateway { harness, log in
       let run = try await OperationsFixture.run(
         harness.database.url,
@@ -66,7 +66,7 @@ import Testing
     }
   }
 
-  @Test func `a delivery that vanishes from the database is lost, and the exit code says so`() async throws {
+  @Test func `a delivery that vanishes from the database is reported as lost, by the exit code as well`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await Migrator().migrate(connection)
@@ -78,7 +78,7 @@ import Testing
         select push.register_app('porteiro', 60);
         create trigger vanish before insert on push.delivery for each row execute function public.vanish();
         """)
-      // No gateway runs: the others are owed.
+      // No gateway is running, so the other deliveries stay pending.
       let run = try await OperationsFixture.run(
         database.url, ["loadtest", "--calls", "2", "--wait", "0", "--json"])
       let verdict = try Self.verdict(run)
@@ -110,7 +110,7 @@ import Testing
     }
   }
 
-  @Test func `a server that is not on this machine is refused, and so is what makes no sense`() async throws {
+  @Test func `a server on another machine is refused, and so are invalid arguments`() async throws {
     let away = try await OperationsFixture.run("postgres://u:secret@db.example.com/x", ["loadtest", "--calls", "1"])
     #expect(away.status == 1 && away.errors.contains("db.example.com") && away.errors.contains("--i-own-this-server"))
     #expect(!away.errors.contains("secret"))

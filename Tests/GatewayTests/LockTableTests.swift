@@ -9,7 +9,8 @@ import Testing
 
 @Suite("Postgres's table of locks is full", .timeLimit(.minutes(3)))
 struct LockTableTests {
-  /// Takes advisory locks until there is room for none; as the last ones, those that others have just let go of.
+  /// Takes advisory locks until there is no room for another, including the room that other transactions release
+  /// meanwhile.
   private static func fill(_ connection: PostgresConnection) async throws {
     var (taken, step) = (0, 8_192)
     while step > 0 {
@@ -24,7 +25,7 @@ struct LockTableTests {
     }
   }
 
-  @Test("a call is refused, what was sent is not lost, and as soon as there is room everything rings, once")
+  @Test("calls are refused, nothing that was sent is lost, and once there is room everything rings once")
   func fullTable() async throws {
     try await TestCluster.with { cluster in
       let database = TestDatabase(url: cluster.url, loop: EventLoop(name: "test"))
@@ -36,7 +37,7 @@ struct LockTableTests {
         try await gateway.enqueue("before")
         _ = try await gateway.simulators.apnsProduction.waitForAccepted(1)
         _ = await gateway.metrics.exposition(.openMetrics, readiness: .ready)
-        // The answer of FCM is still to come.
+        // FCM has not answered yet.
         try await Self.fill(filler)
         #expect(try await filler.query(Self.used).double(0, 0) > 1)
         let refused = await Self.failure(of: Self.call("refused"), backend)

@@ -1,4 +1,4 @@
-// docs/logging.md against the sources: every message is there, and every key; and every message is static.
+// Compares docs/logging.md with the sources: every message and key is documented, and every message is static.
 
 import Foundation
 import Testing
@@ -6,7 +6,8 @@ import Testing
 @Suite struct LogDocumentationTests {
   private static let root = URL(fileURLWithPath: #filePath).appending(path: "../../..").standardized
 
-  /// What every call of a logger in the program's service holds, from its name to the end of its arguments.
+  /// The text of every call of a logger in the sources of the service, from the method's name to the end of the
+  /// arguments.
   private static func calls() throws -> [(file: String, text: String)] {
     var calls: [(String, String)] = []
     let files = try #require(
@@ -15,7 +16,7 @@ import Testing
       let source = try String(contentsOf: file, encoding: .utf8)
       let starts =
         source.matches(of: /ogger\.(?:trace|debug|info|notice|warning|error|critical)\(/).map(\.range)
-        // What a machine has its carrier log.
+        // Lines that a machine emits for its driver to log.
         + source.matches(of: /(?:\blog|DispatcherLogEntry)\(\s*\.(?:debug|info|notice|warning|error|critical),/).map(
           \.range)
       for range in starts {
@@ -42,7 +43,7 @@ import Testing
     }
   }
 
-  @Test func `numbers and truths are no strings`() throws {
+  @Test func `numbers and booleans are not logged as strings`() throws {
     let keys =
       #/"(?:ambiguous|attempts|claim|claimed|connection|count|dead|delivered|expired|in_a_row|is_connected|is_lost|key_id|lost_leases|ms|n|outbox_id|parked|paused|released|rows|seconds|skew_seconds|status|streams_max|\w+_connections_max)": "/#
     for call in try Self.calls() { #expect(call.text.firstMatch(of: keys) == nil, "\(call.file): \(call.text)") }

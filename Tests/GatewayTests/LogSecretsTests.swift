@@ -1,5 +1,5 @@
-// The built program at trace, with a secret in every field that may hold one, and with everything going wrong that can:
-// no line of its log has any of them.
+// Runs the built program at trace level, with a secret in every field that may contain one and with every kind of
+// failure. No log line may contain a secret.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -28,12 +28,12 @@ private final class ServingProcess {
 
   var text: String { (try? String(contentsOf: log, encoding: .utf8)) ?? "" }
 
-  /// The lines that are there as a whole: one may be in the middle of being written.
+  /// The complete lines: the last one may be partly written.
   private var wholeLines: [Substring] {
     Array(text.split(separator: "\n", omittingEmptySubsequences: false).dropLast())
   }
 
-  /// Waits for a line that holds `text`; a file gives no signal.
+  /// Waits for a line that contains `text`. Polls, because a file gives no signal.
   func line(with text: String, count: Int = 1) async throws -> String {
     while true {
       let lines = wholeLines.filter { $0.contains(text) }
@@ -91,7 +91,7 @@ private final class ServingProcess {
     return "[" + users.joined(separator: ",") + "]"
   }
 
-  /// What providers answer that quote what they were sent.
+  /// Answers of providers that quote the request.
   private static var faults: FaultPlan {
     FaultPlan([
       FaultRule(
@@ -123,7 +123,7 @@ private final class ServingProcess {
     ])
   }
 
-  /// Starts a program with all its parts at the level, and everything that it needs.
+  /// Starts a program with all its parts at the level, and with everything that it needs.
   private func with(
     level: String, _ arguments: [String],
     _ body: (ServingProcess, TestDatabase, SimulatorMaterial, String) async throws -> Void
@@ -191,7 +191,7 @@ private final class ServingProcess {
       _ = try await database.value(
         "select deliveries from push.enqueue_call('\(Self.call("plain"))', '\(Self.recipients)', 'porteiro', 10)")
 
-      // The database goes away, and the configuration breaks.
+      // The database goes away, and the configuration becomes invalid.
       try await database.execute(
         """
         select pg_terminate_backend(pid) from pg_stat_activity
@@ -230,7 +230,7 @@ private final class ServingProcess {
         + minted.split(separator: " ").map(String.init) + pem
       for secret in secrets {
         #expect(!text.contains(secret))
-        // Nor most of it, as a cut text would have it.
+        // Nor does it contain half of a secret, as a truncated text might.
         #expect(!text.contains(secret.prefix(max(12, secret.count / 2))))
       }
       // The second token's pushes are repeated until they expire, usually in the outbox: that has no line.
@@ -239,7 +239,7 @@ private final class ServingProcess {
     }
   }
 
-  /// Every line is an object, and the outcomes are as history has them.
+  /// Checks that every line is a JSON object, and that the outcomes are those of the history.
   private func check(_ lines: [String]) throws {
     let objects = try lines.map { line in
       let object = try? JSONSerialization.jsonObject(with: Data(line.utf8))
@@ -282,7 +282,7 @@ private final class ServingProcess {
         process.hangUp()
       }
       try change(to: "info")
-      // No terminal: JSON without being asked.
+      // Standard error is not a terminal, so JSON is the default.
       #expect(try await process.line(with: "The log level has changed").hasSuffix(#""from":"error","to":"info"}"#))
       try await ring("seen")
       #expect(try await process.line(with: "A delivery has ended").contains(#""call_id":"seen""#))

@@ -1,4 +1,4 @@
-// The counters of all replicas together are the rows of the database, however a delivery ended.
+// The sums of all replicas' counters equal the rows of the database, for every outcome.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -22,7 +22,7 @@ import Testing
     #"[{"userId": "u-\#(token)", "pushToken": "ExponentPushToken[\#(token)]"}]"#
   }
 
-  /// `outcome count` a line, from the counters of these gateways.
+  /// `outcome count`, one a line, from the counters of these gateways.
   private func counted(_ all: [Metrics]) async throws -> String {
     var sums: [String: Double] = [:]
     for metrics in all {
@@ -51,7 +51,7 @@ import Testing
     try await GatewayHarness.with { gateway in
       try await gateway.withReplicas(2) { replicas in
         let database = gateway.database
-        // Nobody answers these: none is missed before all is counted.
+        // Nobody answers these calls. They must not become missed calls before everything is counted.
         try await database.execute(GatewayHarness.bulk(200, ringSeconds: 600))
         for index in 0..<3 {
           try await gateway.ring(
@@ -60,7 +60,7 @@ import Testing
             GatewayHarness.baseCallData("dead-\(index)"), Self.fcm("fault-UNREGISTERED-\(index)-xxxxx"), seconds: 30)
         }
         try await gateway.settled()
-        // What SQL ends by itself: the lane is paused, so nobody claims.
+        // These deliveries are ended by SQL: the lane is paused, so that no replica claims them.
         try await database.execute("update push.lanes set paused = true where provider = 'expo'")
         for index in 0..<4 {
           try await gateway.ring(
@@ -83,11 +83,11 @@ import Testing
         ] {
           #expect(rows.contains(wanted), "the run did not bring about what is to be counted: \(rows)")
         }
-        // Some replica takes the notes of SQL within half a second.
+        // Within half a second, one of the replicas takes the notes that SQL has written.
         while try await database.value("select count(*) from push.tally") != "0" {
           try await Task.sleep(for: .milliseconds(5))
         }
-        // It has heard of what it took when the statement's answer has come.
+        // The replica counts the notes once the statement's answer has arrived.
         let end = ContinuousClock.now + .seconds(60)
         while try await counted(all) != rows, ContinuousClock.now < end {
           try await Task.sleep(for: .milliseconds(100))
@@ -117,7 +117,9 @@ import Testing
     }
   }
 
-  @Test("what is owed is seen by kind and state, and so is a pause; afterwards the last counts are still told")
+  @Test(
+    "pending deliveries are shown by kind and state, and so is a pause, and after the end the last counts are still shown"
+  )
   func backlog() async throws {
     try await GatewayHarness.with { gateway in
       try await gateway.enqueue("first")

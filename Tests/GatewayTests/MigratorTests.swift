@@ -1,4 +1,4 @@
-// Migrations: the decision by itself, and the work against a real Postgres.
+// Migrations: the decision what to apply, and the application to a real Postgres.
 
 import Foundation
 import Queue
@@ -29,14 +29,14 @@ import Testing
     Migrator.Recorded(topic: file.topic, checksum: file.checksum, release: release)
   }
 
-  /// Without functions, unless they are what is tested.
+  /// A migrator, without functions unless they are tested.
   private func migrator(_ migrations: [Migration], _ functions: [FunctionsFile] = []) -> Migrator {
     Migrator(migrations: migrations, functions: functions, release: "1.2.3")
   }
 
   // MARK: The decision
 
-  @Test func `what was not applied is left, in order`() throws {
+  @Test func `migrations that were not applied are pending, in order`() throws {
     let migrator = migrator([Self.one, Self.two, Self.three])
     #expect(try migrator.pending(after: []) == [Self.one, Self.two, Self.three])
     #expect(try migrator.pending(after: [applied(Self.one)]) == [Self.two, Self.three])
@@ -72,7 +72,7 @@ import Testing
     }
   }
 
-  @Test func `of the functions, files that changed are due, and the last file along with them`() {
+  @Test func `the files of functions that changed are applied again, together with the last file`() {
     let other = FunctionsFile(topic: "other", sql: "")
     let migrator = migrator([], [Self.digit, other, Self.roles])
     #expect(migrator.pendingFunctions(after: []) == [Self.digit, other, Self.roles])
@@ -88,13 +88,15 @@ import Testing
     ("1.2.3", true), ("1.2.2", true), ("0.9.10", true), ("1.2.3-rc.1", true), ("1.2.4", false), ("1.10.0", false),
     ("2.0.0", false),
   ])
-  func `functions of an older release, or of another build of ours, are due; those of a newer one are left alone`(
-    release: String, isDue: Bool
-  ) {
+  func
+    `functions of an older release, or of another build of this one, are applied again, and those of a newer one are kept`(
+      release: String, isDue: Bool
+    )
+  {
     var other = Self.digit
     other.sql += " "
     let migrator = migrator([], [Self.digit, Self.roles])
-    // Also what the newer release does not have, for it may have put it elsewhere.
+    // Nor files that the newer release does not have, because it may have moved their functions.
     #expect(migrator.pendingFunctions(after: [recorded(other, by: release)]).isEmpty == !isDue)
   }
 
@@ -166,7 +168,7 @@ import Testing
     }
   }
 
-  @Test func `a migration that fails leaves nothing, and what came before it stays`() async throws {
+  @Test func `a migration that fails is rolled back, and those before it stay`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       let broken = Migration(version: 2, name: "two", sql: "create table push.two (id int); select 1 / 0;")
@@ -181,7 +183,7 @@ import Testing
             "select to_regclass('push.one') is not null, to_regclass('push.two') is null, count(*) from push.schema_migration"
         ))
       #expect(rows.bool(0, 0) && rows.bool(0, 1) && rows.int64(0, 2) == 1)
-      // The lock was given back: another connection gets through, and mends it.
+      // The lock was released: another connection gets it, and applies the corrected files.
       let other = try await database.connect()
       try await migrator([Self.one, Self.two]).migrate(other)
       #expect(try await migrator([Self.one, Self.two]).pending(on: other).isEmpty)
@@ -190,7 +192,7 @@ import Testing
     }
   }
 
-  @Test func `a database that was migrated with other content is refused and left alone`() async throws {
+  @Test func `a database that was migrated with other content is refused and not changed`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await migrator([Self.one, Self.two]).migrate(connection)
@@ -209,7 +211,7 @@ import Testing
     }
   }
 
-  @Test func `a database from before the baseline is refused with what to do, and left alone`() async throws {
+  @Test func `a database from before the baseline is refused with the remedy, and not changed`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await migrator(
@@ -223,14 +225,14 @@ import Testing
         PostgresStatement(
           name: "t", sql: "select to_regclass('push.schema_functions') is null, to_regclass('push.outbox') is null"))
       #expect(rows.bool(0, 0) && rows.bool(0, 1))
-      // What the error says is what helps.
+      // Follow the error's advice.
       try await connection.script("set client_min_messages = warning; drop schema push cascade;")
       try await Migrator().migrate(connection)
       await connection.close()
     }
   }
 
-  @Test func `a schema that psql applied is refused with what to do, and left as it is`() async throws {
+  @Test func `a schema that psql applied is refused with the remedy, and not changed`() async throws {
     try await TestDatabase.with { database in
       let connection = try await database.connect()
       await #expect(throws: MigrationError.unrecorded) { try await Migrator().migrate(connection) }
@@ -238,7 +240,7 @@ import Testing
       #expect(MigrationError.unrecorded.description.contains("`drop schema push cascade`"))
       try await connection.script("set client_min_messages = warning; drop schema push cascade;")
       try await Migrator().migrate(connection)
-      // A failed first migration leaves its empty table.
+      // A first migration that failed leaves the empty table behind.
       try await connection.script("delete from push.schema_migration; delete from push.schema_functions;")
       await #expect(throws: MigrationError.unrecorded) { try await Migrator().migrate(connection) }
       await connection.close()
@@ -266,7 +268,7 @@ import Testing
     }
   }
 
-  @Test func `a migration makes all functions due, and topics that are gone are forgotten`() async throws {
+  @Test func `after a migration all functions are applied again, and removed files are forgotten`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       let other = FunctionsFile(topic: "other", sql: Self.function("other", "2"))
@@ -285,7 +287,7 @@ import Testing
     }
   }
 
-  @Test func `of files of functions one of which fails, none is applied`() async throws {
+  @Test func `if one file of functions fails, none is applied`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       let broken = FunctionsFile(topic: "other", sql: Self.function("other", "2") + " select 1 / 0;")
@@ -297,7 +299,7 @@ import Testing
         PostgresStatement(
           name: "t", sql: "select to_regproc('push.digit') is null, count(*) from push.schema_functions"))
       #expect(rows.bool(0, 0) && rows.int64(0, 1) == 0)
-      // The same connection goes on: the transaction is over.
+      // The same connection can be used again, because the transaction was rolled back.
       try await migrator([Self.one], [Self.digit, Self.roles]).migrate(connection)
       await connection.close()
     }
@@ -311,7 +313,7 @@ import Testing
       create or replace trigger other before insert on push.one for each row execute function push.other();
       """)
 
-  @Test func `whoever writes does not wait behind a migration that waits for a lock`() async throws {
+  @Test func `writes do not wait behind a migration that waits for a lock`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       let functions = [Self.digit, Self.trigger, Self.roles]
@@ -329,7 +331,7 @@ import Testing
       }
       var waiting = waits.makeAsyncIterator()
       #expect(await waiting.next() == "functions/other")
-      // However often it comes again.
+      // At every try.
       let other = try await database.connect()
       for _ in 0..<3 { try await other.script("set statement_timeout = '10s'; insert into push.one values (2);") }
       try await long.script("commit;")
@@ -339,11 +341,11 @@ import Testing
     }
   }
 
-  @Test func `what a release drops is there until the functions that called it are replaced`() async throws {
+  @Test func `what a release drops exists until the functions that call it are replaced`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await Migrator().migrate(connection)
-      // As before migration 16.
+      // The schema before migration 16.
       try await connection.script(
         """
         delete from push.schema_migration where version > 15;
@@ -372,7 +374,7 @@ import Testing
     }
   }
 
-  @Test func `apps whose calls were taken without lanes get them`() async throws {
+  @Test func `apps whose calls were accepted without lanes get lanes`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await Migrator().migrate(connection)
@@ -396,7 +398,7 @@ import Testing
     }
   }
 
-  @Test func `a migration whose lock does not come free gives up, says why, and leaves nothing`() async throws {
+  @Test func `a migration that does not get its lock gives up, reports why, and leaves nothing behind`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await migrator([Self.one]).migrate(connection)

@@ -1,11 +1,11 @@
-// A database in a known state for the commands of operations, and the built program to run them with.
+// A database in a known state for the operators' commands, and the built programs to run them.
 
 import Foundation
 import Queue
 import TestSupport
 import Testing
 
-/// What a run of the program gave.
+/// The result of a program.
 struct CommandRun {
   var output: String
   var errors: String
@@ -22,14 +22,14 @@ enum OperationsFixture {
 
   private static let laboratory: Set = ["simulate", "loadtest"]
 
-  /// The folder of the programs that were built with these tests, beside their bundle.
+  /// The directory of the built programs, which is that of the tests' bundle.
   private static let folder =
     (Bundle.allBundles.first { $0.bundlePath.hasSuffix(".xctest") }?.bundleURL
     ?? URL(fileURLWithPath: CommandLine.arguments[0]))
     .deletingLastPathComponent()
 
-  /// An app with two lanes, one of which has opened its circuit, a replica, and a ringing call `call-1` of two devices;
-  /// another app has a call `shared`, which the first has, too.
+  /// A database with an app `porteiro` with two lanes, one of which has an open circuit; a replica; and a ringing call
+  /// `call-1` of two devices. Both this app and another one have a call `shared`.
   static func with(_ body: (TestDatabase) async throws -> Void) async throws {
     try await TestDatabase.with { database in
       try await database.execute(
@@ -48,7 +48,7 @@ enum OperationsFixture {
     }
   }
 
-  /// push-gateway, whatever its arguments say, to its end.
+  /// Runs push-gateway with these arguments to its end.
   static func runGateway(_ arguments: [String]) async throws -> CommandRun {
     let process = Process()
     process.executableURL = folder.appendingPathComponent("push-gateway")
@@ -58,7 +58,7 @@ enum OperationsFixture {
     }
   }
 
-  /// The program whose command it is, not started yet.
+  /// The program that has this command, not started yet.
   static func process(_ database: String, _ arguments: [String], environment: [String: String] = [:]) -> Process {
     let process = Process()
     let program = laboratory.contains(arguments.first ?? "") ? "push-gateway-lab" : "push-gateway"
@@ -68,7 +68,7 @@ enum OperationsFixture {
     return process
   }
 
-  /// Runs the program to its end, on a thread that may wait.
+  /// Runs the program to its end. Waits on a thread of its own.
   static func run(
     _ database: String, _ arguments: [String], environment: [String: String] = [:]
   ) async throws -> CommandRun {
@@ -84,7 +84,7 @@ enum OperationsFixture {
     process.standardOutput = output
     process.standardError = errors
     try process.run()
-    // Errors are a few lines: they fit the pipe.
+    // Errors are a few lines, which fit into the pipe's buffer.
     let text = output.fileHandleForReading.readDataToEndOfFile()
     let complaint = errors.fileHandleForReading.readDataToEndOfFile()
     process.waitUntilExit()

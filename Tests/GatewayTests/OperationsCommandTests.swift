@@ -1,4 +1,4 @@
-// The commands of operations as people and scripts run them: the built program against a real database.
+// The operators' commands as people and scripts run them: the built program with a real database.
 
 import Foundation
 import Queue
@@ -16,12 +16,12 @@ import Testing
 
   // MARK: Status and lanes
 
-  @Test func `status shows what is owed, the lanes, the replicas and what is wrong`() async throws {
+  @Test func `status shows pending deliveries, lanes, replicas and problems`() async throws {
     try await OperationsFixture.with { database in
-      // Ready for longer than anything should be.
+      // A delivery that has been ready for too long.
       try await database.execute(
         "update push.delivery set created_at = created_at - interval '7 s', due_at = due_at - interval '7 s'")
-      // A replica that is there, and does no job.
+      // A replica that is alive but does none of its jobs.
       try await database.execute(
         """
         update push.gateways set started_at = now() - interval '1 hour';
@@ -40,7 +40,7 @@ import Testing
       let summary = try #require(json["summary"] as? [[String: Any]])
       #expect(Set(summary[0].keys) == ["app", "provider", "kind", "state", "count", "oldest_age", "least_left"])
       #expect(try #require(summary[0]["oldest_age"] as? Double) >= 7)
-      // The lane with an open circuit has a reason to wait.
+      // Deliveries of the lane with an open circuit are not stuck.
       #expect(json["stuck_count"] as? Int == 3)
       #expect(
         (json["stuck"] as? [[String: Any]])?.compactMap { $0["call_id"] as? String }.sorted() == [
@@ -50,7 +50,7 @@ import Testing
     }
   }
 
-  @Test func `status of an idle database says so in words, not in empty tables`() async throws {
+  @Test func `status of an idle database consists of words, not of empty tables`() async throws {
     try await TestDatabase.with { database in
       let text = try await run(database, "status").output
       #expect(text.contains("OWED: nothing\n"))
@@ -94,7 +94,7 @@ import Testing
 
   // MARK: Lanes
 
-  @Test func `a lane is paused and resumed, twice without harm, and it is written down`() async throws {
+  @Test func `a lane is paused and resumed, each any number of times, and the audit records it`() async throws {
     try await OperationsFixture.with { database in
       let paused = try await run(database, "pause", "porteiro", "fcm", "--note", "key change")
       #expect(
@@ -132,7 +132,7 @@ import Testing
 
   // MARK: Calls
 
-  @Test func `a timeline tells one call's story, by app where several have it`() async throws {
+  @Test func `a timeline shows one call, chosen by app if several have its id`() async throws {
     try await OperationsFixture.with { database in
       let text = try await run(database, "timeline", "call-1").output
       #expect(text.hasPrefix("AT "))
@@ -150,7 +150,7 @@ import Testing
       let ambiguous = try await run(database, "timeline", "shared")
       #expect(ambiguous.status == 1 && ambiguous.output.isEmpty)
       #expect(
-        ambiguous.errors == "Error: there is a call shared in several apps: say which with --app (condo, porteiro)\n")
+        ambiguous.errors == "Error: several apps have a call shared: name one with --app (condo, porteiro)\n")
       #expect(
         try await run(database, "timeline", "call-1", "--app", "condo").errors
           == "Error: there is no call call-1 in app condo, but in porteiro\n")
@@ -161,7 +161,7 @@ import Testing
 
   @Test func `a call whose invites have failed is requeued once`() async throws {
     try await OperationsFixture.with { database in
-      // As a gateway would have settled it.
+      // As a gateway settles a delivery.
       try await database.execute(
         """
         select push.settle(g.id, array[c.place], array[c.outbox_id], array[c.n], array[1], array[1], array[4]::smallint[],
@@ -174,12 +174,12 @@ import Testing
       #expect(try await database.value("select count(*) from push.delivery_history where outcome = 'dead'") == "1")
       #expect(try await run(database, "requeue", "call-1", "--json").object()["requeued"] as? Int == 1)
       #expect(try await run(database, "requeue", "call-1", "--app", "porteiro").output.contains("nothing to requeue"))
-      #expect(try await run(database, "requeue", "shared").errors.contains("say which with --app"))
+      #expect(try await run(database, "requeue", "shared").errors.contains("name one with --app"))
       #expect(try await run(database, "requeue", "nope").status == 1)
     }
   }
 
-  @Test func `a call is voided, and nobody is told that they missed it`() async throws {
+  @Test func `a call is voided, and nobody gets a missed call`() async throws {
     try await OperationsFixture.with { database in
       let voided = try await run(database, "void", "call-1", "--reason", "test call", "--json").object()
       #expect(voided["voided"] as? Int == 2)
@@ -196,7 +196,7 @@ import Testing
 
   // MARK: Keys
 
-  @Test func `a new key goes to standard output alone, and is listed and revoked by its number`() async throws {
+  @Test func `a new key is printed on standard output only, and is listed and revoked by its number`() async throws {
     try await OperationsFixture.with { database in
       let made = try await run(database, "api-key", "create", "porteiro", "call backend", "--scopes", "enqueue,read")
       func day(_ after: String) async throws -> String {
@@ -208,8 +208,8 @@ import Testing
       #expect(
         made.errors
           == """
-          key 1 opens app porteiro for enqueue, read until \(try await day("1 year")). It is shown this once; \
-          push-gateway api-key revoke 1 ends it
+          key 1 gives access to app porteiro for enqueue, read until \(try await day("1 year")). It is shown only once; \
+          push-gateway api-key revoke 1 revokes it
 
           """)
       #expect(try await database.value("select hash = sha256('\(key)'::bytea) from push.find_api_key(1)") == "true")
@@ -217,7 +217,7 @@ import Testing
       let other = try await run(database, "api-key", "create", "portero", "b", "--expires", "30", "--json")
       #expect(Set(try other.object().keys) == ["id", "key", "expires"])
       #expect(other.errors.contains(" until \(try await day("30 days"))."))
-      #expect(other.errors.contains("no gateway has served an app portero so far; did you mean porteiro?"))
+      #expect(other.errors.contains("no gateway has served an app portero yet; did you mean porteiro?"))
 
       let list = try await run(database, "api-key", "list")
       #expect(list.output.contains("call backend") && !list.output.contains(key))
@@ -234,14 +234,14 @@ import Testing
           == "Error: there is no API key 77 (push-gateway api-key list lists them)\n")
       let bound = try await run(
         database, "api-key", "create", "porteiro", "c", "--expires", "never", "--addresses", "10.1.2.3/8 2001:db8::1")
-      #expect(bound.errors.contains(" from 10.0.0.0/8, 2001:db8::1, for ever. "))
+      #expect(bound.errors.contains(" from 10.0.0.0/8, 2001:db8::1, without expiry. "))
       try await database.execute("select push.note_api_key_uses('{3}', '{0}', '{10.9.8.7}')")
       let shown = try await run(database, "api-key", "list", "--json").array()[2]
       #expect(shown["addresses"] as? [String] == ["10.0.0.0/8", "2001:db8::1/128"])
       #expect(shown["expires_at"] is NSNull && shown["last_used_from"] as? String == "10.9.8.7")
       #expect(try await run(database, "api-key", "list").output.contains("LAST USED"))
       for (option, value, complaint) in [
-        ("--addresses", "10.0.0.0/8,intranet", "intranet is no network"), ("--addresses", ",", "1 to 64 networks"),
+        ("--addresses", "10.0.0.0/8,intranet", "intranet is not a network"), ("--addresses", ",", "1 to 64 networks"),
         ("--expires", "0", "from 1 to 36500 days, or never"), ("--expires", "soon", "or never"),
       ] {
         let refused = try await run(database, "api-key", "create", "porteiro", "b", option, value)
@@ -263,11 +263,11 @@ import Testing
 
   // MARK: People
 
-  @Test func `a user is erased, and a name is neither printed nor written down`() async throws {
+  @Test func `a user is erased, and the user's id is neither printed nor recorded`() async throws {
     try await OperationsFixture.with { database in
       try await database.execute(
         "select push.register_device('android', 'porteiro', 'fcm', '\(OperationsFixture.fcmToken)')")
-      // Nothing of a call is masked as long as it rings.
+      // Calls are not masked while they ring.
       try await database.execute("select push.answer_call('call-1', 'android', 'porteiro')")
       let erased = try await run(database, "erase-user", "android", "--app", "porteiro")
       #expect(erased.status == 0, "\(erased.errors)")
@@ -315,7 +315,9 @@ import Testing
     ["api-key", "list"], ["api-key", "revoke", "1"],
   ]
 
-  @Test(arguments: all) func `without a server or a schema each says what to do`(arguments: [String]) async throws {
+  @Test(arguments: all) func `without a server or a schema, each command says what to do`(arguments: [String])
+    async throws
+  {
     let unreachable = try await OperationsFixture.run("postgres://push:hunter2@127.0.0.1:1/push", arguments)
     #expect(unreachable.status == 1 && unreachable.output.isEmpty)
     #expect(unreachable.errors.hasPrefix("Error: cannot reach the database: "))
@@ -328,7 +330,9 @@ import Testing
     }
   }
 
-  @Test func `members of push_ops and push_keys may run them all, anybody else is told what is missing`() async throws {
+  @Test func `members of push_ops and push_keys may run all commands, and other roles are told what is missing`()
+    async throws
+  {
     try await OperationsFixture.with { database in
       let role = "ops_" + UUID().uuidString.prefix(8).lowercased()
       try await database.execute("create role \(role) login")
@@ -346,11 +350,12 @@ import Testing
       }
       for arguments in [["api-key", "create", "porteiro", "b"], ["api-key", "revoke", "1"]] {
         let run = try await OperationsFixture.run(asRole, arguments)
-        #expect(run.status == 1 && run.errors.contains("this takes a member of the role push_keys"), "\(run.errors)")
+        #expect(
+          run.status == 1 && run.errors.contains("this requires membership in the role push_keys"), "\(run.errors)")
       }
       try await database.execute("revoke push_ops from \(role); grant push_keys to \(role)")
       let lanes = try await OperationsFixture.run(asRole, ["lanes"])
-      #expect(lanes.status == 1 && lanes.errors.contains("this takes a member of the role push_ops"))
+      #expect(lanes.status == 1 && lanes.errors.contains("this requires membership in the role push_ops"))
       for arguments in [
         ["api-key", "create", "porteiro", "b"], ["api-key", "list"], ["api-key", "revoke", "1"],
       ] {

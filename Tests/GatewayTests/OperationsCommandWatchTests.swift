@@ -1,4 +1,4 @@
-// `status --watch` as it runs: in a pipe, in a terminal, while the database goes away, and until a signal ends it.
+// `status --watch` as a process: in a pipe, in a terminal, without a database, and until a signal ends it.
 
 import Foundation
 import Queue
@@ -8,13 +8,13 @@ import Testing
 @testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct OperationsCommandWatchTests {
-  /// The program while it runs, and what it has written so far.
+  /// The running program, and its output so far.
   private final class Watch {
     let process: Process
     private let reading: FileHandle
     private(set) var text = ""
 
-    /// - Parameter terminal: columns and rows of the terminal it writes to; nil: a pipe.
+    /// - Parameter terminal: columns and rows of the program's terminal; nil: a pipe.
     init(
       _ database: TestDatabase, _ arguments: [String], terminal: (columns: UInt16, rows: UInt16)? = nil,
       environment: [String: String] = [:]
@@ -38,10 +38,10 @@ import Testing
       try process.run()
     }
 
-    /// The two ends of a pseudoterminal: ours, and the program's.
+    /// The two ends of a pseudoterminal: the test's and the program's.
     private static func openTerminal() throws -> (main: Int32, other: Int32) {
       #if os(Linux)
-      // Glibc hides posix_openpt and its kin from Swift: what they do are these two requests.
+      // Glibc does not offer posix_openpt and its relatives to Swift. These two requests do the same.
       let main = open("/dev/ptmx", O_RDWR | O_NOCTTY)
       var (unlocked, number) = (Int32(0), Int32(0))
       #expect(ioctl(main, UInt(0x4004_5431), &unlocked) == 0)  // TIOCSPTLCK
@@ -57,7 +57,7 @@ import Testing
       return (main, other)
     }
 
-    /// Reads until the text has as many of these as that.
+    /// Reads until the output contains `part` this many times.
     func read(_ count: Int, of part: String) throws {
       while text.components(separatedBy: part).count <= count {
         let data = reading.availableData
@@ -66,7 +66,7 @@ import Testing
       }
     }
 
-    /// Sends a signal; returns the exit status, nil if the signal killed it.
+    /// Sends a signal. Returns the exit status; nil if the signal killed the program.
     func end(by signal: Int32) -> Int32? {
       kill(process.processIdentifier, signal)
       process.waitUntilExit()
@@ -78,7 +78,7 @@ import Testing
 
   private static let heading = "push-gateway \(GatewayVersion.current), "
 
-  @Test func `in a pipe one picture follows the other, without escapes, until SIGINT`() async throws {
+  @Test func `in a pipe, the status is repeated without escape sequences until SIGINT`() async throws {
     try await OperationsFixture.with { database in
       let watch = try Watch(database, [])
       try watch.read(3, of: Self.heading)
@@ -101,7 +101,7 @@ import Testing
   }
 
   @Test(arguments: [(UInt16(120), UInt16(60)), (40, 12), (20, 3)])
-  func `in a terminal it is drawn in place, within its rows, and the terminal is put right again`(
+  func `in a terminal, the status is drawn in place, fits the rows, and the terminal is restored at the end`(
     columns: UInt16, rows: UInt16
   ) async throws {
     try await OperationsFixture.with { database in
@@ -117,7 +117,7 @@ import Testing
     }
   }
 
-  @Test func `NO_COLOR is heard in a terminal`() async throws {
+  @Test func `NO_COLOR turns colors off in a terminal`() async throws {
     try await OperationsFixture.with { database in
       let watch = try Watch(database, [], terminal: (120, 60), environment: ["NO_COLOR": "1"])
       try watch.read(2, of: "\u{1B}[H")
@@ -126,7 +126,7 @@ import Testing
     }
   }
 
-  @Test func `Ctrl-C ends it while the database does not answer`() async throws {
+  @Test func `Ctrl-C ends the command while the database does not answer`() async throws {
     try await OperationsFixture.with { database in
       let watch = try Watch(database, [])
       try watch.read(1, of: Self.heading)
@@ -142,7 +142,7 @@ import Testing
     }
   }
 
-  @Test func `a lost connection is said, and made again`() async throws {
+  @Test func `a lost connection is reported and reopened`() async throws {
     try await OperationsFixture.with { database in
       let watch = try Watch(database, ["--json"])
       try watch.read(1, of: "\n")

@@ -1,7 +1,9 @@
-// Every situation of every system, through the whole gateway, judged by the readers of the apps' own sources (Phones).
+// Every situation of every system, through the whole gateway. The phones' reactions are computed from the apps' own
+// sources (Phones).
 //
-// What each phone does stands in Situations/SYSTEM.txt, one line a situation and phone; what is right of it, and what cannot be
-// right and why, is laid down in `judge`. A changed dialect changes a table, and whoever changes it reads what phones will do.
+// Situations/SYSTEM.txt lists what each phone does, one line for each situation and phone. `judge` defines what is
+// right, and what cannot be right and why. If a dialect changes, its table changes, and the difference shows what
+// phones will do.
 
 import Dialects
 import Foundation
@@ -14,15 +16,15 @@ import Testing
 
 @Suite("Situations of the systems, on their phones", .timeLimit(.minutes(10)))
 struct PhoneSituationsTests {
-  /// A user with one phone, which may turn out to be either where its platform is not known.
+  /// A user with one phone. If its platform is not known, it may be either.
   struct User {
     let name: String
-    /// The members of its entry beside `userId`.
+    /// The members of the recipient besides `userId`.
     let members: String
     let token: [String]
     let platforms: [PhonePlatform]
 
-    /// Its entry of `recipients`, as that of somebody who may have several phones.
+    /// The recipient, for this user or for one who may have several phones.
     func recipient(of userID: String? = nil) -> String { #"{"userId": "\#(userID ?? name)", \#(members)}"# }
   }
 
@@ -30,21 +32,21 @@ struct PhoneSituationsTests {
     let name: String
     let id: String
     let kind: String
-    /// Members of the payload beside those of all.
+    /// Members of the payload besides the common ones.
     let payload: String
     let end: End
-    /// Others who are called, with what cannot be used.
+    /// Further recipients, some of which are invalid.
     var unusable = ""
 
     enum End {
       case none, hungUp, answered, declined, deadline
-      /// All phones are Eva's, who answers with one.
+      /// All phones are Eva's, and she answers with one of them.
       case answeredByOne
-      /// The phones with FCM are Eva's, who declines with one; or is busy, and nobody says where.
+      /// The phones with FCM are Eva's. She declines with one; or is busy, and the phone is not named.
       case declinedByEva, evaIsBusy
     }
 
-    /// Whose phone it is, if not its own user's.
+    /// The owner of a phone, if it is not the user's own.
     func owner(_ user: User) -> String? {
       switch end {
       case .answeredByOne: "eva"
@@ -56,7 +58,7 @@ struct PhoneSituationsTests {
     var isCall: Bool { ["incoming_call", "video_call"].contains(kind) }
   }
 
-  // MARK: - Who is called
+  // MARK: - The recipients
 
   private static func users(_ system: PhoneSystem) -> [User] {
     func fcm(_ name: String, _ platform: String?, _ platforms: [PhonePlatform]) -> User {
@@ -93,7 +95,7 @@ struct PhoneSituationsTests {
     system == .enclosure ? "iphone-fcm" : "android-fcm"
   }
 
-  // MARK: - What happens
+  // MARK: - The situations
 
   private static let situations: [Situation] = [
     Situation(name: "call", id: uuid(1), kind: "incoming_call", payload: "", end: .none),
@@ -134,23 +136,24 @@ struct PhoneSituationsTests {
     Situation(name: "missed call of the backend", id: "m-4", kind: "missed_call", payload: "", end: .none),
   ]
 
-  /// Those whose pushes are given to the phones twice, as a provider may do, or a gateway that does not know whether it has sent one.
+  /// Situations whose pushes the phones get twice, from the provider, or from a gateway that does not know whether it
+  /// has sent one.
   private static let twice = [
     "call": "call, its push twice", "call id that is no UUID": "call id that is no UUID, its push twice",
     "message": "message, its push twice", "missed call of the backend": "missed call, its push twice",
   ]
 
-  /// The iPhones that are shown an alert of a call are shown its end in the place of it.
+  /// The systems whose iPhones, if they were shown an alert of a call, are shown its end in its place.
   private static let showingEnds: Set<PhoneSystem> = [.porteiro, .enclosure, .commeazy]
 
-  /// What CallKit is given for the id that is no UUID, where the app would end with that.
+  /// CallKit's id for a call whose id is not a UUID, where the app would crash with the original.
   private static let madeUUID = "d6320833-5ab8-890c-a17c-c4e34d7ab2fe"
 
   private static func uuid(_ number: Int) -> String {
     "7d4e3a52-53cb-4a4e-9f0c-00000000000\(String(number, radix: 16))"
   }
 
-  /// What Twilio's webhook gives its backend for a call.
+  /// The parameters of Twilio's webhook for a call.
   private static func twilio(_ id: String) -> String {
     #"""
     "twi_account_sid": "AC1", "twi_bridge_token": "bridge", "twi_call_sid": "CA-\#(id)", "twi_from": "client:Ana",
@@ -158,13 +161,14 @@ struct PhoneSituationsTests {
     """#
   }
 
-  /// Nulls in place of what the dialect derives or the app does without, and a number where the SDK wants a text.
+  /// Nulls in place of values that the dialect derives or the app does not need, and a number where the SDK requires a
+  /// string.
   private static let twilioNulls =
     #""twi_account_sid": null, "twi_params": null, "twi_to": null, "twi_message_type": null, "twi_message_id": 7"#
 
   // MARK: - The test
 
-  @Test("what the phones do is what their tables say, and what is right", arguments: PhoneSystem.allCases)
+  @Test("the phones do what their tables say, and that is right", arguments: PhoneSystem.allCases)
   func situations(system: PhoneSystem) async throws {
     let users = Self.users(system)
     var pushes: [AcceptedPush] = []
@@ -181,7 +185,7 @@ struct PhoneSituationsTests {
         try await gateway.ring(
           "{\(members.joined(separator: ", "))}", all, kind: situation.kind,
           seconds: situation.end == .deadline ? 3 : nil)
-        // The same again: a duplicate.
+        // The same call again, as a duplicate.
         if situation.isCall, situation.end == .none {
           try await gateway.ring("{\(members.joined(separator: ", "))}", all, kind: situation.kind)
         }
@@ -212,8 +216,9 @@ struct PhoneSituationsTests {
     try Self.compare(rows, with: system)
   }
 
-  /// SDK 4 takes a VoIP push for the end of a call; older apps would ring, so that the app must say so in its configuration.
-  @Test func `Telnyx's iPhones stop by VoIP where the app says that they can, and never else`() async throws {
+  /// SDK 4 understands a VoIP push for the end of a call. Older apps would ring, so the configuration of the app must
+  /// allow it.
+  @Test func `Telnyx's iPhones get a cancel over VoIP only if the app's configuration allows it`() async throws {
     for isOn in [false, true] {
       try await GatewayHarness.speaking("telnyx", hasVoIPCancel: isOn) { gateway in
         let iPhone = #"{"userId": "ida", "voipPushToken": "\#(PhoneToken.voip)", "apnsToken": "\#(PhoneToken.alert)"}"#
@@ -237,10 +242,11 @@ struct PhoneSituationsTests {
           let own = try pushes.filter { try Self.callID($0) == id }.sorted { $0.at < $1.at }
           for state in PhoneState.allCases {
             let made = try own.flatMap { try Phone(.telnyx, .ios, state).receives(#require(PhonePush($0))).reactions }
-            // Of an id that is no UUID one is made, for both pushes the same.
+            // An id that is not a UUID is converted to one, the same for both pushes.
             let known = id == "no-uuid" ? "f88b94d4-34ad-8ee4-aac3-558ccbd61ba3" : id
             var expected: [PhoneReaction] = [.rings(PhoneRing(callID: known, caller: "Ana"))]
-            // Which phone declined was not said: it would be the one that has no call left to report.
+            // The request did not name the phone that declined. The VoIP push would go to that phone, too, which has no
+            // call to report any more.
             if isOn, id != Self.uuid(4), id != Self.uuid(5) { expected.append(.stops(callID: known)) }
             #expect(made == expected, "\(id) \(state) \(isOn)")
           }
@@ -304,7 +310,7 @@ struct PhoneSituationsTests {
 
   // MARK: - Judging
 
-  /// What is right in every state, on every phone; and what cannot be, each with the source that forbids it.
+  /// Checks what is right in every state on every phone. Exceptions name the source that makes them necessary.
   private static func judge(_ system: PhoneSystem, _ row: Row) {
     let all = row.reactions.compactMap { if case .rings(let ring) = $0 { ring } else { nil } }
     let rings = all.filter { !$0.isOnlyIfWoken }
@@ -324,7 +330,7 @@ struct PhoneSituationsTests {
         #expect(shown.isEmpty, "it can be seen after all: \(place)")
         return
       }
-      // What CommEazy's own code shows of an invitation is the group's name (seed 004, end-to-end tests).
+      // CommEazy's own code shows the group's name for an invitation (seed 004, end-to-end tests).
       let isGroups = system == .commeazy && row.situation == "group invite"
       let titles = isGroups && row.platform == .android ? ["Familie"] : isGroups ? ["Ana", "Familie"] : ["Ana"]
       #expect(
@@ -332,14 +338,14 @@ struct PhoneSituationsTests {
           && shown.allSatisfy { shown in titles.contains { shown.0.hasPrefix($0) } }, place)
       let chats = ["message": "room-7", "group message": "room-8", "group invite": "room-9"]
       if let chat = chats[row.situation] {
-        // Nobody calls onNotification in today's app (src/services/notifications.ts:214,225-240).
+        // Nothing calls onNotification in today's app (src/services/notifications.ts:214,225-240).
         let leadsTo = row.variant == .seed ? "chat \(chat)" : "app"
         if system == .commeazy { #expect(shown.allSatisfy { $0.2 == leadsTo }, place) }
         if system == .enclosure { #expect(shown.first?.2 == "chat ana", place) }
       }
       return
     }
-    // Rings once, for who calls, as what it is; or where an iPhone cannot ring, is seen once.
+    // The phone rings once, with the right caller and type; an iPhone that cannot ring shows the call once.
     #expect(rings.count <= 1, place)
     if canRing(system, row) {
       #expect(rings.count == 1, place)
@@ -361,7 +367,7 @@ struct PhoneSituationsTests {
     let missed = shown.filter { $0.1.hasPrefix("Missed") || $0.1.hasPrefix("missed") }
     let ended = shown.filter { $0.1 == "Call ended" }
     if canRing(system, row) { #expect(shown.count == missed.count + ended.count, place) }
-    // No alert of a call stands there when the phone was told that it is over.
+    // A phone that was told of the end does not show an alert of the call any more.
     if showingEnds.contains(system), isToldOfTheEnd(system, row) || row.situation == "missed" {
       #expect(!shown.contains { $0.1.hasPrefix("Incoming") }, place)
       let isTold = row.platform == .ios && !["iphone", "some-expo"].contains(row.user)
@@ -371,27 +377,27 @@ struct PhoneSituationsTests {
     case "missed", "hung up":
       if isSeen(system, row) { #expect(missed.count == (isShownTwice(system, row) ? 2 : 1), place) }
     default:
-      // The one word that stops Telnyx's app on Android leaves an entry (notification_service.dart:245-291).
+      // The only message that stops Telnyx's app on Android leaves an entry (notification_service.dart:245-291).
       let leavesEntry = system == .telnyx && row.platform == .android && isToldOfTheEnd(system, row)
       #expect(missed.count == (leavesEntry ? 1 : 0), place)
     }
-    // Where a push can stop the phone: it does, unless the phone is to ring on, or the one that the person has in hand.
+    // A push stops the phone if it can, unless the phone is to keep ringing or is the one that the user has in hand.
     let stops = row.reactions.contains { if case .stops = $0 { true } else { false } }
     #expect(stops == isStopped(system, row), place)
     if !isToldOfTheEnd(system, row), row.situation != "missed" {
-      // Rung, or shown, as without the end; and nothing of it.
+      // The phone rings or shows the call as without the end, and nothing shows the end.
       let assured = row.reactions.count - woken.count
       #expect(assured == 1 || assured == 0 && row.user == "some-expo" && woken.count == 1, place)
     }
   }
 
-  /// What is to be seen in the end.
+  /// What is visible at the end.
   private static func standing(_ row: Row) -> [(title: String, body: String, tap: String)] {
     var shown: [(title: String, body: String, tap: String)] = []
     for reaction in row.reactions {
       switch reaction {
       case .shows(let title, let body, let tap): shown.append((title, body, tap))
-      // The system's stands before what the app shows beside it.
+      // The system's notification comes before what the app shows in addition.
       case .replaces(let title, let body, let tap): shown[0] = (title, body, tap)
       default: break
       }
@@ -399,27 +405,29 @@ struct PhoneSituationsTests {
     return shown
   }
 
-  /// CommEazy's plan in front: AppDelegate.mm:122-133 shows a banner of whatever comes, its router (seed 004 §1b, §3a) a notification
-  /// of its own. Both look for what the tap behind needs, too: `gcm.message_id`, `type`, `chatId`.
+  /// CommEazy in the foreground: AppDelegate.mm:122-133 shows a banner of every push, and its router (seed 004 §1b,
+  /// §3a) shows a notification of its own. Both contain what a tap needs: `gcm.message_id`, `type`, `chatId`.
   private static func isShownTwice(_ system: PhoneSystem, _ row: Row) -> Bool {
     system == .commeazy && row.variant == .seed && row.platform == .ios && row.state == .open
   }
 
-  /// Porteiro's app in front, or woken by Expo's push, hands CallKeep an id that is no UUID. Where the phone is known to be an iPhone, it
-  /// is shown an alert instead; an Android phone needs the type that makes a call of it.
+  /// Porteiro's app, in the foreground or woken by Expo's push, passes an id that is not a UUID to CallKeep, which ends
+  /// the app. A phone known to be an iPhone gets an alert instead; an Android phone needs the type that makes it a
+  /// call.
   private static func endsTheApp(_ system: PhoneSystem, _ row: Row) -> Bool {
     system == .porteiro && row.situation.hasPrefix("call id that is no UUID") && row.platform == .ios
       && (row.state == .open && row.user.hasPrefix("some-") || row.state == .background && row.user == "some-expo")
   }
 
-  /// Whether this iPhone rings, beside what it shows, if iOS wakes the app: Expo's push has `content-available`, and Porteiro's task makes
-  /// a call of it (services/notification/backgroundTask.ts:65-70,105,173-199).
+  /// Whether this iPhone rings in addition if iOS wakes the app: Expo's push has `content-available`, and Porteiro's
+  /// task makes a call of it (services/notification/backgroundTask.ts:65-70,105,173-199).
   private static func ringsIfWoken(_ system: PhoneSystem, _ row: Row) -> Bool {
     system == .porteiro && row.platform == .ios && row.state == .background && row.user.hasSuffix("-expo")
       && !row.situation.hasPrefix("call id that is no UUID")
   }
 
-  /// A push that comes twice rings once where the app knows the call's id again, and is shown once where the system does it.
+  /// A push that arrives twice rings once if the app recognizes the call's id, and is shown once if the system
+  /// recognizes it.
   private static func judgeTwice(_ system: PhoneSystem, _ row: Row, _ place: Comment) {
     let rings = row.reactions.count { if case .rings = $0 { true } else { false } }
     let isCall = row.situation.hasPrefix("call")
@@ -439,8 +447,8 @@ struct PhoneSituationsTests {
         row.platform == .ios && !canRing(system, row) && !isBlindInFront(system, row) && row.user != "some-expo"
       #expect(shown.count == (isSeen ? 1 : 0), place)
     } else if isSeen(system, row) {
-      // Each is another notification over Expo, where a collapse id for both systems would be one on Android; and where CommEazy's or
-      // Telnyx's app shows it.
+      // Over Expo, each push is another notification: a collapse id would apply to both systems, and Android would show
+      // one notification for all. Each is also another one where CommEazy's or Telnyx's app shows it.
       let isReplaced =
         row.platform == .ios
         ? row.user != "some-expo" : row.user.hasSuffix("-fcm") && [.porteiro, .twilio].contains(system)
@@ -448,17 +456,17 @@ struct PhoneSituationsTests {
     }
   }
 
-  /// Whether this phone is to stop ringing by a push. Others hear of the end over their app's own connection.
+  /// Whether a push must stop this phone. Other phones learn of the end over their app's own connection.
   private static func isStopped(_ system: PhoneSystem, _ row: Row) -> Bool {
     switch (system, row.platform) {
     case (.telnyx, .android): isToldOfTheEnd(system, row) || row.situation == "missed"
-    // Today's library has an SDK that takes no cancel (error 31302), and none comes by Expo.
+    // The SDK of today's library does not accept a cancel (error 31302), and none is sent over Expo.
     case (.twilio, .android): row.variant == .seed && row.user != "android-expo" && isToldOfTheEnd(system, row)
     default: false
     }
   }
 
-  /// Whether this phone is to hear of what ended its ringing.
+  /// Whether this phone gets a push about the end of the ringing.
   private static func isToldOfTheEnd(_ system: PhoneSystem, _ row: Row) -> Bool {
     switch row.situation {
     case "hung up", "answered elsewhere", "declined": true
@@ -469,7 +477,7 @@ struct PhoneSituationsTests {
     }
   }
 
-  /// A call that Google hands over a minute late is a missed one, by the phone's own clock.
+  /// A call that Google delivers a minute late is shown as missed, by the phone's own clock.
   private static func judgeLate(_ pushes: [AcceptedPush]) throws {
     let call = try #require(
       try pushes.first { try $0.token == PhoneToken.fcm("android-fcm") && callID($0) == uuid(1) })
@@ -487,13 +495,15 @@ struct PhoneSituationsTests {
   private static func canRing(_ system: PhoneSystem, _ row: Row) -> Bool {
     if row.user == "iphone" { return true }
     switch (system, row.platform) {
-    // Behind, iOS shows an alert and runs nothing (CLIENTS, rules). In front, these two make a call of it, and the others have no
-    // handler that would: react-native-twilio-phone src/RNTwilioPhone.ts:177-201, flutter-voice-sdk
-    // lib/service/ios_push_notification_handler.dart:48-54, CommEazy ios/CommEazyTemp/AppDelegate.mm:122-133.
+    // In the background, iOS shows an alert and runs nothing (CLIENTS, rules). In the foreground, these two apps make a
+    // call of it; the others have no handler for it: react-native-twilio-phone src/RNTwilioPhone.ts:177-201,
+    // flutter-voice-sdk lib/service/ios_push_notification_handler.dart:48-54, CommEazy
+    // ios/CommEazyTemp/AppDelegate.mm:122-133.
     case (.porteiro, .ios): return row.state == .open && !row.situation.hasPrefix("call id that is no UUID")
     case (.enclosure, .ios): return row.state == .open
     case (.twilio, .ios), (.telnyx, .ios), (.commeazy, .ios): return false
-    // seed 004 §5a leaves calls to CallKeep without saying how; today's app shows nothing (src/services/notifications.ts:265-284).
+    // seed 004 §5a leaves calls to CallKeep without details; today's app shows nothing
+    // (src/services/notifications.ts:265-284).
     case (.commeazy, .android): return false
     // react-native-twilio-phone does not use Expo (src/RNTwilioPhone.ts:150-201).
     case (.twilio, .android): return row.user != "android-expo"
@@ -501,7 +511,7 @@ struct PhoneSituationsTests {
     }
   }
 
-  /// Who calls, as the screen says.
+  /// The caller that the screen shows.
   private static func caller(_ system: PhoneSystem, _ row: Row) -> String {
     switch system {
     // Today's app reads no VoIP payload (CommEazy ios/CommEazyTemp/AppDelegate.mm:294-318).
@@ -515,36 +525,42 @@ struct PhoneSituationsTests {
   /// Whether a call that rings can be answered.
   private static func canBeAnswered(_ system: PhoneSystem, _ row: Row) -> Bool {
     switch system {
-    // Porteiro's map of CallKit's ids is asked for another spelling than it has (CallKeepService.ts:274-283,342-353, RNCallKeep.m:1084).
+    // Porteiro looks up CallKit's id in another spelling than it stores (CallKeepService.ts:274-283,342-353,
+    // RNCallKeep.m:1084).
     case .porteiro: row.user != "iphone" || !row.situation.hasPrefix("call id that is no UUID")
-    // The id that today's app gives CallKit is in no map (AppDelegate.mm:306, src/services/call/callKitService.ts:329-331).
+    // The id that today's app gives to CallKit is not in its map (AppDelegate.mm:306,
+    // src/services/call/callKitService.ts:329-331).
     case .commeazy: row.variant == .seed
     default: true
     }
   }
 
-  /// Whether an iPhone's app in front asks iOS for no banner. Twilio's registers for nothing but VoIP (src/RNTwilioPhone.ts:177-201);
-  /// Telnyx's sets Firebase's presentation options on Android alone (android_push_notification_handler.dart:236-240; seed 003, its
-  /// `main`), and without them the plugin shows nothing (FLTFirebaseMessagingPlugin.m, willPresentNotification).
+  /// Whether an iPhone's app suppresses banners in the foreground. Twilio's registers only for VoIP
+  /// (src/RNTwilioPhone.ts:177-201). Telnyx's sets Firebase's presentation options only on Android
+  /// (android_push_notification_handler.dart:236-240; seed 003, its `main`), and without them the plugin shows nothing
+  /// (FLTFirebaseMessagingPlugin.m, willPresentNotification).
   private static func isBlindInFront(_ system: PhoneSystem, _ row: Row) -> Bool {
     row.platform == .ios && row.state == .open && [.twilio, .telnyx].contains(system)
   }
 
-  /// Whether anything but a call can be seen on this phone.
+  /// Whether this phone shows anything other than calls.
   private static func isSeen(_ system: PhoneSystem, _ row: Row) -> Bool {
     if isBlindInFront(system, row) { return false }
     let isChat = ["message", "group message", "group invite"].contains { row.situation.hasPrefix($0) }
     switch (system, row.platform) {
-    // In front the app has no notifications; behind, the system shows them (src/RNTwilioPhone.ts:101-201).
+    // In the foreground the app shows no notifications; in the background the system does
+    // (src/RNTwilioPhone.ts:101-201).
     case (.twilio, _): return row.state != .open
-    // Its app makes a call of a chat (seed 003, "Handle the push notification") or nothing (notification_service.dart:155-160).
+    // The app treats a chat as a call (seed 003, "Handle the push notification") or ignores it
+    // (notification_service.dart:155-160).
     case (.telnyx, .android): return !isChat
-    // What may be an Android gets no chat, and is told of a hang-up once, by the cancel, which only wakes an iPhone: a second "Missed
-    // call!" would be a second entry (notification_service.dart:245-291).
+    // A phone that may be an Android gets no chat. It gets one push about a hang-up, the cancel, which only wakes an
+    // iPhone: a second "Missed call!" would be a second entry (notification_service.dart:245-291).
     case (.telnyx, .ios): return row.user != "some-fcm" || row.situation != "hung up" && !isChat
-    // Today's app shows nothing on Android. An invitation is shown by the system behind either.
+    // Today's app shows nothing on Android. In the background, the system shows an invitation for either app.
     case (.commeazy, .android): return row.variant == .seed || row.situation == "group invite" && row.state != .open
-    // expo-notifications shows Expo's own messages; in front porteiroapp shows them, too (notificationHandler.ts:25-52).
+    // expo-notifications shows Expo's own messages; in the foreground porteiroapp shows them as well
+    // (notificationHandler.ts:25-52).
     default: return true
     }
   }
@@ -552,7 +568,7 @@ struct PhoneSituationsTests {
   private static func showsVideo(_ system: PhoneSystem, _ row: Row) -> Bool {
     switch system {
     case .enclosure: true
-    // Android's call has the type 0, audio (notification_service.dart:27); seed 003 takes `isVideo` from nowhere.
+    // Android's call has type 0, audio (notification_service.dart:27); seed 003 does not read `isVideo`.
     case .telnyx: row.platform == .ios && row.variant == .today
     // Today's app reads no VoIP payload (AppDelegate.mm:294-318); on Android no push rings.
     case .commeazy: row.platform == .ios && row.variant == .seed
@@ -572,7 +588,7 @@ struct PhoneSituationsTests {
     #expect(written == text, "write it anew with PUSH_GATEWAY_WRITE_SITUATIONS=1, and read what changed")
   }
 
-  /// One line for all states and variants in which a phone does the same.
+  /// One line for all states and variants in which a phone behaves the same.
   private static func table(_ rows: [Row]) -> String {
     var lines: [String] = []
     var rest = rows[...]

@@ -1,4 +1,4 @@
-// Proxies in the configuration: whose counts, what is refused and how, what check-config says of them.
+// Proxies in the configuration: which one applies, what is refused, and what check-config prints.
 
 import SettingsTestSupport
 import Foundation
@@ -36,7 +36,7 @@ import Testing
     #expect(configuration.apps.map(\.proxy) == [nil, nil])
   }
 
-  @Test func `proxies come from the environment, too, but not from that of other programs`() throws {
+  @Test func `proxies can come from the environment, but not from variables of other programs`() throws {
     let configuration = try folder.load(
       Self.yaml(""),
       [
@@ -47,26 +47,29 @@ import Testing
   }
 
   @Test(arguments: [
-    ("https://proxy.example:3128", "for one that wants TLS itself run a forwarder such as stunnel on this machine"),
+    (
+      "https://proxy.example:3128",
+      "for a proxy that requires TLS itself, run a forwarder such as stunnel on this machine"
+    ),
     (
       "socks5://proxy.example:1080",
-      "must begin with http://: SOCKS is not spoken; name an HTTP proxy that takes CONNECT"
+      "must begin with http://: SOCKS is not supported; use an HTTP proxy that supports CONNECT"
     ),
-    ("SOCKS4A://proxy.example:1080", "SOCKS is not spoken"),
+    ("SOCKS4A://proxy.example:1080", "SOCKS is not supported"),
     ("proxy.example:3128", "must be a URL such as http://proxy.example:3128, or none"),
-    ("http://user:secret@proxy.example:3128", "put user:password into a file, and name that in proxy.credentials_file"),
+    ("http://user:secret@proxy.example:3128", "put user:password into a file, and set proxy.credentials_file"),
     ("http://proxy.example", "must be host and port (1 to 65535) and nothing else, such as http://proxy.example:3128"),
     ("http://proxy.example:0", "must be host and port"), ("http://proxy.example:3128/path", "must be host and port"),
     ("http://:3128", "must be host and port"), ("http://a b:3128", "must be host and port"),
     ("http://proxy:secret", "must be host and port"),
   ])
-  func `what is no HTTP proxy is refused with the way out, and nothing of it told`(url: String, words: String) throws {
+  func `a URL that is not an HTTP proxy is refused with the remedy, and not quoted`(url: String, words: String) throws {
     let global = try folder.message(Self.yaml("proxy: { url: \"\(url)\" }"))
     #expect(global.hasPrefix("gateway.yaml:2: proxy.url: ") && global.contains(words), "\(global)")
     #expect(!global.contains("\n") && !global.contains("secret"))
     let own = try folder.message(Self.yaml("", "{ url: \"\(url)\" }"))
     #expect(own.hasPrefix("gateway.yaml:4: apps.a.proxy.url: "), "\(own)")
-    #expect(own.contains(words.replacing("in proxy.", with: "in apps.a.proxy.")) && !own.contains("secret"))
+    #expect(own.contains(words.replacing("set proxy.", with: "set apps.a.proxy.")) && !own.contains("secret"))
   }
 
   @Test(arguments: [
@@ -76,20 +79,20 @@ import Testing
     ),
     (
       "proxy: { url: none, credentials_file: token }",
-      "gateway.yaml:2: proxy.credentials_file: has no proxy to go to: leave it out, or give url one"
+      "gateway.yaml:2: proxy.credentials_file: is not used, because url is none: remove it, or set url"
     ),
     (
       "proxy: { url: \"http://p:1\", credentials_file: no.txt }",
       "gateway.yaml:2: proxy.credentials_file: cannot read the file no.txt: No such file or directory"
     ),
     ("proxy: http://p:1", "gateway.yaml:2: proxy: must be a section with keys below it: url, credentials_file"),
-    ("proxy: { user: u }", "gateway.yaml:2: proxy.user: unknown key; there are url, credentials_file"),
+    ("proxy: { user: u }", "gateway.yaml:2: proxy.user: unknown key; known keys: url, credentials_file"),
   ])
   func `a fault is named with its line, its key and the way out`(proxy: String, expected: String) throws {
     #expect(try folder.message(Self.yaml(proxy)).split(separator: "\n").first.map(String.init) == expected)
   }
 
-  @Test func `check-config reads the credentials of every proxy, and tells none`() throws {
+  @Test func `check-config reads the credentials of every proxy, and prints none`() throws {
     try folder.write("gateway:word", to: "good")
     try folder.write("secret", to: "bad")
     let configuration = try folder.load(
@@ -114,7 +117,7 @@ import Testing
         "FAILED apps.b.proxy.credentials_file: proxy credentials file bad: "
           + "expected one line user:password and nothing else",
         "ok apps.c.proxy: three:3, without a password",
-        "ok apps.d.proxy: none, its connections go to the providers themselves",
+        "ok apps.d.proxy: none, connections go directly to the providers",
       ])
   }
 }

@@ -1,4 +1,4 @@
-// Calls of apps behind proxies, from SQL to the simulators. Each connection of a simulator has to be a tunnel of a proxy.
+// Calls of apps with proxies, from SQL to the simulators. Every connection to a simulator must be a tunnel of a proxy.
 
 import Foundation
 import HTTP2TestSupport
@@ -26,7 +26,7 @@ import Testing
       """)
   }
 
-  @Test("two apps with proxies of their own ring over all three providers, and nothing goes past the proxies")
+  @Test("two apps with proxies of their own ring over all three providers, and every connection uses the proxies")
   func twoApps() async throws {
     let (first, second) = (try TinyProxy(login: "gateway word"), try TinyProxy())
     let file = FileManager.default.temporaryDirectory.appending(path: "proxy-\(UUID())").path()
@@ -55,9 +55,9 @@ import Testing
     }
   }
 
-  @Test("apps with one service account ask for tokens each by its own proxy")
+  @Test("apps with the same service account fetch tokens through their own proxies")
   func tokenSourcesApart() async throws {
-    // The first app's exchanges fail. If the second shared its source, it would never have a token.
+    // The first app's token requests fail. If the second app shared them, it would never get a token.
     let (closed, open) = (try HostileProxy("HTTP/1.1 403 Forbidden\r\n\r\n"), try TinyProxy())
     try await GatewayHarness.with { settings in
       var other = settings.apps[0]

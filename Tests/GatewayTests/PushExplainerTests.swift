@@ -1,4 +1,4 @@
-// `simulate --explain`: which phones, what they do, and where it is written.
+// `simulate --explain`: which phones a push reaches, what they do, and the source.
 
 import Phones
 import Simulators
@@ -8,7 +8,7 @@ import Testing
 @testable import Lab
 
 @Suite(.timeLimit(.minutes(10))) struct PushExplainerTests {
-  @Test func `every accepted push is explained for each phone it may have reached`() async throws {
+  @Test func `each accepted push is explained for each phone that it may have reached`() async throws {
     var pushes: [AcceptedPush] = []
     try await GatewayHarness.speaking("intercom") { gateway in
       try await gateway.ring(

@@ -1,4 +1,4 @@
-// The rules for calls, over the wire, by their numbers in docs/protocols.md. Rules 4 and 5 are in CallRulesTests.
+// The rules for calls, end to end, with the numbers of docs/protocols.md. Rules 4 and 5 are in CallRulesTests.
 
 import Dialects
 import Foundation
@@ -25,7 +25,7 @@ struct RuleTests {
     while try await gateway.database.value(condition) != "true" { try await Task.sleep(for: .milliseconds(5)) }
   }
 
-  @Test("rule 1: an invite whose retries reach the deadline stays away; it becomes a missed call")
+  @Test("rule 1: an invite whose retries reach the deadline is not sent again, and becomes a missed call")
   func retriedUntilTheDeadline() async throws {
     let outage = FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE"))
     try await GatewayHarness.with(simulators: faults(outage)) { gateway in
@@ -104,7 +104,7 @@ struct RuleTests {
   }
 
   @Test(
-    "rule 4: an invite that still waits for a stream when the caller hangs up leaves no more",
+    "rule 4: an invite that waits for a stream when the caller hangs up is not sent",
     arguments: ["apns", "fcm", "expo"])
   func waitingForAStream(provider: String) async throws {
     let simulated = try #require(SimulatedProvider(rawValue: provider))
@@ -188,7 +188,7 @@ struct RuleTests {
   }
 
   @Test(
-    "rule 6: every push of every dialect carries the call id, its place, when it was sent and until when it counts",
+    "rule 6: every push of every dialect contains the call id, its sequence number, when it was sent, and until when it is valid",
     arguments: ShippedDialects.names)
   func stamps(dialect: String) async throws {
     let id = "3d6f0a52-9a0e-4c55-8a5f-5a7d1f6e2b06"
@@ -206,7 +206,7 @@ struct RuleTests {
       let voip = await gateway.simulators.apnsProduction.accepted
       let fcm = await gateway.simulators.fcm.accepted
       #expect(voip.map(\.kind) == ["voip", "alert"])
-      // A Telnyx phone that was told by the cancel hears of no missed call.
+      // A Telnyx phone that got the cancel gets no missed call.
       #expect(fcm.count == (dialect == "telnyx" ? 2 : 3))
       for pushes in [voip, fcm] {
         var before = -1
@@ -217,7 +217,7 @@ struct RuleTests {
           #expect(sequence > before)
           before = sequence
           let sentAt = try #require((object["timestamp"] as? String).flatMap(Int64.init))
-          // By the database's clock, read a round trip ago.
+          // Compared with the database's clock, which was read one round trip ago.
           #expect((-100..<5_000).contains(push.at / 1000 - sentAt))
           let expiresAt = try #require(object["expiresAt"] as? String)
           if index == 0 { #expect(expiresAt == deadline) }
@@ -227,7 +227,7 @@ struct RuleTests {
     }
   }
 
-  @Test("rule 7: a Retry-After longer than what is left stops at once, and the missed call follows")
+  @Test("rule 7: after a Retry-After longer than the rest of the ring window, the call is missed at once")
   func retryAfterBeyondTheDeadline() async throws {
     let busy = FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE", retryAfter: 30), count: 1)
     try await GatewayHarness.with(simulators: faults(busy)) { gateway in
@@ -245,7 +245,7 @@ struct RuleTests {
     }
   }
 
-  @Test("rule 7: a Retry-After that fits is waited for", arguments: [1, 3])
+  @Test("rule 7: a Retry-After within the ring window is waited for", arguments: [1, 3])
   func retryAfterWithinTheDeadline(seconds: Int) async throws {
     let busy = FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE", retryAfter: seconds), count: 1)
     try await GatewayHarness.with(simulators: faults(busy)) { gateway in
@@ -259,7 +259,8 @@ struct RuleTests {
   }
 
   @Test(
-    "rule 8: an acceptance after the deadline is delivered_late, and no success", arguments: ["apns", "fcm", "expo"])
+    "rule 8: an acceptance after the deadline is delivered_late, which is not a success",
+    arguments: ["apns", "fcm", "expo"])
   func acceptedLate(provider: String) async throws {
     let slow = FaultRule(
       provider: try #require(SimulatedProvider(rawValue: provider)), fault: Fault(.accept, delay: .milliseconds(2_500)))
@@ -281,7 +282,7 @@ struct RuleTests {
     }
   }
 
-  @Test("rule 9: a push whose answer was lost is sent again under the same call id; the phone makes one call of it")
+  @Test("rule 9: a push whose answer was lost is sent again with the same call id, and the phone shows one call")
   func ambiguous() async throws {
     let lost = FaultRule(provider: .fcm, fault: Fault(.lose), count: 1)
     try await GatewayHarness.with(simulators: faults(lost)) { gateway in
@@ -316,7 +317,7 @@ struct RuleTests {
   }
 
   @Test(
-    "rule 10: an outage, however it looks, invalidates no token",
+    "rule 10: no kind of outage invalidates a token",
     arguments: [
       Fault(.html), Fault(.malformed), Fault(.close), Fault(.reset), Fault(.answer(status: 500, reason: "x", body: "")),
       Fault(.answer(status: 404, reason: "x", body: "<html>Not Found</html>")),

@@ -1,4 +1,4 @@
-// What happens after the first answer was no: the other environment, the next channel, the receipt, the quarantine.
+// What follows a rejected push: the other environment, the next channel, receipts, the quarantine.
 
 import Foundation
 import Queue
@@ -20,14 +20,14 @@ struct SecondChanceTests {
     return prefix + String(repeating: "0", count: 64 - prefix.count - digits.count) + digits
   }
 
-  /// Enqueues a call to the recipients (JSON) and waits until nothing is owed.
+  /// Enqueues a call to the recipients (JSON), and waits until no delivery is pending.
   private func ring(_ gateway: GatewayHarness, _ callID: String, _ recipients: String) async throws {
     let call = GatewayHarness.baseCallData(callID)
     try await gateway.database.execute("select push.enqueue_call('\(call)', '\(recipients)', 'porteiro')")
     try await gateway.settled()
   }
 
-  /// One line a finished push, in the order of their numbers.
+  /// One line for each finished push, in the order of their numbers.
   private func history(_ gateway: GatewayHarness, _ columns: String) async throws -> [String] {
     try await gateway.database.value(
       "select string_agg(concat_ws(' ', \(columns)), ',' order by n) from push.delivery_history"
@@ -36,7 +36,9 @@ struct SecondChanceTests {
 
   // MARK: - Fallback
 
-  @Test("fallback: a dead VoIP token's user is rung over Expo within the window, and it is recorded as such")
+  @Test(
+    "fallback: the user of a dead VoIP token is called over Expo within the ring window, and the history records the fallback"
+  )
   func fallback() async throws {
     try await GatewayHarness.with { gateway in
       try await ring(
@@ -49,7 +51,8 @@ struct SecondChanceTests {
         ])
       let push = try #require(await gateway.simulators.expo.accepted.first)
       #expect(push.token == Self.expoToken)
-      // What an iPhone shows, though nobody said that it is one: data alone would be shown by none.
+      // The alert is there although the platform is unknown, because an iPhone does not show a push that contains only
+      // data.
       #expect(try push.object()["title"] != nil)
       let story = try await gateway.database.value(
         "select concat_ws(' ', provider, reason) from push.timeline('call-1') where event = 'fallback'")
@@ -74,7 +77,7 @@ struct SecondChanceTests {
     }
   }
 
-  @Test("fallback: a pause longer than the ring window is not waited for; the user's next channel rings at once")
+  @Test("fallback: if a provider demands a pause longer than the ring window, the user's next channel is tried at once")
   func longPause() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("QUOTA_EXCEEDED", retryAfter: 600))])
@@ -138,7 +141,8 @@ struct SecondChanceTests {
 
   // MARK: - The other environment
 
-  @Test("BadDeviceToken: a token of the sandbox registered for production rings there, and its registration is mended")
+  @Test(
+    "BadDeviceToken: a sandbox token registered for production rings in the sandbox, and its registration is corrected")
   func otherEnvironment() async throws {
     try await GatewayHarness.with { gateway in
       let token = Self.hex("5a4db0")
@@ -185,7 +189,9 @@ struct SecondChanceTests {
 
   // MARK: - The mass-invalidation breaker
 
-  @Test("rule 10: when too many tokens die at once they are quarantined, not invalidated, until ops resume")
+  @Test(
+    "rule 10: if too many tokens are rejected as dead at once, they are quarantined until an operator resumes the invalidation"
+  )
   func massInvalidation() async throws {
     try await GatewayHarness.with { settings in
       settings.apps[0].invalidation = .init(deadPercent: 20, answersMin: 20, windowSeconds: 300)
@@ -203,7 +209,7 @@ struct SecondChanceTests {
       try await gateway.database.execute("select push.resume_invalidation('porteiro', 'apns', apply => true)")
       #expect(try await gateway.database.value(quarantined) == "0")
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "15")
-      // One more dead token is believed again.
+      // After the hold, a single dead token is invalidated again.
       try await ring(gateway, "call-9", #"[{"userId": "x", "voipPushToken": "\#(Self.hex("deadbeef", 99))"}]"#)
       while try await gateway.database.value("select count(*) from push.token_invalidations") != "16" {
         try await Task.sleep(for: .milliseconds(2))
@@ -234,7 +240,7 @@ struct SecondChanceTests {
     }
   }
 
-  @Test("receipts: those of a gateway that is gone are read by the next")
+  @Test("receipts: those of a former gateway are read by the next")
   func receiptsAcrossReplicas() async throws {
     try await GatewayHarness.with { settings in
       settings.apps[0].expo?.receiptAfterMilliseconds = 3_600_000

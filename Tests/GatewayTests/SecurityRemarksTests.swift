@@ -1,4 +1,4 @@
-// What check-config warns of, and what it says of descriptors.
+// The warnings of check-config, and its check of the limit of open files.
 
 import HTTPSurfaceTestSupport
 import SettingsTestSupport
@@ -17,7 +17,7 @@ import Testing
       "database: postgres:///push\napi: { enabled: true }\napps: { porteiro: { expo: } }\n", environment)
   }
 
-  @Test func `what stays on this machine needs no remark`() throws {
+  @Test func `what stays on this machine causes no warning`() throws {
     #expect(SecurityRemarks.all(of: try configuration([:])) == [])
   }
 
@@ -27,12 +27,13 @@ import Testing
     ("DATABASE_URL", "postgres://u@db.example/push", "database"),
     ("DATABASE_URL", "postgres://u@db.example/push?sslmode=prefer", "database"),
   ])
-  func `what crosses the network in clear text is named`(key: String, value: String, named: String) throws {
+  func `what is sent over the network in clear text is named`(key: String, value: String, named: String) throws {
     let remarks = SecurityRemarks.all(of: try configuration([key: value])).filter { !$0.hasPrefix("dashboard.") }
     #expect(remarks.count == 1 && remarks[0].hasPrefix("\(named): "), "\(remarks)")
   }
 
-  @Test func `a listener for others without anybody who may log in is named, with what to set`() throws {
+  @Test func `a listener that other machines reach, without a configured login, is named with the keys to set`() throws
+  {
     try folder.write(DashboardHarness.key, to: "ops.key")
     let key = ["PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE": folder.path + "/ops.key"]
     for reached in [
@@ -42,7 +43,7 @@ import Testing
       func remark(_ more: [String: String] = [:]) throws -> String? {
         SecurityRemarks.all(of: try configuration(reached.merging(more) { $1 })).first { $0.hasPrefix("dashboard.") }
       }
-      #expect(try remark()?.contains("/metrics refuse everybody") == true)
+      #expect(try remark()?.contains("/metrics refuse everyone") == true)
       #expect(
         try remark(["PUSH_GATEWAY_HTTP_METRICS_KEY_FILE": folder.path + "/ops.key"])?.contains("http.metrics_key_file")
           == false)
@@ -50,7 +51,7 @@ import Testing
     }
   }
 
-  @Test func `a proxy's password that crosses the network in clear text is named once, with who reads it`() throws {
+  @Test func `a proxy's password that is sent over the network in clear text is named once, with the proxy`() throws {
     for (url, count) in [("http://proxy.example:3128", 1), ("http://127.0.0.1:3128", 0)] {
       let environment = ["PUSH_GATEWAY_PROXY_URL": url, "PUSH_GATEWAY_PROXY_CREDENTIALS_FILE": folder.path + "/token"]
       let remarks = SecurityRemarks.all(of: try configuration(environment))
@@ -60,12 +61,12 @@ import Testing
     }
   }
 
-  @Test func `a database that is reached with TLS alone is fine`() throws {
+  @Test func `a database that is reached only with TLS causes no warning`() throws {
     let url = "postgres://u@db.example/push?sslmode=verify-full"
     #expect(SecurityRemarks.all(of: try configuration(["DATABASE_URL": url])) == [])
   }
 
-  @Test func `connections that do not fit into the limit of open files are named, with what to do`() throws {
+  @Test func `connections that exceed the limit of open files are named, with the remedy`() throws {
     let configuration = try configuration([
       "PUSH_GATEWAY_API_CONNECTIONS_MAX": "2000"
     ])
@@ -75,14 +76,14 @@ import Testing
     let fault = try #require(DescriptorLimit.fault(of: configuration, under: need - 5))
     #expect(
       fault.contains("the limit is \(need - 5)") && fault.contains("api.connections_max")
-        && fault.contains("by 5 in all"))
+        && fault.contains("by 5 in total"))
   }
 
-  @Test func `what is configured when nothing is said fits into 1,024 open files`() throws {
+  @Test func `the default configuration fits into 1,024 open files`() throws {
     #expect(DescriptorLimit.fault(of: try configuration([:]), under: 1_024) == nil)
   }
 
-  @Test func `connections are lowered in proportion to what fits, and refused where too few would be left`() throws {
+  @Test func `the limits of connections are lowered in proportion, and refused if too few would be left`() throws {
     let wanted = try configuration(["PUSH_GATEWAY_API_CONNECTIONS_MAX": "1152"])
     let need = DescriptorLimit.need(of: wanted)
     #expect(DescriptorLimit.fitted(wanted, under: need)?.api?.connectionsMax == 1_152)
@@ -96,7 +97,7 @@ import Testing
     #expect(DescriptorLimit.fitted(wanted, under: need - 1_249) == nil)
   }
 
-  @Test func `few connections that were asked for are not made more`() throws {
+  @Test func `configured limits below the minimum are not raised`() throws {
     let wanted = try configuration(["PUSH_GATEWAY_HTTP_CONNECTIONS_MAX": "4", "PUSH_GATEWAY_API_ENABLED": "false"])
     let need = DescriptorLimit.need(of: wanted)
     #expect(DescriptorLimit.fitted(wanted, under: need)?.httpConnectionsMax == 4)

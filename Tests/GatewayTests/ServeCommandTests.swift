@@ -1,4 +1,4 @@
-// What `serve` refuses before it listens, by the built program.
+// What `serve` refuses before it opens a listener, with the built program.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -12,7 +12,7 @@ import Testing
 @testable import Simulators
 
 @Suite(.timeLimit(.minutes(10))) struct ServeCommandTests {
-  /// Files that load, each with one that does not.
+  /// Valid files, and an invalid one for each.
   private final class Files {
     let material: SimulatorMaterial
     let pki: ListenerPKI
@@ -47,7 +47,7 @@ import Testing
     }
   }
 
-  /// Nobody listens there, so that only what comes before the database ends the command.
+  /// Nothing listens there, so the command ends early only because of what is checked before the database.
   private static let nowhere = "postgres://push@127.0.0.1:1/push?connect_timeout=1"
 
   @Test(arguments: [
@@ -73,14 +73,14 @@ import Testing
     #expect(checked.status == 1)
     let failed = checked.output.split(separator: "\n").filter { $0.hasPrefix("FAILED") }
     #expect(failed.count == 1, "\(failed)")
-    // The same words.
+    // The messages are the same.
     let words = failed.first?.dropFirst("FAILED  ".count) ?? ""
     #expect(!words.isEmpty && sentences.first?.hasSuffix(words) == true, "\(failed) \(sentences)")
   }
 
   @Test func `an old schema is refused before anything listens`() async throws {
     let files = try Files()
-    // A listener that cannot be opened: whoever tries it first ends with another message.
+    // A listener that cannot be opened. A command that tried to open it would end with another message.
     let loop = EventLoop(name: "taken")
     let taken = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
     defer { loop.stop() }
@@ -92,7 +92,7 @@ import Testing
   }
 
   @Test(arguments: ["http.listen", "api.listen"])
-  func `a listener whose port is taken is named, and the database is not asked on without a pause`(key: String)
+  func `a listener whose port is in use is named, and the database is not queried in a busy loop`(key: String)
     async throws
   {
     let files = try Files()

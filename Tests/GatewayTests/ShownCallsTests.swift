@@ -1,4 +1,5 @@
-// Apps whose calls Android shows by itself: `headless: false`. What the configuration allows, the simulator takes as Google does.
+// Apps whose calls Android shows by itself (`headless: false`). If the configuration allows them, the simulator accepts
+// them, as Google does.
 
 import SettingsTestSupport
 import Dialects
@@ -12,7 +13,7 @@ import Testing
 
 @Suite("Calls that Android shows", .timeLimit(.minutes(10)))
 struct ShownCallsTests {
-  /// The dialect that docs/integrations/prosody.md makes for them.
+  /// The dialect from docs/integrations/prosody.md.
   private func dialect() throws -> Dialect {
     let page = URL(filePath: #filePath).deletingLastPathComponent()
       .appending(path: "../../docs/integrations/prosody.md")
@@ -22,7 +23,7 @@ struct ShownCallsTests {
     return try ConfigurationFolder().load("database: postgres://db/x\n\(example)").apps[0].dialect
   }
 
-  @Test("the simulator takes them, and phones show the call, then that it is over")
+  @Test("the simulator accepts them, and phones show the call, and then its end")
   func areTaken() async throws {
     let dialect = try dialect()
     try await GatewayHarness.with(simulators: SimulatorSuite.Configuration()) {
@@ -49,7 +50,7 @@ struct ShownCallsTests {
     }
   }
 
-  @Test("a simulator that is to be strict refuses them")
+  @Test("a strict simulator refuses them")
   func strictly() async throws {
     let dialect = try dialect()
     try await GatewayHarness.with {

@@ -1,4 +1,5 @@
-// What people see, they see once: a missed call or message whose answer is lost is not sent again, and history says why.
+// Visible pushes are shown at most once: a missed call or message whose answer is lost is not sent again, and the
+// history says why.
 
 import Foundation
 import Simulators
@@ -9,7 +10,7 @@ import Testing
 
 @Suite("Shown once", .timeLimit(.minutes(10)))
 struct ShownOnceTests {
-  /// At each provider the first push to such a token meets the fault, and any after it would be accepted.
+  /// At each provider, the first push to such a token meets the fault. Later ones would be accepted.
   private static var faults: SimulatorSuite.Configuration {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan(
@@ -50,7 +51,7 @@ struct ShownOnceTests {
   }
 
   @Test(
-    "an answer that is lost: the push is not repeated, and is dead with FateUnknown",
+    "a push whose answer is lost is not repeated, and is dead with FateUnknown",
     arguments: ["missed_call", "message"])
   func lostAnswers(kind: String) async throws {
     try await GatewayHarness.with(simulators: Self.faults) { gateway in
@@ -62,13 +63,14 @@ struct ShownOnceTests {
           "apns dead FateUnknown 1 after ConnectionLost", "expo dead FateUnknown 1 after ConnectionLost",
           "fcm dead FateUnknown 1 after ConnectionLost",
         ])
-      // Nothing is closed: the connection is given up, or the time runs out.
+      // The connection is not closed. Either it is given up, or the time limit ends the request.
       let ends = ["ConnectionLost", "TimedOut"]
       #expect(
         rows.dropFirst(3).map { row in ends.first { row.hasSuffix("dead FateUnknown 1 after " + $0) } ?? row }
           .allSatisfy(ends.contains), "\(rows)")
       #expect(rows.count == 6)
-      // Those that were lost had been accepted, those that were closed had not: nobody can know.
+      // The pushes whose answers were lost had been accepted; those on closed connections had not. The gateway cannot
+      // tell them apart.
       let pushes = await gateway.pushesByToken()
       #expect(pushes.count == 3 && pushes.values.allSatisfy { $0 == 1 }, "\(pushes)")
       #expect(
@@ -79,7 +81,7 @@ struct ShownOnceTests {
   }
 
   @Test(
-    "a missed call is shown on one phone of a user, on all, or on none, once, whoever announces it",
+    "a missed call is shown once on one phone of a user, on all, or on none, whether a gateway or the backend announces it",
     arguments: [nil] + GatewayConfiguration.MissedCalls.allCases)
   func missedCalls(setting: GatewayConfiguration.MissedCalls?) async throws {
     try await GatewayHarness.with(simulators: Self.faults, adjust: { $0.apps[0].missedCalls = setting }) { gateway in
@@ -88,7 +90,8 @@ struct ShownOnceTests {
          {"userId": "ana", "fcmToken": "other-phone-of-ana-0123456789", "platform": "android"}]
         """#
       let call = #"{"callId": "c", "from": "x", "fromName": "Portaria"}"#
-      // It rings nowhere before it ends, so all pushes are of missed calls. The first phone's answer is lost.
+      // The call ends before it rings anywhere, so all pushes are about the missed call. The answer of the first phone
+      // is lost.
       try await gateway.database.execute(
         """
         begin;
@@ -106,7 +109,7 @@ struct ShownOnceTests {
       case .newest, nil: #expect(announced == [both[0]])
       case .all: #expect(announced == both)
       }
-      // One that the backend alone knows of.
+      // A missed call that only the backend knows of.
       try await gateway.ring(
         call.replacing(#""c""#, with: #""d""#), phones.replacing("phone", with: "call"), kind: "missed_call")
       try await gateway.settled()
@@ -117,7 +120,7 @@ struct ShownOnceTests {
     }
   }
 
-  @Test("an app that says at_least_once gets them again, some twice")
+  @Test("with at_least_once they are sent again, and some are shown twice")
   func atLeastOnce() async throws {
     try await GatewayHarness.with(simulators: Self.faults, adjust: { $0.apps[0].isAtLeastOnce = true }) { gateway in
       try await tell(gateway, "missed_call", "close")

@@ -1,4 +1,4 @@
-// The API alone for a test: a database of its own, a server in this process, and a client that sends any bytes.
+// Runs only the API for a test: a database, a server in this process, and a client that can send any bytes.
 
 import Foundation
 import Logging
@@ -12,13 +12,13 @@ import TestSupport
 package struct APIHarness {
   package let database: TestDatabase
   package let port: Int
-  /// Of the ops server beside it.
+  /// The port of the ops server that runs beside the API.
   package let opsPort: Int
   /// A key of the app `porteiro` with all scopes.
   package let key: String
   package let counters: APICounters
 
-  /// Starts it, runs `body`, and stops it.
+  /// Starts the API, runs `body`, and stops the API.
   package static func with(
     adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, credentials: ListenerCredentials? = nil,
     _ body: (APIHarness) async throws -> Void
@@ -76,7 +76,7 @@ package struct APIHarness {
       "select key from push.create_api_key('\(app)', 'test', '{\(scopes)}', addresses => \(networks))")
   }
 
-  /// - Parameter addresses: networks with commas between them; nil: anywhere.
+  /// - Parameter addresses: networks separated by commas; nil: any.
   package func createKey(
     app: String = "porteiro", scopes: String = "enqueue,device,read", addresses: String? = nil
   ) async throws -> String {
@@ -86,9 +86,9 @@ package struct APIHarness {
   /// Sends one request on a connection of its own.
   ///
   /// - Parameters:
-  ///   - key: nil for the harness's own, empty for none.
-  ///   - headers: lines to add.
-  ///   - host: where the connection comes from.
+  ///   - key: nil: the harness's own; empty: none.
+  ///   - headers: additional header lines.
+  ///   - host: the address to connect from.
   package func send(
     _ method: String, _ path: String, _ body: String? = nil, key: String? = nil,
     type: String = "application/json", headers: [String] = [], from host: String = "127.0.0.1"
@@ -101,14 +101,15 @@ package struct APIHarness {
       raw: Array((lines.joined(separator: "\r\n") + "\r\n\r\n" + (body ?? "")).utf8), from: host)
   }
 
-  /// Sends bytes as they are, and reads until the server closes.
+  /// Sends the bytes unchanged, and reads until the server closes.
   package func send(raw bytes: [UInt8], from host: String = "127.0.0.1") async throws -> APIAnswer {
     let socket = try TestSocket(port: port, from: host)
     defer { socket.close() }
     return APIAnswer(await socket.exchange(bytes))
   }
 
-  /// Asks until the answer is as wished, for so many seconds at most: what is cached for a moment gives no signal.
+  /// Repeats a request until its answer meets a condition, for at most this many seconds. Used where an answer is
+  /// cached for a moment.
   package func eventually(
     seconds: Int = 60, _ ask: () async throws -> APIAnswer, until isRight: (APIAnswer) -> Bool
   ) async throws -> APIAnswer {
@@ -127,14 +128,15 @@ package struct APIHarness {
   package static func call(_ callID: String) -> String { call.replacingOccurrences(of: "c1", with: callID) }
 }
 
-/// What the server said.
+/// An answer of the server.
 package struct APIAnswer: CustomStringConvertible {
   package var status = 0
   /// Names in lower case.
   package var headers: [String: String] = [:]
   package var body = ""
 
-  /// - Parameter bytes: all of a connection; interim answers are left out. Nothing at all has status 0.
+  /// - Parameter bytes: everything that was received on a connection. Interim answers are left out; no bytes have
+  ///   status 0.
   package init(_ bytes: [UInt8]) {
     var rest = String(decoding: bytes, as: UTF8.self)[...]
     while true {

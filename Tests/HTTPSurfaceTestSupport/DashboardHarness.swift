@@ -1,4 +1,4 @@
-// The dashboard alone for a test: a database of its own, an ops server in this process, and a client that sends any bytes.
+// Runs only the dashboard for a test: a database, an ops server in this process, and a client that can send any bytes.
 
 import Foundation
 import HTTP2TestSupport
@@ -15,10 +15,10 @@ package struct DashboardHarness {
 
   package let database: TestDatabase
   package let port: Int
-  /// Holds the key.
+  /// The file that contains the key.
   package let keyFile: String
 
-  /// What a browser keeps of a session.
+  /// A browser's session: its cookie and token.
   package struct Visitor {
     package var cookie: String
     package var token: String
@@ -28,19 +28,20 @@ package struct DashboardHarness {
       self.token = token
     }
 
-    /// - Parameter answer: to a login.
+    /// - Parameter answer: the answer to a login.
     package init(_ answer: APIAnswer) {
       cookie = answer.headers["set-cookie"]?.split(separator: ";").first.map(String.init) ?? ""
       token = answer.json["token"] as? String ?? ""
     }
   }
 
-  /// Starts it, runs `body`, and stops it.
+  /// Starts the dashboard, runs `body`, and stops the dashboard.
   ///
   /// - Parameters:
   ///   - hasKey: whether there is an ops key, named `ops`.
-  ///   - listen: `0.0.0.0` for what other machines could reach; it is asked by the loopback all the same.
-  ///   - access: what else is configured.
+  ///   - listen: `0.0.0.0` for a listener that other machines could reach. Requests use the loopback address in any
+  ///     case.
+  ///   - access: the other settings.
   package static func with(
     hasKey: Bool = true, hosts: [String] = [], listen: String = "127.0.0.1",
     access: GatewayConfiguration.OpsAccess = .init(), isTLS: Bool = false,
@@ -86,11 +87,11 @@ package struct DashboardHarness {
     }
   }
 
-  /// Sends one request, as our page would: with `Host`, and for a POST with `Origin`.
+  /// Sends a request as the dashboard's page does: with `Host`, and for a POST with `Origin`.
   ///
   /// - Parameters:
-  ///   - host: nil for the listener's own.
-  ///   - headers: lines to add.
+  ///   - host: nil: the listener's own.
+  ///   - headers: additional header lines.
   package func send(
     _ method: String, _ path: String, _ body: String? = nil, host: String? = nil, origin: String? = nil,
     headers: [String] = []

@@ -1,4 +1,4 @@
-// Certificates of a listener and its clients, made by openssl, in a folder that is removed with its owner.
+// Certificates for a listener and its clients, made by openssl, in a directory that is removed with the object.
 
 import Foundation
 import HTTP2TestSupport
@@ -9,12 +9,12 @@ import HTTP2TestSupport
 package final class ListenerPKI {
   package struct Failed: Error { package let output: String }
 
-  /// Authorities and server pairs that all tests share: ours, and those that nobody was told of.
+  /// Authorities and server certificates that all tests share. Nothing is configured to trust `others`.
   package let ours = TestCertificates.shared
   package let others = TestCertificates.stranger
   package let folder: String
 
-  /// What the listener is configured with; begins as our pair.
+  /// The configured files, which at first contain our certificate and key.
   package var certificateFile: String { folder + "/server.pem" }
   package var keyFile: String { folder + "/server.key" }
 
@@ -47,8 +47,8 @@ package final class ListenerPKI {
   /// A client's certificate and key, as curl's options.
   ///
   /// - Parameters:
-  ///   - authority: who signs it.
-  ///   - purpose: as extendedKeyUsage has it.
+  ///   - authority: the authority that signs the certificate.
+  ///   - purpose: the value of extendedKeyUsage.
   package func client(of authority: TestCertificates, purpose: String = "clientAuth") throws -> [String] {
     let name = "\(folder)/\(UUID().uuidString)"
     try Self.run(
@@ -61,7 +61,7 @@ package final class ListenerPKI {
     return ["--cert", "\(name).pem", "--key", "\(name).key"]
   }
 
-  /// Runs a script, its output and complaints together.
+  /// Runs a script. Returns its standard output and standard error together.
   @discardableResult
   package static func run(_ script: String, mayFail: Bool = false) throws -> String {
     let process = Process()
@@ -77,7 +77,7 @@ package final class ListenerPKI {
     return text
   }
 
-  /// Runs a script on a thread that may wait.
+  /// Runs a script on a thread of its own, because it waits.
   package static func runApart(_ script: String) async throws -> String {
     try await withCheckedThrowingContinuation { continuation in
       DispatchQueue.global().async { continuation.resume(with: Result { try run(script, mayFail: true) }) }

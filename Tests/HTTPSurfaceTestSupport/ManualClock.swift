@@ -1,4 +1,4 @@
-// A clock that stands until it is told to go on.
+// A clock that only the test moves.
 
 import Runtime
 import Synchronization

@@ -1,4 +1,4 @@
-// A strict reader of expositions: what does not follow the format is an error, with its line.
+// A strict parser of expositions: a line that violates the format is an error.
 
 import Foundation
 
@@ -8,7 +8,7 @@ package struct MetricsExposition {
     package let description: String
   }
 
-  /// By the series as it is written: `name{label="value",…}`.
+  /// By the series as written: `name{label="value",…}`.
   package private(set) var samples: [String: Double] = [:]
   package private(set) var types: [String: String] = [:]
   private var bucket: (series: String, bound: Double, count: Double)?
@@ -50,7 +50,7 @@ package struct MetricsExposition {
     if type == "histogram" { try readHistogram(series, value, fault) }
   }
 
-  /// A line's name, its labels in their braces, and its value; nil where it is not made as it should be.
+  /// A line's name, its labels in braces, and its value; nil if the line is malformed.
   private static func split(_ line: [UInt8]) -> (name: String, labels: String, value: String)? {
     func isWord(_ byte: UInt8) -> Bool { byte == UInt8(ascii: "_") || UInt8(ascii: "a")...UInt8(ascii: "z") ~= byte }
     func text(_ range: Range<Int>) -> String { String(decoding: line[range], as: UTF8.self) }
@@ -81,7 +81,7 @@ package struct MetricsExposition {
     return (name, labels, text(index + 1..<line.count))
   }
 
-  /// Buckets rise in bound and count, and end at +Inf with the count.
+  /// Checks that bounds and counts of buckets increase, and that the last bucket is +Inf and has the total count.
   private mutating func readHistogram(_ series: String, _ value: Double, _ fault: Fault) throws {
     if series.contains("_bucket"), let start = series.range(of: "le=\"") {
       let of = String(series[..<start.lowerBound])
@@ -98,7 +98,7 @@ package struct MetricsExposition {
     }
   }
 
-  /// The sum of a family's samples whose labels hold all of these.
+  /// The sum of a family's samples that have all of these labels.
   package func sum(_ name: String, _ labels: [String: String] = [:]) -> Double {
     samples.filter { series, _ in
       (series == name || series.hasPrefix(name + "{"))

@@ -1,4 +1,4 @@
-// A client with the project's own TLS, which is OpenSSL's: the listeners' is another.
+// A client with the project's own TLS, which uses OpenSSL. The listeners use BoringSSL.
 
 import Foundation
 import Runtime
@@ -14,9 +14,9 @@ package final class TLSTestClient: TLSStreamDelegate, @unchecked Sendable {
   private var failure: TLSError?
   private var awaited: (isThere: () -> Bool, CheckedContinuation<Void, Never>)?
 
-  /// Connects, and shakes hands.
+  /// Connects and begins the handshake.
   ///
-  /// - Parameter caFile: whom it believes.
+  /// - Parameter caFile: the authorities that the client trusts.
   package init(port: Int, caFile: String) throws {
     let context = try TLSContext.client(caFile: caFile, protocols: ["http/1.1"])
     loop.execute { [self] in
@@ -29,13 +29,13 @@ package final class TLSTestClient: TLSStreamDelegate, @unchecked Sendable {
 
   deinit { loop.stop() }
 
-  /// What the handshake came to: the protocol agreed on, or why there is none.
+  /// The result of the handshake: the agreed protocol, or the error.
   package func handshake() async -> Result<String?, TLSError> {
     await wait { [self] in isOpen || isClosed }
     return await onLoop { [self] in isOpen ? .success(stream!.negotiatedProtocol) : .failure(reason) }
   }
 
-  /// Sends a request, and waits for its answer, or the end.
+  /// Sends a request, and waits for its answer or the end of the connection.
   package func ask(_ request: String) async -> APIAnswer {
     await onLoop { [self] in
       received = []
@@ -100,6 +100,6 @@ package final class TLSTestClient: TLSStreamDelegate, @unchecked Sendable {
 }
 
 extension APIAnswer {
-  /// Whether all of it is there, by its Content-Length.
+  /// Whether the answer is complete, according to its Content-Length.
   fileprivate var isWhole: Bool { status != 0 && body.utf8.count >= (headers["content-length"].flatMap(Int.init) ?? 0) }
 }

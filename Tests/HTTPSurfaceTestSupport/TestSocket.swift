@@ -1,5 +1,5 @@
-// A blocking TCP socket for tests, read on threads of its own so that the server's tasks keep theirs: those of Dispatch
-// are the same ones.
+// A blocking TCP socket for tests. It reads on threads of its own, because the server's tasks share the threads of
+// Dispatch.
 
 import Foundation
 
@@ -17,7 +17,7 @@ package struct TestSocket: Sendable {
 
   package let descriptor: Int32
 
-  /// - Parameter host: the address of ours that the connection comes from, `127.0.0.2` for another peer than `127.0.0.1`.
+  /// - Parameter host: the local address to connect from. `127.0.0.2` is another peer than `127.0.0.1`.
   package init(port: Int, from host: String = "127.0.0.1") throws {
     #if canImport(Glibc)
     descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
@@ -52,7 +52,7 @@ package struct TestSocket: Sendable {
       close()
       throw failure
     }
-    // A server that hangs fails the test rather than to hang it.
+    // If the server hangs, the test fails instead of hanging.
     var timeout = timeval(tv_sec: 20, tv_usec: 0)
     for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
       setsockopt(descriptor, SOL_SOCKET, option, &timeout, socklen_t(MemoryLayout<timeval>.size))
@@ -67,7 +67,7 @@ package struct TestSocket: Sendable {
     #endif
   }
 
-  /// Sends, and reads until the server closes.
+  /// Sends the bytes, and reads until the server closes.
   package func exchange(_ bytes: [UInt8]) async -> [UInt8] {
     await onThread {
       write(bytes)
@@ -77,7 +77,7 @@ package struct TestSocket: Sendable {
     }
   }
 
-  /// Sends, and reads what comes first.
+  /// Sends the bytes, and reads the next bytes that arrive.
   package func ask(_ bytes: [UInt8]) async -> [UInt8] {
     await onThread {
       write(bytes)
@@ -85,12 +85,12 @@ package struct TestSocket: Sendable {
     }
   }
 
-  /// Reads what comes next; empty at the end.
+  /// The next bytes that arrive; empty at the end.
   package func next() async -> [UInt8] {
     await onThread { read() ?? [] }
   }
 
-  /// Sends until the server takes no more.
+  /// Sends until the server reads no more.
   package func write(_ bytes: [UInt8]) {
     var sent = 0
     while sent < bytes.count {

@@ -1,5 +1,5 @@
-// What attackers send to the HTTP API: floods of bytes and of connections, slowness. All of it is refused, in words
-// where possible.
+// Attacks on the HTTP API: large requests, many connections, slow clients. All are refused, with an answer where
+// possible.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -14,10 +14,10 @@ import Darwin
 
 @testable import Settings
 
-/// One after another: they take what a process has of sockets and time.
+/// Serialized, because each test uses much of the process's sockets and time.
 @Suite(.serialized, .timeLimit(.minutes(10)))
 struct APIAttackTests {
-  @Test func `ten megabytes are refused, announced or not, and the sender reads why`() async throws {
+  @Test func `a body of ten megabytes is refused, and the client can read the reason`() async throws {
     try await APIHarness.with { api in
       let megabytes = String(repeating: "x", count: 10_000_000)
       let announced = try await api.send("POST", "/v1/calls", megabytes)
@@ -33,7 +33,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `a body of the limit is read, and one byte more is not`() async throws {
+  @Test func `a body of exactly the limit is accepted, and one of one byte more is refused`() async throws {
     try await APIHarness.with(adjust: { $0.bodyMaxBytes = 1024 }) { api in
       let padded = APIHarness.call + String(repeating: " ", count: 1024 - APIHarness.call.utf8.count)
       let tooLarge = try await api.send("POST", "/v1/calls", padded + " ")
@@ -44,7 +44,7 @@ struct APIAttackTests {
   }
 
   @Test(arguments: ["{}", "GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n"])
-  func `a good request and what is none in one write are both answered, and the connection ends`(
+  func `a valid request and an invalid one in one write are both answered, and the connection ends`(
     _ behind: String
   ) async throws {
     try await APIHarness.with(adjust: { $0.connectionsMax = 2 }) { api in
@@ -57,7 +57,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `a body that waits for leave gets it, unless it is too large`() async throws {
+  @Test func `a client that expects 100 Continue gets it, unless its body is too large`() async throws {
     try await APIHarness.with { api in
       let socket = try TestSocket(port: api.port)
       defer { socket.close() }
@@ -73,8 +73,8 @@ struct APIAttackTests {
     }
   }
 
-  /// As Java's client does by itself: nothing behind such a request would be read.
-  @Test func `who offers another protocol is answered, and told that the connection ends`() async throws {
+  /// Java's client sends such requests. The server reads nothing after them.
+  @Test func `a request that offers another protocol is answered, with Connection: close`() async throws {
     try await APIHarness.with { api in
       let socket = try TestSocket(port: api.port)
       defer { socket.close() }
@@ -89,7 +89,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `a head too large is refused, and so is what is no HTTP`() async throws {
+  @Test func `a head that is too large is refused, and so is a request that is not HTTP`() async throws {
     try await APIHarness.with { api in
       let long = String(repeating: "x", count: 20_000)
       #expect(try await api.send("GET", "/v1/calls/c1", headers: ["X-Long: \(long)"]).status == 431)
@@ -106,7 +106,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `who sends slowly is told that time is over, at the head and at the body`() async throws {
+  @Test func `a slow client gets 408, both in the head and in the body`() async throws {
     try await APIHarness.with(adjust: { $0.requestTimeoutSeconds = 1 }) { api in
       let head = "POST /v1/calls HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer \(api.key)\r\n"
       for start in ["PO", head, head + "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"payload"] {
@@ -116,7 +116,7 @@ struct APIAttackTests {
         #expect(answer.problem == "request-timeout")
         #expect(ContinuousClock.now - begun > .milliseconds(900))
       }
-      // A byte now and then buys no time.
+      // Sending a byte now and then does not extend the time limit.
       let socket = try TestSocket(port: api.port)
       defer { socket.close() }
       let drip = Task {
@@ -128,13 +128,13 @@ struct APIAttackTests {
       #expect(APIAnswer(await socket.next()).status == 408)
       drip.cancel()
       _ = await drip.result
-      // Who says nothing at all is not answered.
+      // A client that sends nothing gets no answer.
       #expect(try await api.send(raw: []).status == 0)
       #expect(try await api.database.value("select count(*) from push.outbox") == "0")
     }
   }
 
-  @Test func `thousands of connections harm neither those that are served nor the probes`() async throws {
+  @Test func `thousands of connections disturb neither served connections nor probes`() async throws {
     try await APIHarness.with(adjust: { $0.connectionsMax = 50 }) { api in
       let request = Array("GET /v1/calls/none HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer \(api.key)\r\n\r\n".utf8)
       let served = try TestSocket(port: api.port)
@@ -144,7 +144,7 @@ struct APIAttackTests {
         + "Content-Length: \(APIHarness.call.utf8.count)\r\n\r\n\(APIHarness.call)"
       #expect(APIAnswer(await served.ask(Array(enqueue.utf8))).status == 202)
 
-      // Two descriptors each, in this process.
+      // Each connection takes two descriptors, because both ends are in this process.
       var limit = rlimit()
       #if canImport(Glibc)
       getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
@@ -161,7 +161,7 @@ struct APIAttackTests {
       defer { probe.close() }
       let live = await probe.exchange(Array("GET /livez HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n".utf8))
       #expect(APIAnswer(live).status == 200)
-      // Who comes anew is served, too: the first of the crowd had to go for it.
+      // New clients are served as well, because the oldest of the other connections is closed.
       #expect(try await api.send("GET", "/v1/calls/none").status == 404)
       #expect(await crowd[0].next() == [])
 
@@ -176,7 +176,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `an idle connection gives way to a new one`() async throws {
+  @Test func `an idle connection is evicted by a new one`() async throws {
     try await APIHarness.with(adjust: { $0.connectionsMax = 1 }) { api in
       let first = try TestSocket(port: api.port)
       defer { first.close() }
@@ -187,7 +187,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `while calls wait too long to ring, no more are taken, and all else goes on`() async throws {
+  @Test func `while calls wait too long, further calls are refused, and other requests are served`() async throws {
     try await APIHarness.with(adjust: { $0.busyAfterSeconds = 60 }) { api in
       try await api.database.execute(
         """
@@ -212,7 +212,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `a call with a token of a provider that nobody serves closes the API for nobody`() async throws {
+  @Test func `a call to a provider that nobody serves does not make the API refuse calls`() async throws {
     try await APIHarness.with(adjust: { $0.busyAfterSeconds = 60 }) { api in
       try await api.database.execute(
         """
@@ -226,7 +226,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `a key that asks too often is told when to come back, and others are not`() async throws {
+  @Test func `a key with too many requests gets Retry-After, and other keys are served`() async throws {
     try await APIHarness.with(adjust: { $0.ratePerSecond = 1 }) { api in
       let other = try await api.createKey()
       var answers = [try await api.send("GET", "/v1/calls/none"), try await api.send("GET", "/v1/calls/none")]
@@ -244,7 +244,7 @@ struct APIAttackTests {
     }
   }
 
-  @Test func `a database that is away or not yet migrated is 503, and comes back by itself`() async throws {
+  @Test func `without a database, or with one that is not migrated, requests get 503 until it is back`() async throws {
     try await APIHarness.with { api in
       #expect(try await api.send("POST", "/v1/calls", APIHarness.call).status == 202)
       try await api.database.execute(

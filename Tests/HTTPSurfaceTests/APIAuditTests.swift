@@ -1,4 +1,4 @@
-// What requests leave in the log, and what a flood of them may.
+// The log lines about requests, and their limits during a flood.
 
 import HTTPSurfaceTestSupport
 import Logging
@@ -14,7 +14,7 @@ struct APIAuditTests {
     let all = Mutex<[String]>([])
     var logger: Logger { Logger(label: "test") { [self] _ in Handler(lines: self) } }
 
-    /// Takes what was written.
+    /// Removes and returns the lines.
     func drain() -> [String] {
       all.withLock { all in
         defer { all = [] }
@@ -50,7 +50,7 @@ struct APIAuditTests {
     audit.note(.init(operation: .enqueueCall, status: status, keyID: key, peer: peer, refusal: reason))
   }
 
-  @Test func `what changed something has a line at once; what only looked has none`() {
+  @Test func `a request that changed something is logged at once; a request that only read is not logged`() {
     audit.note(.init(operation: .enqueueCall, status: 202, keyID: 3, peer: Self.peer, callID: "c1"))
     audit.note(.init(operation: .dropDevice, status: 204, keyID: 4, peer: IPAddress("2001:db8::1")!))
     audit.note(.init(operation: .readCall, status: 200, keyID: 3, peer: Self.peer, callID: "c1"))
@@ -61,7 +61,7 @@ struct APIAuditTests {
       ])
   }
 
-  @Test func `refusals and failures are summed up by peer, key and reason`() {
+  @Test func `refusals and failures are logged as sums by peer, key and reason`() {
     for _ in 0..<500 { refuse(.wrongSecret, 401, key: 3) }
     for index in 0..<9 as Range<UInt64> {
       refuse(.unknownKey, 401, from: IPAddress(high: 0x2001_0DB8_0000_0001, low: index, isIPv6: true))
@@ -83,7 +83,7 @@ struct APIAuditTests {
     #expect(lines.drain() == [])
   }
 
-  @Test func `a flood from any number of addresses leaves a few lines a second, hides no key, and loses no count`() {
+  @Test func `a flood from any number of addresses causes few lines a second, hides no key, and is counted`() {
     var written: [String] = []
     var guesses = 0
     for second in 0..<3_600 {
@@ -107,7 +107,7 @@ struct APIAuditTests {
     #expect(counted == guesses + 1)
   }
 
-  @Test func `metrics count by operation, status and reason, and make no series of what clients send`() throws {
+  @Test func `metrics count by operation, status and reason, and what clients send makes no series`() throws {
     let counters = APICounters()
     for status in [202, 202, 401, 429, 418, 599] {
       counters.note(.enqueueCall, status: status, status == 401 ? .expired : nil)

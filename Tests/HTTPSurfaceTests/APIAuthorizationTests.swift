@@ -1,4 +1,4 @@
-// Who may do what over the HTTP API: keys, their scopes and their apps.
+// Authorization in the HTTP API: keys, their scopes and their apps.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -20,7 +20,7 @@ struct APIAuthorizationTests {
     ("DELETE", "/v1/devices", #"{"provider": "fcm", "token": "a-token-of-some-phone"}"#, "device"),
   ]
 
-  @Test func `nothing is done without a good key`() async throws {
+  @Test func `without a good key, every request is refused and changes nothing`() async throws {
     try await APIHarness.with { api in
       _ = try await api.send("POST", "/v1/calls", APIHarness.call)
       let other = try await api.createKey()
@@ -28,7 +28,7 @@ struct APIAuthorizationTests {
       let parts = other.split(separator: "_")
       let keys = [
         "", "pgk", "pgk_1", "pgk_1_", "pgk__x", "pgk_999999_\(String(repeating: "a", count: 64))", wrong,
-        // The secret of one key under the number of another.
+        // The secret of one key with the number of another.
         "pgk_1_\(parts[2])", "pgk_99999999999_\(parts[2])", "PGK_1_\(parts[2])",
         "pgk_-1_\(parts[2])", String(repeating: "x", count: 4000),
       ]
@@ -46,7 +46,7 @@ struct APIAuthorizationTests {
   }
 
   @Test(arguments: ["enqueue", "device", "read"])
-  func `a key does what its scope is, and nothing else`(_ scope: String) async throws {
+  func `a key may do what its scope allows, and nothing else`(_ scope: String) async throws {
     try await APIHarness.with { api in
       _ = try await api.send("POST", "/v1/calls", APIHarness.call)
       let key = try await api.createKey(scopes: scope)
@@ -63,7 +63,7 @@ struct APIAuthorizationTests {
     }
   }
 
-  @Test func `another app's calls and devices do not exist`() async throws {
+  @Test func `calls and devices of another app are not found`() async throws {
     try await APIHarness.with { api in
       let theirs = try await api.createKey(app: "other")
       _ = try await api.send("POST", "/v1/calls", APIHarness.call)
@@ -76,7 +76,7 @@ struct APIAuthorizationTests {
       #expect(try await api.send("DELETE", "/v1/devices", Self.requests[6].body, key: theirs).status == 204)
       #expect(try await api.database.value("select string_agg(app, ',') from push.devices") == "porteiro")
       #expect(try await api.database.value("select string_agg(state, ',') from push.outbox") == "ringing")
-      // The same id is a call of their own.
+      // The same id in another app is another call.
       let own = try await api.send("POST", "/v1/calls", APIHarness.call, key: theirs)
       #expect(own.json["duplicate"] as? Bool == false)
       #expect(
@@ -99,7 +99,7 @@ struct APIAuthorizationTests {
     }
   }
 
-  @Test func `who has expired or is revoked is told so, if the secret is right`() async throws {
+  @Test func `an expired or revoked key is told so, if the secret is right`() async throws {
     try await APIHarness.with { api in
       let key = try await api.createKey()
       let id = try #require(key.split(separator: "_").dropFirst().first)
@@ -115,7 +115,7 @@ struct APIAuthorizationTests {
     }
   }
 
-  @Test func `a key that is bound to a network does nothing from elsewhere, whatever the request says of itself`()
+  @Test func `a key limited to a network is refused from elsewhere, whatever the request's headers say`()
     async throws
   {
     try await APIHarness.with { api in
@@ -131,7 +131,7 @@ struct APIAuthorizationTests {
     }
   }
 
-  @Test func `behind a proxy the address is what the proxy says, and not what the client says to it`() async throws {
+  @Test func `behind a proxy, the client's address is the one that the proxy adds`() async throws {
     try await APIHarness.with(adjust: { $0.trustedProxies = [IPRange("127.0.0.3")!] }) { api in
       let key = try await api.createKey(addresses: "203.0.113.0/24")
       func status(_ forwarded: [String], from host: String = "127.0.0.3") async throws -> Int {
@@ -141,17 +141,17 @@ struct APIAuthorizationTests {
       }
       #expect(try await status(["203.0.113.7"]) == 404)
       #expect(try await status(["198.51.100.1", "203.0.113.7"]) == 404)
-      // The client invents an address; the proxy appends the true one.
+      // The client adds a false address; the proxy appends the real one.
       #expect(try await status(["203.0.113.7, 198.51.100.1"]) == 403)
       #expect(try await status(["203.0.113.7", "198.51.100.1"]) == 403)
       #expect(try await status(["203.0.113.7, not an address"]) == 403)
       #expect(try await status([]) == 403)
-      // Whoever reaches the API past the proxy is not believed.
+      // The header is ignored if the request does not come from the proxy.
       #expect(try await status(["203.0.113.7"], from: "127.0.0.2") == 403)
     }
   }
 
-  @Test func `a guesser is told 429, and locks out nobody, neither from elsewhere nor from its own address`()
+  @Test func `a guesser gets 429, and locks out no good key, neither at other addresses nor at its own`()
     async throws
   {
     try await APIHarness.with { api in
@@ -168,7 +168,7 @@ struct APIAuthorizationTests {
         }
       }
       #expect(statuses == [401, 429])
-      // A mistake at another address is told as one.
+      // A wrong key from another address still gets 401.
       #expect(try await api.send("GET", "/v1/calls/none", key: wrong).status == 401)
       let first = try await api.eventually {
         try await api.send("GET", "/v1/calls/none", key: unused, from: "127.0.0.2")

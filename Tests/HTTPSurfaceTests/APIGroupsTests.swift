@@ -1,4 +1,4 @@
-// Calls of many requests in one commit: each has its own answer, and none waits for another's fault.
+// Calls of many requests share a commit. Each has its own answer, and none waits because of another's error.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -38,14 +38,14 @@ struct APIGroupsTests {
       #expect(answers[20].body.contains("payload.from"))
       #expect(answers[30].body.contains(#""deliveries":0,"duplicate":false,"skipped":1"#))
       #expect(answers[30].body.contains("NoDevice"))
-      // Of the same call twice, one made it.
+      // The call that was sent twice was created once.
       #expect([answers[40], answers[41]].map { $0.body.contains(#""duplicate":true"#) }.count { $0 } == 1)
       let commits = try await api.database.value("select count(distinct xmin::text) from push.outbox")
       #expect(Int(commits).map { $0 < 90 } == true, "\(commits) commits for 98 calls")
     }
   }
 
-  @Test func `a large call goes alone, and the others go together`() async throws {
+  @Test func `a large call is enqueued alone, and small calls share commits`() async throws {
     try await APIHarness.with { api in
       let recipients = (0...20).map { #""user-\#($0)""# }.joined(separator: ",")
       var bodies = (0..<60).map { APIHarness.call("c-\($0)") }
@@ -63,7 +63,7 @@ struct APIGroupsTests {
     }
   }
 
-  @Test func `a call that waits for a lock keeps no other waiting`() async throws {
+  @Test func `a call that waits for a lock does not delay others`() async throws {
     try await APIHarness.with { api in
       let holder = try await api.database.connect()
       try await holder.script(
@@ -75,7 +75,7 @@ struct APIGroupsTests {
           let key = index % 2 == 0 ? other : nil
           tasks.addTask { try await api.send("POST", "/v1/calls", APIHarness.call("free-\(index)"), key: key) }
         }
-        // All but the one.
+        // All except the call that waits for the lock.
         for _ in 0..<60 { #expect(try await tasks.next()?.status == 202) }
         try await holder.script("rollback")
         let held = try await tasks.next()

@@ -1,4 +1,4 @@
-// Keys that are believed for a moment, and guessers, who lock nobody out: without a server.
+// The keyring without a server: keys are trusted for a moment, and guessers lock nobody out.
 
 import HTTPSurfaceTestSupport
 import Runtime
@@ -9,7 +9,7 @@ import Testing
 @testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct APIKeyringTests {
-  /// The database, and how often it was asked.
+  /// Stands for the database, and counts queries.
   private final class KeyTable: Sendable {
     let keys = Mutex<[Int32: KnownAPIKey]>([:])
     let questions = Mutex(0)
@@ -27,7 +27,7 @@ import Testing
         })
     }
 
-    /// Makes a good key; returns what the backend shows.
+    /// Creates a good key, and returns its text.
     func make(_ id: Int32, addresses: [IPRange]? = nil) -> String {
       let text = APIKeyringTests.text(id)
       let hash = APIKey(authorization: text)?.hash ?? []
@@ -51,7 +51,7 @@ import Testing
     ring = APIKeyring(clock: clock, source: table.source)
   }
 
-  /// What is wrong with a key; nil: nothing.
+  /// Why a key is refused; nil if it is not.
   private func refusal(
     _ text: String?, from peer: IPAddress = home
   ) async -> APIRefusal.Reason? {
@@ -63,7 +63,7 @@ import Testing
     }
   }
 
-  @Test func `an answer about a key is believed for two seconds`() async throws {
+  @Test func `the state of a key is trusted for two seconds`() async throws {
     #expect(await refusal(Self.text(7)) == .unknownKey)
     let text = table.make(7)
     #expect(await refusal(text) == .unknownKey)
@@ -78,7 +78,9 @@ import Testing
     #expect(table.questions.withLock { $0 } == 3)
   }
 
-  @Test func `each refusal says why, and the right secret is told what became of the key`() async throws {
+  @Test func `each refusal has its reason, and the right secret is told whether the key expired or was revoked`()
+    async throws
+  {
     let text = table.make(1)
     #expect(await refusal(nil) == .noKey)
     #expect(await refusal("Bearer nonsense") == .unknownKey)
@@ -99,7 +101,7 @@ import Testing
     }
   }
 
-  @Test func `a key that is bound to networks opens nothing from elsewhere`() async throws {
+  @Test func `a key limited to networks is refused from elsewhere`() async throws {
     let text = table.make(1, addresses: [IPRange("192.0.2.0/24")!, IPRange("2001:db8::/32")!])
     for peer in ["192.0.2.200", "2001:db8:1::5", "::ffff:192.0.2.9"] {
       #expect(await refusal(text, from: IPAddress(peer)!) == nil, "\(peer)")
@@ -108,7 +110,7 @@ import Testing
       #expect(await refusal(text, from: IPAddress(peer)!) == .address, "\(peer)")
     }
     #expect(await refusal(text, from: .unknown) == .address)
-    // Who has not the key hears nothing of it.
+    // A client without the secret is not told about the networks.
     #expect(await refusal(Self.text(1, "t"), from: IPAddress("192.0.3.1")!) == .wrongSecret)
     let nowhere = table.make(2, addresses: [])
     #expect(await refusal(nowhere) == .address)
@@ -116,7 +118,7 @@ import Testing
 
   // MARK: - Guessing
 
-  /// Ten seconds of a thousand numbers a second, each another one, from so many addresses.
+  /// A thousand different key numbers a second for ten seconds, from a number of addresses.
   private func flood(seconds: Int64 = 10, peers: UInt64 = 1, _ each: () async -> Void = {}) async {
     var id: Int32 = 1_000_000
     for _ in 0..<seconds {
@@ -134,10 +136,10 @@ import Testing
   func `a flood of guesses from one address or a thousand locks out no key that was used`(_ peers: UInt64) async {
     let text = table.make(1)
     #expect(await refusal(text) == nil)
-    // Not shown for longer than it is believed, while all tables fill up.
+    // The key is not shown for longer than it is trusted, while all tables fill up.
     await flood(seconds: 30, peers: peers)
     for peer in [Self.home, Self.guesser] {
-      // No longer believed, and no limit has anything left.
+      // The key must be looked up again, and no limit has a token left.
       clock.advance(.seconds(2))
       for id in 2_000_000..<2_002_000 as Range<Int32> {
         let peer = IPAddress(high: 0, low: Self.guesser.low + UInt64(id) % peers, isIPv6: false)
@@ -148,14 +150,14 @@ import Testing
     #expect(table.questions.withLock { $0 } <= 35 * APIKeyring.strangersPerSecond)
   }
 
-  @Test func `during a flood a key that nobody has shown here is refused for a moment at most`() async {
+  @Test func `during a flood, a key that was never used here is refused for at most a moment`() async {
     let text = table.make(5)
     var refused = 0
     await flood(peers: 1_000) {
       while await refusal(text) != nil {
         refused += 1
         guard refused < 1_000 else { return }
-        // It reads which keys are good meanwhile; this takes no time of the clock's.
+        // The list of good keys is read meanwhile. That takes none of the clock's time.
         await Task.yield()
       }
     }
@@ -164,7 +166,7 @@ import Testing
     #expect(table.lists.withLock { $0 } <= 6)
   }
 
-  @Test func `the guesser is told 429, of any number, and another peer at its address's side is not`() async {
+  @Test func `the guesser gets 429 for every key, and a neighbouring address does not`() async {
     let text = table.make(1)
     #expect(await refusal(text) == nil)
     var reasons: [APIRefusal.Reason?: Int] = [:]
@@ -180,7 +182,7 @@ import Testing
     #expect(reasons[.wrongSecret] == Int(APIGuesses.perSecond))
   }
 
-  @Test func `an IPv6 guesser is known by its network, not by one of its addresses`() {
+  @Test func `an IPv6 guesser is identified by its network, not by its address`() {
     var guesses = APIGuesses()
     let now = Instant(nanoseconds: 0)
     func allow(_ peer: IPAddress) -> Bool { guesses.allow(peer, now) }
@@ -193,7 +195,7 @@ import Testing
     #expect(hasAny(IPAddress("2001:db8:0:2::ffff")!))
   }
 
-  @Test func `the table of guessers has an end, beyond which they share`() {
+  @Test func `the table of guessers is limited, and further guessers share one limit`() {
     var guesses = APIGuesses()
     var now = Instant(nanoseconds: 0)
     func allow(_ peer: IPAddress) -> Bool { guesses.allow(peer, now) }
@@ -204,13 +206,13 @@ import Testing
     for number in 0..<10_000 where allow(peer(1_000_000 + number)) { taken += 1 }
     #expect(taken == Int(APIGuesses.savedMax))
     #expect(allow(peer(0)))
-    // Those of whom nothing is missing are forgotten.
+    // Peers whose buckets are full again are removed.
     now = now + .seconds(2)
     #expect(allow(peer(2_000_000)))
     #expect(hasAny(peer(3_000_000)))
   }
 
-  @Test func `many who ask about one key at a time are one question`() async throws {
+  @Test func `simultaneous look-ups of one key are one query`() async throws {
     let (gate, opened) = AsyncStream.makeStream(of: Void.self)
     let asked = Mutex(0)
     let text = table.make(1)
@@ -236,7 +238,7 @@ import Testing
 
   // MARK: - Uses
 
-  @Test func `a use is written once a minute, the last one, and all when the gateway stops`() {
+  @Test func `the last use of each key is written once a minute, and every use when the gateway stops`() {
     let uses = APIKeyUses(clock: clock)
     uses.note(1, from: Self.guesser)
     clock.advance(.seconds(3))

@@ -1,4 +1,4 @@
-// Each request of the HTTP API that succeeds, and sending it again.
+// Each successful request of the HTTP API, and its repetition.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -40,7 +40,7 @@ struct APIOperationsTests {
     }
   }
 
-  @Test func `a recipient that cannot be used is passed over and told, and the others ring`() async throws {
+  @Test func `an invalid recipient is skipped and reported, and the others ring`() async throws {
     try await APIHarness.with { api in
       let answer = try await api.send(
         "POST", "/v1/calls",
@@ -122,7 +122,7 @@ struct APIOperationsTests {
     }
   }
 
-  @Test func `the phone that answered is told nothing, the user's other one is`() async throws {
+  @Test func `the phone that answered gets no cancel, and the user's other phone does`() async throws {
     try await APIHarness.with { api in
       let call = #"""
         {"payload": {"callId": "two", "from": "x"}, "recipients": [{"userId": "ana", "fcmToken": "api-token-0123456789-one"},
@@ -215,7 +215,7 @@ struct APIOperationsTests {
     }
   }
 
-  @Test func `who sends requests without end is answered those of a few, and the connection ends`() async throws {
+  @Test func `a client that sends requests without waiting gets a few answers, and is disconnected`() async throws {
     try await APIHarness.with { api in
       let socket = try TestSocket(port: api.port)
       defer { socket.close() }
@@ -242,7 +242,7 @@ struct APIOperationsTests {
     }
   }
 
-  @Test func `what has no path or no such method says so`() async throws {
+  @Test func `an unknown path or method is refused with a reason`() async throws {
     try await APIHarness.with { api in
       for path in [
         "/", "/v1", "/v1/calls/", "/v1/calls/c1/", "/v1/calls/c1/hang", "/v1/devices/x", "/v1/calls/%zz",

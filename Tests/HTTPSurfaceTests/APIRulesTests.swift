@@ -1,4 +1,4 @@
-// The pure rules of the HTTP API: the form of keys, rates, being busy.
+// The rules of the HTTP API that need no server: the form of keys, rates, JSON limits.
 
 import HTTPSurfaceTestSupport
 import Runtime
@@ -7,11 +7,12 @@ import Testing
 
 @testable import HTTPSurface
 
-/// Keys, paths, limits: what needs no server.
 struct APIRulesTests {
   private static let secret = String(repeating: "s_", count: 16)
 
-  @Test func `a key is its number and the digest of all of it, underscores in the secret included`() throws {
+  @Test func `a key consists of its number and the digest of the whole text, including underscores in the secret`()
+    throws
+  {
     let key = try #require(APIKey(authorization: "bEARER pgk_12_\(Self.secret)"))
     #expect(key.id == 12)
     #expect(key.hash == SHA256.digest(Array("pgk_12_\(Self.secret)".utf8)))
@@ -22,11 +23,11 @@ struct APIRulesTests {
     "Bearer pgk_2147483648_\(secret)", "Bearer pgk_1_short", "Bearer pgk_١_\(secret)", "Bearer xyz_1_\(secret)",
     "Bearer pgk_1_" + String(repeating: "x", count: 300),
   ])
-  func `what cannot be a key is none`(_ authorization: String) {
+  func `a text without the form of a key is refused`(_ authorization: String) {
     #expect(APIKey(authorization: authorization) == nil)
   }
 
-  @Test func `a key has a rate and a number of requests at a time, each its own`() throws {
+  @Test func `each key has a limit of its own for its rate and for its requests in flight`() throws {
     let clock = ManualClock()
     let traffic = APITraffic(perSecond: 10_000, clock: clock)
     for _ in 0..<APITraffic.inFlightMax { try traffic.begin(1) }
@@ -34,7 +35,7 @@ struct APIRulesTests {
     try traffic.begin(2)
     traffic.end(1)
     try traffic.begin(1)
-    // A second's worth at once, and no more than that.
+    // Exactly one second's worth may come at once.
     for perSecond in [1, 20] {
       let slow = APITraffic(perSecond: perSecond, clock: clock)
       for _ in 0..<perSecond { try slow.begin(1) }

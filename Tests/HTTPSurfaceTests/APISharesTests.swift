@@ -1,4 +1,5 @@
-// One app's load and another app's calls: connections are shared by apps, and what rings goes before what reads.
+// How apps share the API's connections to Postgres, so that one app's load does not stop another's calls. Calls go
+// before reads.
 
 import Foundation
 import Logging
@@ -11,7 +12,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10)))
 struct APISharesTests {
-  /// Waits as long as the test holds the lock.
+  /// Waits while the test holds the lock.
   private static let wait = PostgresStatement(
     name: "wait", sql: "select count(*) from (select pg_advisory_xact_lock_shared(4711)) held")
   private static let answer = PostgresStatement(name: "answer", sql: "select 42::bigint")
@@ -23,9 +24,10 @@ struct APISharesTests {
     #expect(answer == 42)
   }
 
-  /// A pool of six, and statements that wait until `body` has returned; fails if any of them fails.
+  /// Makes a pool of six connections, and starts statements that wait until `body` has returned. Fails if one of them
+  /// fails.
   ///
-  /// - Parameter hanging: how many of them may have a connection.
+  /// - Parameter hanging: number of statements that may have a connection at a time.
   private func with(
     _ purposes: [PostgresPool.Purpose], hanging: Int, _ body: @escaping @Sendable (PostgresPool) async throws -> Void
   ) async throws {
@@ -39,7 +41,7 @@ struct APISharesTests {
       try await holder.script("select pg_advisory_lock(4711)")
       try await withThrowingTaskGroup(of: Void.self) { tasks in
         for purpose in purposes { tasks.addTask { _ = try await pool.query(Self.wait, for: purpose) } }
-        // As many as may be are under way.
+        // Wait until all of these statements run.
         let held =
           "select count(*) from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())"
         while try await database.value(held) != "\(hanging)" {
@@ -62,7 +64,7 @@ struct APISharesTests {
     }
   }
 
-  @Test func `an app whose calls hang, by however many keys, leaves connections for others`() async throws {
+  @Test func `an app whose calls hang, with any number of keys, leaves connections for others`() async throws {
     let keys = (0..<128).map { PostgresPool.Purpose.call(APIClient(keyID: $0 % 5, app: Self.noisy.app)) }
     try await with(keys, hanging: 2) { pool in
       try await expectAnswer(pool, .call(Self.other))
@@ -71,7 +73,7 @@ struct APISharesTests {
     }
   }
 
-  @Test func `apps that hold all they may leave one connection for groups of calls and for looking up keys`()
+  @Test func `apps that use all their connections leave one for groups of calls and for key look-ups`()
     async throws
   {
     try await with((3...20).map { PostgresPool.Purpose(app: "app-\($0)") }, hanging: 5) { pool in
@@ -79,7 +81,7 @@ struct APISharesTests {
     }
   }
 
-  @Test func `three apps whose calls wait for a lock keep a fourth one's waiting for a moment`() async throws {
+  @Test func `if calls of three apps wait for a lock, those of a fourth wait only for a moment`() async throws {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
@@ -112,7 +114,7 @@ struct APISharesTests {
     }
   }
 
-  @Test func `a connection that has fallen silent is given up, and the next statement has another`() async throws {
+  @Test func `a connection that no longer answers is abandoned, and the next statement uses another`() async throws {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
@@ -130,7 +132,7 @@ struct APISharesTests {
     }
   }
 
-  @Test func `an app that fills the queue does not turn away another`() async throws {
+  @Test func `an app that fills the queue does not keep out another`() async throws {
     try await TestDatabase.with { database in
       let loop = EventLoop(name: "shares")
       defer { loop.stop() }
@@ -150,13 +152,13 @@ struct APISharesTests {
             }
           }
         }
-        // Eight found no place: then the queue is full.
+        // Eight statements were rejected, so the queue is full.
         for _ in 0..<8 { #expect(try await tasks.next() == true) }
         tasks.addTask {
           _ = try await pool.query(Self.wait, for: .other(Self.other))
           return false
         }
-        // It took the place of the noisy key's last.
+        // It displaced the last statement of the noisy key.
         #expect(try await tasks.next() == true)
         try await holder.script("select pg_advisory_unlock(4711)")
         return try await tasks.reduce(0) { $0 + ($1 ? 1 : 0) }

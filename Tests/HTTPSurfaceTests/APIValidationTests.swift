@@ -1,4 +1,4 @@
-// What the HTTP API refuses in bodies, by field, and that SQL in a field is a text like any other.
+// What the HTTP API refuses in bodies, by field. SQL in a field is treated like any other text.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -9,7 +9,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10)))
 struct APIValidationTests {
-  /// Operation, body, the field at fault.
+  /// Operation, body, and the field that is invalid.
   private static let bodies: [(String, String, String)] = [
     ("POST /v1/calls", "{}", "payload"),
     ("POST /v1/calls", "[]", "body"),
@@ -121,7 +121,7 @@ struct APIValidationTests {
     }
   }
 
-  @Test func `a body that is no JSON is refused, and so is one that does not say it is`() async throws {
+  @Test func `a body that is not JSON is refused, and so is one with another Content-Type`() async throws {
     try await APIHarness.with { api in
       let deep = String(repeating: "[", count: 5000)
       for body in ["{", "{]", "nul", #"{"payload": \#u{1}}"#, deep, "\u{FEFF}{}"] {

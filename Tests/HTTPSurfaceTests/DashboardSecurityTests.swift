@@ -1,4 +1,4 @@
-// Who may do what at the dashboard: hosts, sessions, other sites, and the ops key.
+// Access to the dashboard: host names, sessions, requests by other sites, and ops keys.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -16,7 +16,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct DashboardSecurityTests {
   // MARK: - Hosts
 
-  @Test func `only its own names are answered, against DNS rebinding`() {
+  @Test func `only requests to its own names are answered, against DNS rebinding`() {
     let loopback = OpsHosts(listener: .init(host: "127.0.0.1", port: 8080), names: ["Push.Example.com"])
     for host in [
       "127.0.0.1:8080", "localhost:9", "LOCALHOST", "[::1]:8080", "push.example.com", "push.example.com:443",
@@ -48,7 +48,7 @@ import Testing
       }
       let socket = try TestSocket(port: dashboard.port)
       defer { socket.close() }
-      // As HAProxy asks unless it is told better.
+      // HAProxy's default health check sends this.
       #expect(APIAnswer(await socket.exchange(Array("GET /livez HTTP/1.0\r\n\r\n".utf8))).status == 200)
     }
   }
@@ -67,7 +67,7 @@ import Testing
     }
   }
 
-  @Test func `with one, whoever has not shown it only looks`() async throws {
+  @Test func `with an ops key, a client that has not shown it can only read`() async throws {
     try await DashboardHarness.with { dashboard in
       try await dashboard.database.execute("select push.register_lane('porteiro', 'fcm')")
       #expect(
@@ -87,7 +87,7 @@ import Testing
   @Test func `the key opens a session, and the session pauses and resumes a lane`() async throws {
     try await DashboardHarness.with { dashboard in
       try await dashboard.database.execute("select push.register_lane('porteiro', 'fcm')")
-      // As it comes out of an editor or a terminal.
+      // With the spaces and line break that editors and terminals add.
       let answer = try await dashboard.send("POST", "/ui/session", #"{"key": " \#(DashboardHarness.key)\n"}"#)
       #expect(answer.status == 200)
       let cookie = try #require(answer.headers["set-cookie"])
@@ -160,7 +160,7 @@ import Testing
     }
   }
 
-  @Test func `answers to wrong keys are held back longer and longer, until the right one comes`() async throws {
+  @Test func `answers to wrong keys are delayed longer and longer, until the right key is shown`() async throws {
     let clock = SteppingClock()
     let pauses = Mutex<[Nanoseconds]>([])
     try await withKeyFile(DashboardHarness.key) { file in
@@ -181,12 +181,13 @@ import Testing
     }
   }
 
-  @Test func `whoever guesses keeps no good key out, not even at the same address`() async throws {
+  @Test func `a guesser locks out no good key, not even at the same address`() async throws {
     let (guesser, other) = (IPAddress("192.0.2.1")!, IPAddress("192.0.2.2")!)
     let (gate, opening) = AsyncStream.makeStream(of: Void.self)
     let held = Mutex(0)
     try await withKeyFile(DashboardHarness.key) { file in
-      // The time stands still, and no answer to a wrong key leaves before the end: all tries and all places are taken.
+      // The clock stands still, and no answer to a wrong key is sent before the end: all tries and all delayed answers
+      // are used up.
       let login = OpsLogin(
         keys: [OpsKey(name: "ops", file: file)], logger: Self.logger, clock: SteppingClock(),
         pause: { _ in
@@ -232,7 +233,7 @@ import Testing
     }
   }
 
-  @Test func `a key whose file cannot be read is not called wrong, and the others go on`() async throws {
+  @Test func `a key whose file cannot be read is not reported as wrong, and other keys stay valid`() async throws {
     let bobs = "bobs-own-key-of-more-than-thirty-two-characters"
     try await withKeyFile(DashboardHarness.key) { file in
       try await withKeyFile(bobs) { bobsFile in
@@ -253,7 +254,7 @@ import Testing
     }
   }
 
-  @Test func `a file that comes to hold the key of another is no key, and the other's stays`() async throws {
+  @Test func `if a file gets the key of another, it is not a key, and the other stays valid`() async throws {
     let bobs = "bobs-own-key-of-more-than-thirty-two-characters"
     try await withKeyFile(DashboardHarness.key) { file in
       try await withKeyFile(bobs) { bobsFile in
@@ -261,7 +262,7 @@ import Testing
         var keyring = OpsKeyring([alice], metricsKey: bob)
         let digests = [DashboardHarness.key, bobs].map { OpsKey.digest(ofShown: $0) }
         #expect(digests.map { keyring.holder(of: $0) } == [.operatorNamed("alice"), .scraper])
-        // The operator's file gets the key of the metrics, which must not open more than before.
+        // The operator's file now contains the key of the metrics, which must not give more access than before.
         try SecretFixture.write(bobs, to: file)
         #expect(digests.map { keyring.holder(of: $0) } == [nil, .scraper])
         let faults = keyring.newFaults()
@@ -273,7 +274,7 @@ import Testing
     }
   }
 
-  @Test func `sessions end after twelve hours, and are so many at most`() async throws {
+  @Test func `sessions end after twelve hours, and their number is limited`() async throws {
     let clock = SteppingClock()
     try await withKeyFile(DashboardHarness.key) { file in
       let login = OpsLogin(keys: [OpsKey(name: "ops", file: file)], logger: Self.logger, clock: clock)
@@ -295,7 +296,7 @@ import Testing
   }
 
   @Test(arguments: ["another-key-of-more-than-thirty-two-characters", "", "too short", nil])
-  func `a session ends at once when its key is another, is emptied or is gone`(content: String?) async throws {
+  func `a session ends at once when its key changes, or its file is empty or missing`(content: String?) async throws {
     let clock = SteppingClock()
     try await withKeyFile(DashboardHarness.key) { file in
       try await withKeyFile("bobs-own-key-of-more-than-thirty-two-characters") { bobsFile in
@@ -314,7 +315,7 @@ import Testing
         }
         #expect(await login.session(alice.id) == nil)
         #expect(await login.session(bob.id)?.name == "bob")
-        // And stays ended, whatever comes back.
+        // The session stays ended if the old key comes back.
         try SecretFixture.write(DashboardHarness.key, to: file)
         #expect(await login.session(alice.id) == nil)
         clock.advance(.seconds(1))
@@ -324,7 +325,7 @@ import Testing
   }
 
   @Test(arguments: ["", "too short", String(repeating: " ", count: 100)])
-  func `a key's file without a long key lets nobody in`(content: String) async throws {
+  func `a key file without a long key gives access to nobody`(content: String) async throws {
     try await withKeyFile(content) { file in
       let login = OpsLogin(
         keys: [OpsKey(name: "ops", file: file)], metricsKey: OpsKey(name: "metrics", file: file), logger: Self.logger)
@@ -334,7 +335,7 @@ import Testing
     }
   }
 
-  @Test func `beyond the loopback the cookie travels over TLS only`() {
+  @Test func `except on loopback, the cookie is sent over TLS only`() {
     let cookie = OpsCookie(isSecure: true)
     #expect(cookie.header("x") == "__Host-push-gateway=x; Max-Age=43200; Path=/; HttpOnly; SameSite=Strict; Secure")
     #expect(cookie.id(in: "a=b; __Host-push-gateway=x") == "x")
@@ -359,7 +360,7 @@ import Testing
   }
 }
 
-/// A clock that goes when it is told to.
+/// A clock that the test moves.
 private final class SteppingClock: GatewayClock {
   private let instant = Mutex(Instant(nanoseconds: 0))
   func now() -> Instant { instant.withLock { $0 } }

@@ -1,4 +1,4 @@
-// What the dashboard shows, and what of it may be cached.
+// What the dashboard shows, and which answers may be cached.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -35,7 +35,8 @@ import Testing
     }
   }
 
-  @Test func `the page asks nobody else, and has nothing inline that its policy would refuse`() throws {
+  @Test func `the page sends requests to no other server, and has nothing inline that its policy would refuse`() throws
+  {
     for asset in DashboardAsset.all {
       let text = String(decoding: asset.bytes, as: UTF8.self)
         .replacing("http://www.w3.org/2000/svg", with: "")
@@ -76,14 +77,14 @@ import Testing
     }
   }
 
-  @Test func `many open pages cost the database one question a second`() async throws {
+  @Test func `many open pages cause one query a second`() async throws {
     try await DashboardHarness.with { dashboard in
       let state = try await withThrowingTaskGroup(of: APIAnswer.self) { tasks in
         for _ in 0..<40 { tasks.addTask { try await dashboard.get("/ui/state") } }
         return try await tasks.reduce(into: [APIAnswer]()) { $0.append($1) }
       }
       #expect(state.allSatisfy { $0.status == 200 })
-      // Every answer tells when the database made it.
+      // Each answer contains the time at which the database made it.
       let moments = Set(state.compactMap { ($0.json["overview"] as? [String: Any])?["now"] as? Int })
       #expect(1...3 ~= moments.count)
       let connections = try await dashboard.database.value(
@@ -93,7 +94,7 @@ import Testing
     }
   }
 
-  @Test func `a call is found by its id, whatever is in it, and tells no token`() async throws {
+  @Test func `a call is found by any id, and its tokens are not shown`() async throws {
     try await DashboardHarness.with { dashboard in
       let id = #"</script><img src=x onerror="alert(1)">&é"#
       try await dashboard.database.execute(
@@ -121,7 +122,7 @@ import Testing
     }
   }
 
-  @Test func `it says so when the database is away, and comes back with it`() async throws {
+  @Test func `without a database the answer is an error, until it is back`() async throws {
     try await DashboardHarness.with { dashboard in
       try await dashboard.database.execute("alter function push.overview rename to overview_away")
       let broken = try await dashboard.get("/ui/state")
@@ -135,7 +136,7 @@ import Testing
     }
   }
 
-  @Test func `what there is not is not found`() async throws {
+  @Test func `unknown paths are not found`() async throws {
     try await DashboardHarness.with { dashboard in
       for path in ["/ui/", "/ui/other.js", "/ui/../livez", "/index.html"] {
         let answer = try await dashboard.get(path)

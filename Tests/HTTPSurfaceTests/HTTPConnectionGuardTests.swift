@@ -1,4 +1,5 @@
-// The guard of a connection in a channel without a socket: who gives way while a request is under way, and who is shed.
+// The connection guard in a channel without a socket: which connections are evicted during a request, and which are
+// closed after it.
 
 import HTTPTypes
 import NIOCore
@@ -25,7 +26,7 @@ struct HTTPConnectionGuardTests {
     try channel.writeInbound(HTTPRequestPart.end(nil))
   }
 
-  /// - Returns: what the field `Connection` of the answer says.
+  /// - Returns: the value of `Connection` in the answer.
   private func answer(_ channel: EmbeddedChannel, _ status: HTTPResponse.Status) throws -> String? {
     channel.write(HTTPResponsePart.head(HTTPResponse(status: status)), promise: nil)
     channel.writeAndFlush(HTTPResponsePart.end(nil), promise: nil)
@@ -35,7 +36,7 @@ struct HTTPConnectionGuardTests {
 
   private func letIn(_ channel: EmbeddedChannel) { HTTPConnectionGuard.LetIn.tell(channel) }
 
-  @Test func `a request that was let in gives way to nobody, one that was not does`() throws {
+  @Test func `a connection whose request was let in is not evicted, and another is`() throws {
     let connections = HTTPConnectionCount(max: 2)
     let (backend, stranger) = (try connect(connections), try connect(connections))
     for channel in [backend, stranger] { try ask(channel) }
@@ -43,12 +44,12 @@ struct HTTPConnectionGuardTests {
     let next = try connect(connections)
     #expect(backend.isActive && !stranger.isActive && next.isActive)
     #expect(try answer(backend, .accepted) == nil)
-    // Its turn is over; it was answered well, and the next newcomer takes the place of the one before.
+    // The request was answered, so the next connection evicts one of the two.
     _ = try connect(connections)
     #expect(backend.isActive != next.isActive)
   }
 
-  @Test func `while a listener is crowded, whoever shows no good key has one answer a connection`() throws {
+  @Test func `while a listener is crowded, a connection without a good key is closed after one answer`() throws {
     let connections = HTTPConnectionCount(max: 3)
     let channels = try (0..<3).map { _ in try connect(connections) }
     for (channel, status) in zip(channels, [HTTPResponse.Status.unauthorized, .ok]) {

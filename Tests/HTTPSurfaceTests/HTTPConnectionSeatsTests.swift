@@ -1,4 +1,4 @@
-// Who gives way to whom when a listener is full, without a socket.
+// Which connections are evicted when a listener is full, without a socket.
 
 import Logging
 import NIOCore
@@ -38,7 +38,7 @@ import Darwin
     func advance(_ duration: Nanoseconds) { time.withLock { $0 = $0 + duration } }
   }
 
-  /// A log that is counted.
+  /// A log that counts its lines.
   private final class LogLines: Sendable {
     private struct Handler: LogHandler {
       let lines: LogLines
@@ -56,7 +56,7 @@ import Darwin
     var logger: Logger { Logger(label: "test") { _ in Handler(lines: self) } }
   }
 
-  @Test func `beyond the limit the connection that has waited longest gives way`() throws {
+  @Test func `above the limit, the connection that has waited longest is evicted`() throws {
     var seats = HTTPConnectionSeats(max: 3)
     let old = try (0..<3).map { try seated(seats.admit(peer($0))).seat }
     #expect(try seated(seats.admit(peer(3))).evicted == old[0])
@@ -64,7 +64,10 @@ import Darwin
     #expect(seats.count == 3)
   }
 
-  @Test func `a connection whose request was let in never gives way, and where all have one nobody comes in`() throws {
+  @Test
+  func `a connection whose request was let in is never evicted, and if all have one, new connections are refused`()
+    throws
+  {
     var seats = HTTPConnectionSeats(max: 2)
     let old = try (0..<2).map { try seated(seats.admit(peer($0))).seat }
     seats.works(old[0])
@@ -76,7 +79,7 @@ import Darwin
     #expect(try seated(seats.admit(peer(3))).evicted == old[0])
   }
 
-  @Test func `whoever floods from one address drives out its own connections`() throws {
+  @Test func `a client that floods from one address evicts its own connections`() throws {
     var seats = HTTPConnectionSeats(max: 100)
     let neighbour = try seated(seats.admit(peer(1))).seat
     var flood: [Seat] = []
@@ -90,7 +93,10 @@ import Darwin
     #expect(flood.count == 99 && !flood.contains(neighbour))
   }
 
-  @Test func `those that were answered well outlast any number that only connect, from any number of addresses`() throws
+  @Test
+  func
+    `connections with a successful answer outlast any number of connections without a request, from any number of addresses`()
+    throws
   {
     var seats = HTTPConnectionSeats(max: 100)
     let used = try (0..<50).map { try seated(seats.admit(peer($0))).seat }
@@ -101,7 +107,7 @@ import Darwin
     #expect(evicted.isDisjoint(with: used))
   }
 
-  @Test func `nobody keeps newcomers out by being answered once on every connection`() throws {
+  @Test func `one answer on every connection does not keep newcomers out`() throws {
     var seats = HTTPConnectionSeats(max: 100)
     for number in 0..<100 {
       let seat = try seated(seats.admit(peer(number))).seat
@@ -109,18 +115,18 @@ import Darwin
       seats.waits(seat)
     }
     let newcomer = try seated(seats.admit(peer(1_000))).seat
-    // Half of the seats are not held by answers: so many others come before the newcomer goes.
+    // Answered connections hold only half of the seats, so that many others arrive before the newcomer is evicted.
     for number in 0..<49 { #expect(try seated(seats.admit(peer(1_001 + number))).evicted != newcomer) }
     seats.works(newcomer)
     for number in 0..<1_000 { #expect(try seated(seats.admit(peer(2_000 + number))).evicted != newcomer) }
   }
 
-  @Test func `where nearly all work, newcomers get seats of those that are idle`() throws {
+  @Test func `if nearly all connections are at work, newcomers evict idle ones`() throws {
     var seats = HTTPConnectionSeats(max: 80)
     let old = try (0..<80).map { try seated(seats.admit(peer($0))).seat }
     for seat in old { seats.works(seat) }
     for seat in old.suffix(40) { seats.waits(seat) }
-    // Ten newcomers, an eighth of the seats, before one of them goes for another.
+    // Ten newcomers, an eighth of the seats, evict idle connections before they evict each other.
     for number in 0..<10 { #expect(try seated(seats.admit(peer(100 + number))).evicted.map { $0 < 80 } == true) }
     #expect(try seated(seats.admit(peer(110))).evicted.map { $0 < 80 } == true)
     #expect(try seated(seats.admit(peer(111))).evicted == 80)
@@ -128,7 +134,7 @@ import Darwin
 
   @Test
   func
-    `who has asked outlasts any number that keep their requests back, and no more of those who ask than there are seats`()
+    `a connection with a complete request outlasts any number without one, but not more complete requests than there are seats`()
     throws
   {
     var seats = HTTPConnectionSeats(max: 40)
@@ -145,7 +151,7 @@ import Darwin
     #expect(evicted == probe)
   }
 
-  @Test func `a refusal makes whoever asked a newcomer again`() throws {
+  @Test func `a connection whose request was refused is a newcomer again`() throws {
     var seats = HTTPConnectionSeats(max: 8)
     let refused = try seated(seats.admit(peer(1))).seat
     seats.asks(refused)
@@ -155,7 +161,7 @@ import Darwin
     #expect(evicted.contains(refused))
   }
 
-  @Test func `what was said of a seat that was given away is passed over`() throws {
+  @Test func `events of an evicted seat are ignored`() throws {
     var seats = HTTPConnectionSeats(max: 1)
     let gone = try seated(seats.admit(peer(1))).seat
     let (seat, evicted) = try seated(seats.admit(peer(2)))
@@ -167,7 +173,7 @@ import Darwin
     #expect(try seated(seats.admit(peer(3))).evicted == seat)
   }
 
-  @Test func `a model in which every connection is looked at agrees`() throws {
+  @Test func `a model that compares every connection gives the same results`() throws {
     var random = TestSeed.generator(7)
     var order = FairOrder()
     var model: [(seat: Seat, peer: IPRange)] = []
@@ -192,7 +198,7 @@ import Darwin
     }
   }
 
-  @Test func `an address of IPv4 is a peer, of IPv6 its network`() throws {
+  @Test func `a peer is an IPv4 address or an IPv6 network`() throws {
     func peer(_ address: String) throws -> IPRange {
       IPAddress(try NIOCore.SocketAddress(ipAddress: address, port: 1)).network
     }
@@ -205,7 +211,7 @@ import Darwin
 
   // MARK: - The count
 
-  @Test func `what gives way is closed, and the log says so once a minute`() throws {
+  @Test func `evicted connections are closed, and that is logged once a minute`() throws {
     let clock = SteppedClock()
     let lines = LogLines()
     let connections = HTTPConnectionCount(max: 1, listener: "api.listen", logger: lines.logger, clock: clock)
@@ -224,7 +230,8 @@ import Darwin
     #expect(closed.withLock { $0 } == [0, 1, 2] && lines.count == 2)
   }
 
-  @Test func `where all work, some are told so, and beyond that dropped`() throws {
+  @Test func `if all connections are at work, some new ones get a refusal, and further ones are closed at once`() throws
+  {
     let connections = HTTPConnectionCount(max: 2)
     let served = try (0..<2).map { number in
       guard case .served(let seat) = connections.admit(peer(number), close: {}) else { throw Unexpected() }
@@ -242,21 +249,21 @@ import Darwin
     max: Int
   ) {
     let accepted = HTTPConnectionCount.acceptedMax(max)
-    // The last time that it asks whether it may, it may take a handful.
+    // At its last read below the limit, the listener may accept several connections.
     #expect(accepted - 1 + HTTPConnectionCount.acceptedAtOnce == max + HTTPConnectionCount.refusedMax)
     #expect(accepted > max)
   }
 
   // MARK: - The listener
 
-  /// Counts what is asked of the system.
+  /// Counts the reads that reach the system.
   private final class ReadCounter: ChannelOutboundHandler {
     typealias OutboundIn = Never
     var count = 0
     func read(context: ChannelHandlerContext) { count += 1 }
   }
 
-  @Test func `a listener without descriptors pauses, says so once a minute, and goes on`() throws {
+  @Test func `a listener without descriptors pauses, logs it once a minute, and continues`() throws {
     let lines = LogLines()
     let reads = ReadCounter()
     let channel = EmbeddedChannel()
@@ -279,11 +286,11 @@ import Darwin
     fail(ENFILE)
     #expect(lines.count == 2)
     channel.embeddedEventLoop.advanceTime(by: HTTPListenerGuard.pause)
-    // A connection that broke before it was accepted stops nothing.
+    // A connection that was lost before it was accepted does not pause the listener.
     fail(ECONNABORTED)
     channel.read()
     #expect(reads.count == 4 && lines.count == 2)
-    // No error goes on: it would end the listener.
+    // No error reaches the end of the pipeline, where it would end the listener.
     try channel.throwIfErrorCaught()
     _ = try? channel.finish()
   }

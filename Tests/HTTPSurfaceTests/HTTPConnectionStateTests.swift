@@ -1,4 +1,4 @@
-// The states of one connection to the HTTP API, without a socket.
+// The state machine of a connection, without a socket.
 
 import Testing
 
@@ -7,7 +7,7 @@ import Testing
 struct HTTPConnectionStateTests {
   private func state() -> HTTPConnectionState { HTTPConnectionState(bodyMaxBytes: 100) }
 
-  @Test func `a request has one time limit from its first byte to its last, and none while it is worked on`() {
+  @Test func `a request has one time limit from its first byte to its last, and none while the gateway works on it`() {
     var state = state()
     #expect(state.timer == .idle)
     state.bytesArrived()
@@ -23,7 +23,7 @@ struct HTTPConnectionStateTests {
     #expect(state.timerFired() == .close)
   }
 
-  @Test func `what is late is refused once, and then only drained`() {
+  @Test func `a late request is refused once, and the rest of it is dropped`() {
     var state = state()
     state.bytesArrived()
     #expect(state.timerFired() == .refuse(.tooSlow))
@@ -35,7 +35,7 @@ struct HTTPConnectionStateTests {
     #expect(state.timerFired() == .close)
   }
 
-  @Test func `a body is refused when its length says so, or when it has come to so much`() {
+  @Test func `a body is refused if its Content-Length, or what has arrived of it, exceeds the limit`() {
     var announced = state()
     #expect(announced.headArrived(length: 101) == .refuse(.tooLarge(limit: 100)))
     var counted = state()
@@ -44,7 +44,7 @@ struct HTTPConnectionStateTests {
     #expect(counted.bodyArrived(1) == .refuse(.tooLarge(limit: 100)))
   }
 
-  @Test func `a refusal waits for the answers before it`() {
+  @Test func `a refusal is sent after the answers before it`() {
     var state = state()
     for _ in 0..<2 {
       #expect(state.headArrived(length: 0) == .none)
@@ -57,7 +57,7 @@ struct HTTPConnectionStateTests {
     #expect(state.answerEnded() == .refuse(.malformed))
   }
 
-  @Test func `a request refused in its body waits for those before it, and is not waited for itself`() {
+  @Test func `a request that is refused in its body is answered after those before it, and gets no other answer`() {
     var state = state()
     #expect(state.headArrived(length: 0) == .none)
     state.endArrived()
@@ -79,7 +79,7 @@ struct HTTPConnectionStateTests {
     #expect(halfway.timerFired() == .finish)
   }
 
-  @Test func `the gateway works from the end of a request to its answer, and never while its client is slow`() {
+  @Test func `the gateway works from the end of a request to its answer, and never while the client is slow`() {
     var state = state()
     #expect(!state.isWorking)
     state.bytesArrived()
@@ -90,11 +90,11 @@ struct HTTPConnectionStateTests {
     #expect(state.bodyArrived(1) == .none)
     state.endArrived()
     #expect(state.isWorking)
-    // The next request has begun; the first is still worked on.
+    // The next request has begun, but the gateway still works on the first.
     #expect(state.headArrived(length: 10) == .none)
     #expect(state.isWorking)
     state.endArrived()
-    // With a second whole request it asks for more than its turn.
+    // With a second complete request, the client has more than one in progress.
     #expect(!state.isWorking)
     #expect(state.answerEnded() == .none)
     #expect(state.isWorking)
@@ -102,7 +102,7 @@ struct HTTPConnectionStateTests {
     #expect(!state.isWorking)
   }
 
-  @Test func `who sends requests without end is answered those of a few, and refused behind them`() {
+  @Test func `a client that sends requests without waiting gets a few answers, and then a refusal`() {
     var state = state()
     for _ in 0..<HTTPConnectionState.owedMax {
       #expect(state.headArrived(length: nil) == .none && state.isReading)
@@ -115,7 +115,7 @@ struct HTTPConnectionStateTests {
     for _ in 1..<HTTPConnectionState.owedMax { #expect(state.answerEnded() == .none) }
     #expect(state.answerEnded() == .refuse(.tooManyUnanswered))
     #expect(state.isDeaf)
-    // One after another there may be any number.
+    // If the client waits for each answer, the number of requests is unlimited.
     var patient = self.state()
     for _ in 0..<100 {
       #expect(patient.headArrived(length: nil) == .none)
@@ -124,7 +124,7 @@ struct HTTPConnectionStateTests {
     }
   }
 
-  @Test func `a connection that is shed ends with its answer, at once where nothing more of the request is to come`() {
+  @Test func `a connection that is shed ends with its answer, at once if the request is complete`() {
     var whole = state()
     #expect(whole.headArrived(length: 1) == .none && whole.bodyArrived(1) == .none)
     whole.endArrived()
@@ -136,7 +136,7 @@ struct HTTPConnectionStateTests {
     #expect(early.shed() == .none)
   }
 
-  @Test func `a client that asks and does not read has a time limit, also where it is to be refused`() {
+  @Test func `a client that does not read its answers has a time limit, even before a refusal`() {
     var state = state()
     #expect(state.headArrived(length: 0) == .none)
     state.endArrived()

@@ -1,4 +1,4 @@
-// Tokens of an identity-aware proxy, made by PyJWT (Tests/jwt/issue.py): which are believed, and every forgery there is.
+// Tokens of an identity-aware proxy, made by PyJWT (Tests/jwt/issue.py): valid ones, and every kind of forgery.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -11,10 +11,10 @@ import Testing
 @testable import Settings
 
 @Suite(.timeLimit(.minutes(10))) struct IdentityTests {
-  /// What Tests/jwt/issue wrote.
+  /// The output of Tests/jwt/issue.py.
   struct Issued: Decodable {
     var tokens: [String: String]
-    /// As text.
+    /// The JWK Set as text.
     var keySet = ""
     enum CodingKeys: CodingKey { case tokens }
 
@@ -52,7 +52,7 @@ import Testing
     }
   }
 
-  @Test func `good tokens are believed, and no other is`() throws {
+  @Test func `valid tokens are accepted, and all others are refused`() throws {
     let alice = Result<String, IdentityRules.Refusal>.success("alice@example.com")
     let expected: [String: Result<String, IdentityRules.Refusal>] = [
       "es256": alice, "rs256": alice, "audiences": alice, "fractions": alice, "verified": alice, "by sub": alice,
@@ -76,7 +76,7 @@ import Testing
     for (name, result) in results { #expect(result == expected[name], "\(name)") }
   }
 
-  @Test func `another claim, and all of a domain, may name an operator`() throws {
+  @Test func `the name may be in another claim, and all names of a domain may be allowed`() throws {
     var rules = Self.rules
     rules.allowed = ["@example.com"]
     #expect(try results(rules)["by domain"] == .success("Bob@Example.com"))
@@ -84,7 +84,7 @@ import Testing
     #expect(try results(rules)["by sub"] == .success("bob"))
   }
 
-  @Test func `keys are those in the file at that moment`() async throws {
+  @Test func `the keys are always those in the file`() async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: "jwks-\(UUID().uuidString)").path
     defer { try? FileManager.default.removeItem(atPath: file) }
     let seconds = Int(SystemClock().wallMilliseconds() / 1000)
@@ -107,7 +107,7 @@ import Testing
     #expect(await verifier.name(in: second) == nil)
   }
 
-  @Test func `whom the proxy vouches for reads, and acts under that name`() async throws {
+  @Test func `a user with an identity from the proxy reads, and makes changes under that name`() async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: "jwks-\(UUID().uuidString)").path
     defer { try? FileManager.default.removeItem(atPath: file) }
     let issued = try Issued(now: Int(SystemClock().wallMilliseconds() / 1000))
@@ -129,7 +129,7 @@ import Testing
       let session = try await dashboard.get("/ui/session", headers: [field]).json
       #expect(session["name"] as? String == "alice@example.com" && session["canLogOut"] as? Bool == false)
       let token = try #require(session["token"] as? String)
-      // The proxy's cookie comes with any site's request: the token and the origin do not.
+      // A request of another site contains the proxy's cookie, but neither the token nor the origin.
       #expect(try await dashboard.switchLane(nil, headers: [field]).problem == "other-site")
       let shown = [field, "X-CSRF-Token: \(token)"]
       #expect(

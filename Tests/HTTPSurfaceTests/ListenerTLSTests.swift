@@ -1,4 +1,5 @@
-// TLS of the listeners, by clients that are not ours: curl, openssl, and the project's own TLS for the providers.
+// TLS of the listeners, tested with other clients: curl, openssl, and the project's own TLS for providers, which is
+// OpenSSL.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -13,11 +14,11 @@ import Testing
 @testable import HTTPSurface
 @testable import Settings
 
-/// Keeps messages with their listener and reason.
+/// Keeps log messages with their listener and reason.
 private final class LogKeeper: Sendable {
   private let kept = Mutex<[String]>([])
   private let keptCounts = Mutex<[String]>([])
-  /// What `count` said in lines that have it.
+  /// The values of `count`, in lines that have one.
   var counts: [String] { keptCounts.withLock { $0 } }
   var messages: [String] { kept.withLock { $0 } }
   func keep(_ message: String) { kept.withLock { $0.append(message) } }
@@ -41,7 +42,7 @@ private final class LogKeeper: Sendable {
   }
 }
 
-/// The wall's time, moved by hand.
+/// A wall clock that the test sets.
 private struct FixedClock: GatewayClock {
   var atSeconds: Int64
   func now() -> Instant { SystemClock().now() }
@@ -83,7 +84,7 @@ private struct FixedClock: GatewayClock {
     }
   }
 
-  /// The status that curl is answered with; 0 if it is not.
+  /// The status of curl's answer; 0 if there is none.
   private func curl(_ port: Int, _ arguments: [String] = []) async throws -> Int {
     let words = [
       "curl", "-s", "-m", "100", "-o", "/dev/null", "-w", "'%{http_code}'", "--cacert", pki.ours.caFile,
@@ -103,7 +104,7 @@ private struct FixedClock: GatewayClock {
 
   // MARK: - Handshakes
 
-  @Test func `curl and our own client are served, with HTTP 1.1 agreed on, and nothing older than TLS 1.2`()
+  @Test func `curl and our own client are served with HTTP 1.1, and nothing older than TLS 1.2 is accepted`()
     async throws
   {
     try await with { port, _ in
@@ -114,7 +115,7 @@ private struct FixedClock: GatewayClock {
       await client.close()
       for version in ["--tlsv1.3", "--tls-max 1.2"] { #expect(try await curl(port, [version]) == 200) }
       #expect(try await curl(port, ["--cacert", pki.others.caFile]) == 0)
-      // The client would; it is the server that will not.
+      // The client would agree to these versions; the server refuses them.
       for version in ["-tls1", "-tls1_1"] {
         let said = try await ListenerPKI.runApart(
           "openssl s_client \(version) -cipher ALL:@SECLEVEL=0 -connect 127.0.0.1:\(port) </dev/null")
@@ -127,9 +128,9 @@ private struct FixedClock: GatewayClock {
     }
   }
 
-  @Test func `a client cannot have the handshake repeated on an open connection`() async throws {
+  @Test func `a client cannot repeat the handshake on an open connection`() async throws {
     try await with { port, _ in
-      // `R` renegotiates; a server that allowed it would answer the request behind it.
+      // `R` requests a renegotiation. A server that allowed it would answer the request after it.
       let said = try await ListenerPKI.runApart(
         """
         (printf 'GET /livez HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'; sleep 1; echo R; sleep 2;
@@ -149,20 +150,20 @@ private struct FixedClock: GatewayClock {
         let answer = String(decoding: await socket.exchange(Array(text.utf8)), as: UTF8.self)
         socket.close()
         #expect(!answer.contains("HTTP/"), "\(answer)")
-        // Its place is free again.
+        // Its seat is free again.
         while try await curl(port) != 200 { try await Task.sleep(for: .milliseconds(20)) }
       }
     }
   }
 
-  @Test func `handshakes that stall are counted, and give way to whoever comes`() async throws {
+  @Test func `connections with a stalled handshake are counted, and evicted by new ones`() async throws {
     try await with(connectionsMax: 2) { port, _ in
       let silent = try TestSocket(port: port)
       let stalled = try TestSocket(port: port)
       stalled.write(ClientHello.beginning)
       #expect(try await curl(port) == 200)
       #expect(try await curl(port) == 200)
-      // There was no room for all of them: one was closed without a word.
+      // One connection found no seat, and was closed without an answer.
       let answers = await withTaskGroup(of: [UInt8].self) { tasks in
         for socket in [silent, stalled] { tasks.addTask { await socket.exchange([]) } }
         return await tasks.next()
@@ -175,7 +176,7 @@ private struct FixedClock: GatewayClock {
 
   // MARK: - Renewals
 
-  @Test func `a new pair is for new connections; those that are open go on`() async throws {
+  @Test func `a new certificate is used for new connections, and open ones continue`() async throws {
     let keeper = LogKeeper()
     try await with(keeper: keeper) { port, credentials in
       let open = try TLSTestClient(port: port, caFile: pki.ours.caFile)
@@ -193,7 +194,7 @@ private struct FixedClock: GatewayClock {
     }
   }
 
-  @Test func `a pair that does not match yet keeps the old one, is told of once, and is used when it does`()
+  @Test func `while certificate and key do not match, the old ones stay in use, and that is logged once`()
     async throws
   {
     let keeper = LogKeeper()
@@ -202,7 +203,7 @@ private struct FixedClock: GatewayClock {
       for _ in 0..<3 { credentials.look() }
       #expect(
         keeper.messages == [
-          "A listener's new certificate cannot be used: what is in use stays: \(pki.keyFile) is not the key of the first "
+          "A listener's new certificate cannot be used: the current one stays in use: \(pki.keyFile) is not the key of the first "
             + "certificate in \(pki.certificateFile): name the key that belongs to it, and put the listener's own certificate first"
         ])
       #expect(try await status(port, believing: pki.ours) == 200)
@@ -213,7 +214,7 @@ private struct FixedClock: GatewayClock {
     }
   }
 
-  @Test func `half a file, no file, or a key that others may read keeps the old pair`() async throws {
+  @Test func `if the new files cannot be used, the old certificate stays in use`() async throws {
     let keeper = LogKeeper()
     try await with(keeper: keeper) { port, credentials in
       let whole = try Data(contentsOf: URL(filePath: pki.others.certificateFile))
@@ -228,14 +229,14 @@ private struct FixedClock: GatewayClock {
       credentials.reload()
       #expect(keeper.messages.last?.contains("\(pki.keyFile): its mode 0644 lets every user") == true)
       #expect(try await status(port, believing: pki.ours) == 200)
-      // Nobody's file has changed, but its mode: it is tried again all the same.
+      // Only the mode of the file has changed. The files are still tried again.
       try FileManager.default.setAttributes([.posixPermissions: 0o640], ofItemAtPath: pki.keyFile)
       credentials.look()
       #expect(try await status(port, believing: pki.others) == 200)
     }
   }
 
-  @Test func `a swapped link is seen, as Kubernetes and certbot renew`() async throws {
+  @Test func `a replaced link is noticed, because Kubernetes and certbot renew in this way`() async throws {
     for (name, pair) in [("one", pki.ours), ("two", pki.others)] {
       try FileManager.default.createDirectory(atPath: "\(pki.folder)/\(name)", withIntermediateDirectories: true)
       try SecretFixture.write(
@@ -273,7 +274,7 @@ private struct FixedClock: GatewayClock {
     }
   }
 
-  @Test func `whoever is refused in the handshake is in the log and in the metrics, by reason`() async throws {
+  @Test func `each refused handshake is logged and counted, by reason`() async throws {
     let wrong = try pki.client(of: pki.others)
     let keeper = LogKeeper()
     try await with(clients: .required, keeper: keeper) { port, credentials in
@@ -307,7 +308,7 @@ private struct FixedClock: GatewayClock {
     }
   }
 
-  @Test func `a flood of failed handshakes leaves a line a second, which counts them`() {
+  @Test func `a flood of failed handshakes causes one line a second, with their number`() {
     let keeper = LogKeeper()
     let clock = ManualClock()
     let failures = HandshakeFailures(listener: "api", logger: keeper.logger(), clock: clock)
@@ -318,14 +319,14 @@ private struct FixedClock: GatewayClock {
     #expect(keeper.messages.count == 2 && keeper.counts == ["1", "1000"])
   }
 
-  @Test func `authorities of clients that cannot be read keep those in use`() async throws {
+  @Test func `if the clients' authorities cannot be read, the current ones stay in use`() async throws {
     let settings = GatewayConfiguration.ListenerTLS(
       certificateFile: pki.certificateFile, keyFile: pki.keyFile, clientCAFile: pki.folder + "/clients.pem")
     let ours = try Data(contentsOf: URL(filePath: pki.ours.caFile))
     try SecretFixture.write(ours, to: pki.folder + "/clients.pem", mode: 0o644)
     let keeper = LogKeeper()
     let credentials = try ListenerCredentials("api", settings, privacy: .required, logger: keeper.logger())
-    // A file without a certificate would verify nobody, and must not pass for nobody being asked.
+    // With a file without certificates nobody could be verified. That must not turn off the verification.
     try SecretFixture.write("", to: pki.folder + "/clients.pem")
     credentials.look()
     #expect(keeper.messages.last?.contains("clients.pem: no usable CA certificate (PEM)") == true)
@@ -336,7 +337,7 @@ private struct FixedClock: GatewayClock {
 
   // MARK: - Dates
 
-  @Test func `a certificate that ends soon is warned of, and an expired one does not replace a good one`() throws {
+  @Test func `a certificate that expires soon is warned of, and an expired one does not replace a valid one`() throws {
     let end = try ListenerCertificate(pki.settings(), privacy: .required).expiresAtSeconds
     #expect(end > SystemClock().wallMilliseconds() / 1000)
     func messages(at seconds: Int64) throws -> [String] {
@@ -346,8 +347,8 @@ private struct FixedClock: GatewayClock {
       return keeper.messages
     }
     #expect(try messages(at: end - 15 * 86_400) == [])
-    #expect(try messages(at: end - 13 * 86_400) == ["A listener's certificate ends soon, or has ended"])
-    #expect(try messages(at: end + 1) == ["A listener's certificate ends soon, or has ended"])
+    #expect(try messages(at: end - 13 * 86_400) == ["A listener's certificate expires soon, or has expired"])
+    #expect(try messages(at: end + 1) == ["A listener's certificate expires soon, or has expired"])
 
     let keeper = LogKeeper()
     let clock = FixedClock(atSeconds: SystemClock().wallMilliseconds() / 1000 + 3 * 86_400)
@@ -361,7 +362,7 @@ private struct FixedClock: GatewayClock {
     #expect(credentials.expiresAtSeconds == end)
   }
 
-  @Test func `its end is a metric`() async throws {
+  @Test func `a metric shows when the certificate expires`() async throws {
     let credentials = try ListenerCredentials(
       "api", pki.settings(), privacy: .required, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let metrics = Metrics(lanes: [])
@@ -373,9 +374,9 @@ private struct FixedClock: GatewayClock {
   }
 }
 
-/// The beginning of a handshake that never goes on.
+/// The beginning of a handshake, without the rest.
 enum ClientHello {
-  /// A record that says it has 512 bytes, and the first of them.
+  /// The header of a record of 512 bytes, and its first bytes.
   static let beginning: [UInt8] = [0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xFC, 0x03, 0x03] + Array(1...32)
 }
 
@@ -397,7 +398,7 @@ enum ClientHello {
     ).status
   }
 
-  @Test func `calls are taken over TLS, one after another on a connection`() async throws {
+  @Test func `calls are accepted over TLS, several on one connection`() async throws {
     try await APIHarness.with(credentials: credentials) { api in
       let client = try TLSTestClient(port: api.port, caFile: pki.ours.caFile)
       for id in ["a", "b", "c"] { #expect(await enqueue(id, api, client) == 202) }
@@ -406,7 +407,7 @@ enum ClientHello {
     }
   }
 
-  @Test func `a handshake that stalls has the time of a request, and a trickle of it buys none`() async throws {
+  @Test func `a stalled handshake has the time limit of a request, even if bytes trickle in`() async throws {
     try await APIHarness.with(
       adjust: {
         $0.requestTimeoutSeconds = 1
@@ -421,11 +422,12 @@ enum ClientHello {
           try await Task.sleep(for: .milliseconds(50))
         }
       }
-      // Each ends without a word, though none of the three has closed, and the trickle goes on; so there is room for another.
+      // Each connection is closed without an answer, although no client has closed, and one still sends bytes. So there
+      // is room again.
       for socket in sockets { #expect(await socket.next() == []) }
       let client = try TLSTestClient(port: api.port, caFile: pki.ours.caFile)
       #expect(await enqueue("a", api, client) == 202)
-      // Over TLS, too, a slow request is told that its time is over.
+      // Over TLS, a slow request gets its 408 as well.
       let slow = try TLSTestClient(port: api.port, caFile: pki.ours.caFile)
       #expect(await slow.ask("POST /v1/calls HTTP/1.1\r\nHost: lo").status == 408)
       await slow.end()

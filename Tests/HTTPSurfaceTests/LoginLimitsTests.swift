@@ -1,4 +1,4 @@
-// How often one address may show wrong keys, and that nobody else pays for it.
+// How often one address may show wrong keys, and that this has no effect on other addresses.
 
 import Runtime
 import Testing
@@ -11,7 +11,7 @@ import Testing
   private let other = IPAddress("192.0.2.2")!
   private let start = Instant(nanoseconds: 0)
 
-  @Test func `answers that are held back are few, of all addresses together`() {
+  @Test func `the number of delayed answers is limited for all addresses together`() {
     let limits = Limits()
     func peer(_ number: Int) -> IPAddress { IPAddress(high: 0, low: UInt64(number), isIPv6: false) }
     for number in 1...LoginLimits.heldInAllMax { #expect(limits.failed(peer(number), start) == 1) }
@@ -21,14 +21,14 @@ import Testing
     #expect(limits.failed(peer(101), start) == nil)
   }
 
-  @Test func `a guesser is slowed down, and nobody else`() {
+  @Test func `a guesser is slowed down, and no other address is`() {
     let limits = Limits()
     #expect((0..<1000).compactMap { _ in limits.failed(guesser, start) } == [1])
     #expect(limits.failed(other, start) == 1 && limits.failed(.unknown, start) == 1)
     #expect(limits.failed(guesser, start + .seconds(1)) == 2)
   }
 
-  @Test func `few wrong keys of one address wait for their answers`() {
+  @Test func `the number of delayed answers is limited for each address`() {
     let limits = Limits()
     var now = start
     for count in 1...LoginLimits.heldMax {
@@ -41,14 +41,14 @@ import Testing
     #expect(limits.failed(guesser, now) == LoginLimits.heldMax + 1)
   }
 
-  @Test func `all of an IPv6 network is one guesser`() {
+  @Test func `an IPv6 network is one guesser`() {
     let limits = Limits()
     #expect(limits.failed(IPAddress("2001:db8::1")!, start) == 1)
     #expect(limits.failed(IPAddress("2001:db8::2")!, start) == nil)
     #expect(limits.failed(IPAddress("2001:db8:0:1::2")!, start) == 1)
   }
 
-  @Test func `failures are forgotten by a good key, and after a while`() {
+  @Test func `failures are forgotten after a good key, and after some time`() {
     let limits = Limits()
     func fails(at instant: Instant) -> Int? {
       defer { limits.answered(guesser) }
@@ -60,7 +60,7 @@ import Testing
     #expect(fails(at: start + .seconds(3) + LoginLimits.memory) == 1)
   }
 
-  @Test func `many addresses cost a bounded memory`() {
+  @Test func `many addresses use a limited amount of memory`() {
     let limits = Limits()
     for number in 0..<3 * LoginLimits.peersMax {
       let peer = IPAddress("10.\(number >> 16).\(number >> 8 & 255).\(number & 255)")!
@@ -70,7 +70,7 @@ import Testing
   }
 }
 
-/// Limits that an expectation may change.
+/// A reference to limits, because `#expect` cannot change a value.
 private final class Limits {
   private var limits = LoginLimits()
   var count: Int { limits.count }

@@ -1,4 +1,4 @@
-// What is counted, and how it is written: the parts of the metrics, without a gateway.
+// The counters and the exposition, without a gateway.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -121,7 +121,7 @@ import Testing
 
   // MARK: - Counting
 
-  @Test("times are taken from the commit of the call, the first time from the first request alone")
+  @Test("times are measured from the commit of the call, and the time to send only at the first request")
   func times() {
     var lane = LaneCounters(app: "a", provider: .fcm)
     lane.note(Self.result(.unavailable(reason: "UNAVAILABLE", after: nil)), of: Self.delivery(), isFirst: true)
@@ -142,7 +142,7 @@ import Testing
     #expect(AttemptOutcome.allCases.reduce(0) { $0 + lane.attempts.total(of: $1) } == 3)
   }
 
-  @Test("what was written down is counted by its outcome, and its batch by its size")
+  @Test("written results are counted by outcome, and their batch by its size")
   func settled() {
     var counters = DispatcherCounters(lanes: Self.lanes)
     for (id, outcome) in [(Int64(1), DeliveryOutcome.delivered), (2, .expired)] {
@@ -158,7 +158,7 @@ import Testing
     #expect(counters.settlementLag.total == 6_000_000)
   }
 
-  @Test("a bucket holds its bound, and what is above the last goes to the last")
+  @Test("a bucket includes its bound, and larger values go to the last bucket")
   func buckets() {
     var histogram = Histogram(.batch)
     for value: Int64 in [-5, 1, 2, 3, 1000, 1001] { histogram.observe(value) }
@@ -200,7 +200,7 @@ import Testing
   }
 
   @Test(
-    "OpenMetrics is for whoever prefers it",
+    "a scraper that prefers OpenMetrics gets it",
     arguments: [
       (nil, ExpositionFormat.prometheus), ("", .prometheus), ("*/*", .prometheus), ("text/html", .prometheus),
       ("application/openmetrics-text", .openMetrics), ("application/openmetrics-text;q=0", .prometheus),

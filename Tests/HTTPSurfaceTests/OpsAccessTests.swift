@@ -1,4 +1,4 @@
-// Who may read what http.listen says, and under which name: over real sockets, as an attacker would ask.
+// Access to http.listen: who may read, and under which name. Over real sockets.
 
 import HTTPSurfaceTestSupport
 import Foundation
@@ -16,7 +16,7 @@ import Testing
 
   // MARK: - Reading
 
-  @Test func `beyond the loopback nothing is read without a login`() async throws {
+  @Test func `except on loopback, reading needs a login`() async throws {
     try await DashboardHarness.with(listen: "0.0.0.0") { dashboard in
       for path in Self.data {
         let answer = try await dashboard.get(path)
@@ -41,17 +41,17 @@ import Testing
         #expect(try await dashboard.get(path, headers: ["Cookie: \(visitor.cookie)"]).status == 200, "\(path)")
         #expect(try await dashboard.get(path, headers: [Self.key]).status == 200, "\(path)")
       }
-      // A key with each request reads; what changes anything takes a session.
+      // A key with each request gives read access; changes need a session.
       #expect(try await dashboard.switchLane(nil, headers: [Self.key]).problem == "logged-out")
       #expect(try await dashboard.switchLane(visitor).status == 200)
     }
   }
 
-  @Test func `the key of the metrics opens them, and nothing else`() async throws {
+  @Test func `the key of the metrics gives access to them and nothing else`() async throws {
     let file = try KeyFile("a-metrics-key-of-more-than-thirty-two-characters")
     let access = GatewayConfiguration.OpsAccess(metricsKey: OpsKey(name: "metrics", file: file.path))
     try await DashboardHarness.with(listen: "0.0.0.0", access: access) { dashboard in
-      // As Prometheus sends it: authorization.credentials_file.
+      // The header that Prometheus sends with authorization.credentials_file.
       let field = "Authorization: Bearer a-metrics-key-of-more-than-thirty-two-characters"
       let answer = try await dashboard.get("/metrics", headers: [field])
       #expect(answer.status == 200 && answer.body.contains("push_gateway_"))
@@ -64,7 +64,7 @@ import Testing
     }
   }
 
-  @Test func `without any ops key, others are told which setting is missing`() async throws {
+  @Test func `without an ops key, other machines are told which setting is missing`() async throws {
     try await DashboardHarness.with(hasKey: false, listen: "0.0.0.0") { dashboard in
       for path in ["/ui/state", "/ui/calls?id=x"] {
         let answer = try await dashboard.get(path)
@@ -76,7 +76,7 @@ import Testing
     }
   }
 
-  @Test func `on loopback a login is needed as soon as a proxy may be before it`() async throws {
+  @Test func `on loopback, a login is needed if there may be a proxy`() async throws {
     try await DashboardHarness.with { (dashboard: DashboardHarness) async throws in
       for path in Self.data {
         #expect(try await dashboard.get(path).status == 200)
@@ -87,7 +87,7 @@ import Testing
         }
       }
     }
-    // A proxy that adds nothing, and sends any Host.
+    // A proxy that adds no header, and sends any Host.
     try await DashboardHarness.with(hosts: ["push.example.com"]) { (dashboard: DashboardHarness) async throws in
       for host in ["push.example.com", "localhost", "127.0.0.1"] {
         for path in Self.data {
@@ -97,7 +97,7 @@ import Testing
     }
   }
 
-  @Test func `strangers learn from probes one word`() async throws {
+  @Test func `clients without a login get one word from health checks`() async throws {
     let readiness = Readiness.notReady(["porteiro/apns has no connection"])
     try await DashboardHarness.with(listen: "0.0.0.0", readiness: readiness) { dashboard in
       let answer = try await dashboard.get("/readyz")
@@ -115,7 +115,7 @@ import Testing
 
   // MARK: - Cookies
 
-  @Test func `a session travels over TLS only, wherever TLS is`() async throws {
+  @Test func `with TLS, a session's cookie is sent over TLS only`() async throws {
     func cookie(_ dashboard: DashboardHarness, host: String? = nil, origin: String? = nil) async throws -> String {
       let login = #"{"key": "\#(DashboardHarness.key)"}"#
       let answer = try await dashboard.send("POST", "/ui/session", login, host: host, origin: origin)
@@ -123,13 +123,13 @@ import Testing
       return answer.headers["set-cookie"] ?? ""
     }
     try await DashboardHarness.with(hosts: ["push.example.com"]) { dashboard in
-      // Behind a proxy with TLS, which hands on the name it was asked for.
+      // Behind a proxy with TLS that passes the Host on.
       let proxied = try await cookie(dashboard, host: "push.example.com", origin: "https://push.example.com")
       #expect(proxied.hasPrefix("__Host-push-gateway=") && proxied.hasSuffix("; Secure"))
       let value = try #require(proxied.split(separator: ";").first)
       let asked = ["Cookie: \(value)"]
       #expect(try await dashboard.send("GET", "/ui/state", host: "push.example.com", headers: asked).status == 200)
-      // A neighbouring site of the domain may set the other name, and has no say here.
+      // Another site of the domain may set a cookie with the other name, which is ignored.
       let tossed = ["Cookie: \(value.dropFirst("__Host-".count))"]
       #expect(try await dashboard.send("GET", "/ui/state", host: "push.example.com", headers: tossed).status == 401)
     }
@@ -145,7 +145,7 @@ import Testing
 
   // MARK: - Guessing
 
-  @Test func `a guesser keeps nobody from logging in, nor from reading, at whichever address`() async throws {
+  @Test func `a guesser keeps nobody from logging in or reading, at any address`() async throws {
     let proxy = TrustedProxies([try #require(IPRange("127.0.0.1"))])
     try await DashboardHarness.with(access: .init(trustedProxies: proxy)) { dashboard in
       try await withThrowingTaskGroup(of: Int.self) { tasks in
@@ -156,7 +156,8 @@ import Testing
             ).status
           }
         }
-        // At least one has been refused: the guesser's share is used up. Good keys are taken all the same, from there as well.
+        // At least one request was refused, so the guesser's limit is used up. Good keys are still accepted, even from
+        // that address.
         while let status = try await tasks.next(), status != 429 {}
         for number in 1...9 {
           let visitor = try await dashboard.logIn(headers: ["X-Forwarded-For: 192.0.2.\(number)"])
@@ -169,7 +170,7 @@ import Testing
     }
   }
 
-  @Test func `guessing with each request is slowed down as logging in is`() async throws {
+  @Test func `guessing with requests is slowed down like guessing at the login`() async throws {
     try await DashboardHarness.with(listen: "0.0.0.0") { dashboard in
       let statuses = try await withThrowingTaskGroup(of: Int.self) { tasks in
         for _ in 0..<30 {
@@ -205,7 +206,7 @@ import Testing
   }
 }
 
-/// A file with a key; removed with its owner.
+/// A file with a key, which is removed with the object.
 final class KeyFile {
   let path = FileManager.default.temporaryDirectory.appending(path: "key-\(UUID().uuidString)").path
 

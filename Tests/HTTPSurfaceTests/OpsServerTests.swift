@@ -17,7 +17,8 @@ import Testing
     func set(_ readiness: Readiness) { self.readiness = readiness }
   }
 
-  /// Status and body of one GET, on a thread that may wait: the answer needs those of the concurrency pool.
+  /// Status and body of a GET request. Waits on a thread of its own, because the server needs those of the concurrency
+  /// pool.
   private func get(_ path: String, _ port: Int) async throws -> (status: String, body: String) {
     try await withCheckedThrowingContinuation { continuation in
       DispatchQueue.global().async {
@@ -37,7 +38,7 @@ import Testing
     }
   }
 
-  @Test func `it is alive while it runs, and ready when it is told so`() async throws {
+  @Test func `the server is alive while it runs, and ready when the gateway says so`() async throws {
     let state = State()
     let (ports, continuation) = AsyncStream.makeStream(of: Int.self)
     var logger = Logger(label: "test")
@@ -62,7 +63,7 @@ import Testing
     }
   }
 
-  /// Readiness that is asked for and not answered until the door opens.
+  /// Holds requests until the test opens it.
   private actor Door {
     private var waiting: [CheckedContinuation<Void, Never>] = []
     private let arrivals: AsyncStream<Void>.Continuation
@@ -87,7 +88,7 @@ import Testing
     }
   }
 
-  /// Lets readers in, and has them wait at the door.
+  /// Lets requests in, so that their connections are not evicted, and holds them at the door.
   private struct DoorRoutes: OpsRoutes {
     let door: Door
     let gate: OpsGate
@@ -95,7 +96,7 @@ import Testing
     func add(to router: OpsRouter) {
       router.get("door") { request, context in
         try await gate.admitReader(request, context)
-        // What the connection was told has arrived, too.
+        // When this returns, the connection has handled the event.
         try await context.channel.eventLoop.submit {}.get()
         _ = await door.pass()
         return "in"
@@ -103,7 +104,7 @@ import Testing
     }
   }
 
-  @Test func `connections that say nothing give way, those whose request was let in do not`() async throws {
+  @Test func `silent connections are evicted, and those whose request was let in are not`() async throws {
     let (ports, continuation) = AsyncStream.makeStream(of: Int.self)
     let (arrivals, arriving) = AsyncStream.makeStream(of: Void.self)
     let door = Door(arriving)

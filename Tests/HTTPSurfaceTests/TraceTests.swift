@@ -1,4 +1,4 @@
-// A trace from the HTTP header to what is told of the call.
+// The trace of a call, from the HTTP header to the call's description.
 
 import HTTPSurfaceTestSupport
 import Testing

@@ -1,4 +1,4 @@
-// The header as W3C Trace Context has it: what is read, and that what is wrong is ignored.
+// The header of W3C Trace Context: which values are read, and that invalid ones are ignored.
 
 import Testing
 
@@ -7,7 +7,7 @@ import Testing
 @Suite struct TraceparentTests {
   static let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-  @Test func `version 00 is taken as it is`() {
+  @Test func `version 00 is kept unchanged`() {
     #expect(Traceparent(header: Self.good)?.text == Self.good)
   }
 
@@ -30,7 +30,7 @@ import Testing
       "00-4bf92f3577b34da6a3ce929d0e0e473é-00f067aa0ba902b7-01",
       "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01x",
     ])
-  func `what is malformed is no trace`(_ header: String) {
+  func `a malformed header is ignored`(_ header: String) {
     #expect(Traceparent(header: header) == nil)
   }
 }

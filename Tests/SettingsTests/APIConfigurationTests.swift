@@ -12,7 +12,7 @@ struct APIConfigurationTests {
     try folder.load("database: postgres://db/x\napps: { a: { expo: } }\n\(api)").api
   }
 
-  @Test func `the API is off unless it is asked for, and then has the documented limits`() throws {
+  @Test func `the API is off by default, and has the documented limits when it is on`() throws {
     #expect(try load("") == nil)
     #expect(try load("api: { listen: 0.0.0.0:9000 }") == nil)
     #expect(
@@ -29,7 +29,7 @@ struct APIConfigurationTests {
     #expect(proxies.map(\.description) == ["10.0.0.0/8", "::1"])
   }
 
-  @Test func `everybody is no proxy, nor is a name`() throws {
+  @Test func `networks that are too wide are refused as proxies, and so are names`() throws {
     func message(_ proxies: String) throws -> String {
       try folder.message(
         "database: postgres://db/x\napps: { a: { expo: } }\napi: { trusted_proxies: '\(proxies)' }")

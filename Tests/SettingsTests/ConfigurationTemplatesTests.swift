@@ -1,4 +1,4 @@
-// An app's own templates: how they are written, what they replace, and every way to get them wrong.
+// An app's own templates: their form, what they replace, and every kind of error.
 
 import SettingsTestSupport
 import DialectsTestSupport
@@ -34,7 +34,7 @@ import Testing
     return try parse(Data(try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get().body))
   }
 
-  @Test func `a template takes the place of the dialect's own, and the others stay`() throws {
+  @Test func `a template replaces the one of the dialect, and the others stay`() throws {
     let shipped = try folder.load(yaml(""))
     let own = try folder.load(
       yaml(
@@ -57,7 +57,8 @@ import Testing
     #expect(try folder.load(yaml("")) == shipped)
   }
 
-  @Test func `a template for one system goes before the plain one; the app's own plain one is for all systems`() throws
+  @Test func `a template for one system overrides the plain one, and the app's own plain one applies to all systems`()
+    throws
   {
     let own = try folder.load(
       yaml(
@@ -77,14 +78,14 @@ import Testing
     #expect(try body(own, .expo, fixture)["data"] as? [String: String] == ["own": "yes"])
   }
 
-  @Test func `a provider the dialect does not speak can be taught`() throws {
-    #expect(try folder.message(yaml("", dialect: "telnyx")).contains("has no calls over expo"))
+  @Test func `templates can add a provider that the dialect does not support`() throws {
+    #expect(try folder.message(yaml("", dialect: "telnyx")).contains("does not support calls over expo"))
     let own = try folder.load(
       yaml("templates: { expo: { invite: { data: { call_id: '${callId}' } } } }", dialect: "telnyx"))
     #expect(try body(own, .expo)["data"] as? [String: String] == ["call_id": DeliveryFixture().callID])
   }
 
-  @Test func `unquoted values are what JSON says they are, and texts otherwise`() throws {
+  @Test func `unquoted values are JSON literals if they can be, and otherwise texts`() throws {
     let own = try folder.load(
       yaml(
         """
@@ -113,7 +114,7 @@ import Testing
   @Test(arguments: [
     "fcm: { invite: { a: file } }\nexpo: { invite: { sound: file } }", #"{"fcm": {"invite": {"a": "file"}}}"#,
   ])
-  func `templates can be in a file, and those in the configuration go before`(file: String) throws {
+  func `templates can be in a file, and those in the configuration override them`(file: String) throws {
     try folder.write(file, to: "templates")
     var own = try folder.load(yaml("templates_file: templates"))
     #expect(try body(own, .fcm) as? [String: String] == ["a": "file"])
@@ -138,7 +139,7 @@ import Testing
 
   // MARK: Faults
 
-  @Test func `all faults come at once, each with its line and its key`() throws {
+  @Test func `all faults are reported at once, each with its line and its key`() throws {
     let message = try folder.message(
       yaml(
         """
@@ -182,7 +183,7 @@ import Testing
     #expect(lines == lines.sorted { Int($0.split(separator: ":")[1])! < Int($1.split(separator: ":")[1])! })
   }
 
-  @Test func `faults of $push come with their lines, too`() throws {
+  @Test func `faults of $push are reported with their lines as well`() throws {
     let message = try folder.message(
       yaml(
         """
@@ -238,7 +239,8 @@ import Testing
     ),
   ]
 
-  @Test(arguments: shapes) func `a fault of shape is named with its file and line`(app: String, expected: String) throws
+  @Test(arguments: shapes) func `a structural fault is reported with its file and line`(app: String, expected: String)
+    throws
   {
     try folder.write("fcm: [\n", to: "broken.yaml")
     try folder.write("", to: "empty.yaml")
@@ -246,7 +248,7 @@ import Testing
     #expect(try folder.message(yaml(app)) == expected)
   }
 
-  @Test func `a call a template of one's own makes too large is not sent`() throws {
+  @Test func `a call that an own template makes too large is not sent`() throws {
     let own = try folder.load(yaml("templates: { fcm: { invite: { a: '${payload.pad}', b: '${payload.pad}' } } }"))
     let planner = CallPlanner(dialect: own.apps[0].dialect, provider: .fcm)
     var fixture = DeliveryFixture()
@@ -262,14 +264,14 @@ import Testing
 
   // MARK: docs/dialects.md
 
-  /// What stands between the fences of one language.
+  /// The contents of the code blocks in one language.
   private func examples(_ language: String) throws -> [String] {
     let file = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../docs/dialects.md")
     return try String(contentsOf: file, encoding: .utf8).components(separatedBy: "```\(language)\n").dropFirst()
       .map { $0.components(separatedBy: "\n```")[0] }
   }
 
-  @Test func `every example of the documentation is taken, and renders what stands beside it`() throws {
+  @Test func `every example of the documentation is accepted, and renders as documented`() throws {
     let (configurations, rendered) = (try examples("yaml"), try examples("json"))
     #expect(configurations.count >= 2 && configurations.count == rendered.count)
     try folder.write(#"{"fcm": {"invite": {"call": "${callId}"}}}"#, to: "templates.json")

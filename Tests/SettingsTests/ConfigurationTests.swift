@@ -1,4 +1,4 @@
-// The configuration: what is taken, what goes before what, and every way to get it wrong.
+// The configuration: its values, which source overrides which, and every kind of error.
 
 import SettingsTestSupport
 import Dialects
@@ -40,7 +40,7 @@ import Testing
         expo:
     """
 
-  @Test func `every key is read, and files are looked for beside the configuration`() throws {
+  @Test func `every key is read, and paths are relative to the configuration file`() throws {
     let configuration = try folder.load(Self.full)
     #expect(configuration.databaseURL == "postgres://push@db/push")
     #expect(configuration.http == .init(host: "0.0.0.0", port: 9000))
@@ -67,7 +67,7 @@ import Testing
     #expect(app.expo?.receiptAfterMilliseconds == 250)
   }
 
-  @Test func `what is left out has the providers' own addresses and the documented values`() throws {
+  @Test func `omitted keys have the documented defaults`() throws {
     let configuration = try folder.load(
       """
       database: postgresql://db/push
@@ -91,7 +91,7 @@ import Testing
     #expect(b.fcm?.url.description == "https://fcm.googleapis.com")
   }
 
-  @Test func `the environment goes before the file, and DATABASE_URL before both`() throws {
+  @Test func `the environment overrides the file, and DATABASE_URL overrides both`() throws {
     let environment = [
       "PUSH_GATEWAY_DATABASE": "postgres://from-environment/x", "PUSH_GATEWAY_HTTP_LISTEN": "[::]:1",
       "PUSH_GATEWAY_APPS_PORTEIRO_RING_SECONDS": "5",
@@ -119,14 +119,14 @@ import Testing
     #expect(configuration.apps[0].dialect.name == "twilio")
   }
 
-  @Test func `an app keeps the spelling the file gives it`() throws {
+  @Test func `an app's name keeps the spelling of the file`() throws {
     let yaml = "database: postgres://db/x\napps: { My-App.2: { expo: } }"
     let configuration = try folder.load(yaml, ["PUSH_GATEWAY_APPS_MY_APP_2_RING_SECONDS": "7"])
     #expect(configuration.apps.map(\.name) == ["My-App.2"])
     #expect(configuration.apps[0].ringSeconds == 7)
   }
 
-  @Test func `variables that Kubernetes makes for a Service of our name are none of ours`() throws {
+  @Test func `variables that Kubernetes sets for a Service named push-gateway are ignored`() throws {
     let kubernetes = [
       "PUSH_GATEWAY_SERVICE_HOST": "10.0.0.1", "PUSH_GATEWAY_SERVICE_PORT": "8080",
       "PUSH_GATEWAY_PORT": "tcp://10.0.0.1:8080",
@@ -142,7 +142,7 @@ import Testing
     "postgres://u:pass?word@db/push", "postgres://u:pass#word@db#/push", "postgres://u:word@d$b/push",
     "postgres://word:70000/push",
   ])
-  func `a database URL that was mistyped is refused, and nothing of it told`(url: String) throws {
+  func `a mistyped database URL is refused, and the error quotes nothing of it`(url: String) throws {
     for yaml in ["database: '\(url)'\napps: { a: { expo: } }", "apps: { a: { expo: } }"] {
       let isInFile = yaml.hasPrefix("database")
       let message = try folder.message(yaml, isInFile ? [:] : ["DATABASE_URL": url])
@@ -158,7 +158,7 @@ import Testing
     "postgres://u@[::1]:5433/push", "postgres://%2Frun%2Fpostgresql/push", "postgres://u:p@/push?host=/run/postgresql",
     "postgres://u:p:q@127.0.0.1/push", "postgresql://db?connect_timeout=2",
   ])
-  func `a database URL that libpq understands is taken`(url: String) throws {
+  func `a database URL that libpq understands is accepted`(url: String) throws {
     #expect(try GatewayConfiguration.loadDatabaseURL(file: nil, environment: ["DATABASE_URL": url]) == url)
   }
 
@@ -173,13 +173,15 @@ import Testing
   }
 
   @Test(arguments: [("intercom", 2), ("telnyx", 2), ("twilio", 0), ("enclosure", 0), ("commeazy", 0)])
-  func `invites are hedged by default where phones take two pushes for one call`(dialect: String, percent: Int) throws {
+  func `invites are hedged by default for dialects whose phones show one call for two pushes`(
+    dialect: String, percent: Int
+  ) throws {
     let apns = "{ team_id: T, key_id: K, key_file: key.p8, topic: com.example }"
     let loaded = try folder.load("database: postgres://db/x\napps: { a: { dialect: \(dialect), apns: \(apns) } }\n")
     #expect(loaded.apps.first?.apns?.hedging.percentMax == percent)
   }
 
-  @Test func `Telnyx's phones take a cancel by VoIP only if the app says so`() throws {
+  @Test func `Telnyx's phones get a cancel over VoIP only if the app's configuration says so`() throws {
     let apns = "apns: { team_id: T, key_id: K, key_file: key.p8, topic: com.example }"
     for (setting, isOn) in [("", false), (", voip_cancel: false", false), (", voip_cancel: true", true)] {
       let loaded = try folder.load("database: postgres://db/x\napps: { a: { dialect: telnyx, \(apns)\(setting) } }\n")
@@ -190,7 +192,7 @@ import Testing
     #expect(own.apps.first?.hasVoIPCancel == true)
   }
 
-  @Test func `TLS of the listeners is read with its files, and is off where nothing is said`() throws {
+  @Test func `TLS of the listeners is read with its files, and is off by default`() throws {
     for name in ["server.pem", "server.key", "clients.pem"] { try folder.write("x", to: name) }
     let pair = "certificate_file: server.pem, key_file: server.key"
     let head = "database: postgres://db/x\napps: { a: { expo: } }\n"
@@ -221,10 +223,10 @@ import Testing
       try folder.message("database: \(url)\napps: { a: { expo: } }\n\(more)", environment, mode: mode)
     }
     let refused =
-      "gateway.yaml:1: database: holds a password. gateway.yaml: its mode 0644 lets every user of this machine read"
+      "gateway.yaml:1: database: contains a password. gateway.yaml: its mode 0644 lets every user of this machine read"
     #expect(try message(with, mode: 0o644).hasPrefix(refused))
     #expect(try message("postgres://u@db/x?password=p", mode: 0o644).hasPrefix(refused))
-    // Another goes before it, and the password is there all the same.
+    // The file contains the password even if DATABASE_URL overrides it.
     #expect(try message(with, "", ["DATABASE_URL": without], mode: 0o644).hasPrefix(refused))
     #expect(try message(with, "", ["PUSH_GATEWAY_DATABASE": without], mode: 0o644).hasPrefix(refused))
     #expect(try message(with, mode: 0o640) == "")
@@ -243,30 +245,33 @@ import Testing
   private static func app(_ text: String) -> String { "database: postgres://db/x\napps:\n  a:\n    \(text)\n" }
 
   private static let faults: [(yaml: String, message: String)] = [
-    // unknown keys
+    // Unknown keys.
     (with("databse: postgres://db/x"), "gateway.yaml:5: databse: unknown key; did you mean database?"),
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; there are dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, proxy, apns, fcm, expo, invalidation"
+      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, proxy, apns, fcm, expo, invalidation"
     ),
     (
       app("expo: {}\n    escalate_after_seconds: 60"),
-      "gateway.yaml:5: apps.a.escalate_after_seconds: must be less than ring_seconds (60), or no call would ring long enough"
+      "gateway.yaml:5: apps.a.escalate_after_seconds: must be less than ring_seconds (60), otherwise no call would ring long enough"
     ),
     (
       app("expo: { token_file: x }"),
-      "gateway.yaml:4: apps.a.expo.token_file: unknown key; there are url, access_token_file, connections, rate_per_second, receipt_after_seconds"
+      "gateway.yaml:4: apps.a.expo.token_file: unknown key; known keys: url, access_token_file, connections, rate_per_second, receipt_after_seconds"
     ),
     (
       app("expo: { acces_token_file: x }"),
       "gateway.yaml:4: apps.a.expo.acces_token_file: unknown key; did you mean access_token_file?"
     ),
-    // missing ones
+    // Missing keys.
     ("apps: { a: { expo: } }", "gateway.yaml: database: is missing; it may also be given as DATABASE_URL"),
-    ("database: postgres://db/x", "gateway.yaml: apps: must hold at least one app"),
-    ("database: postgres://db/x\napps:", "gateway.yaml:2: apps: must hold at least one app"),
-    ("database: postgres://db/x\napps:\n  a:", "gateway.yaml:3: apps.a: must hold at least one of apns, fcm and expo"),
+    ("database: postgres://db/x", "gateway.yaml: apps: must contain at least one app"),
+    ("database: postgres://db/x\napps:", "gateway.yaml:2: apps: must contain at least one app"),
+    (
+      "database: postgres://db/x\napps:\n  a:",
+      "gateway.yaml:3: apps.a: must contain at least one of apns, fcm and expo"
+    ),
     (
       app("apns: { key_id: K, key_file: key.p8, topic: t }"),
       "gateway.yaml:4: apps.a.apns.team_id: is missing; it may also be given as PUSH_GATEWAY_APPS_A_APNS_TEAM_ID"
@@ -279,7 +284,7 @@ import Testing
       "database:\napps: { a: { expo: } }",
       "gateway.yaml:1: database: has no value\ngateway.yaml: database: is missing; it may also be given as DATABASE_URL"
     ),
-    // wrong types
+    // Wrong types.
     ("- a", "gateway.yaml:1: must be a mapping of keys, such as database: or apps:"),
     (
       app("expo: [1]"),
@@ -291,19 +296,19 @@ import Testing
     ),
     (
       app("expo: {}\n    missed_calls: some"),
-      "gateway.yaml:5: apps.a.missed_calls: there is no some; there are off, newest, all"
+      "gateway.yaml:5: apps.a.missed_calls: unknown value some; must be one of off, newest, all"
     ),
     (
       app("expo: {}\n    voip_cancel: true"),
-      "gateway.yaml:5: apps.a.voip_cancel: the dialect intercom has no cancel over APNs: its phones would ring by one; leave it out, or give the template apns.cancel"
+      "gateway.yaml:5: apps.a.voip_cancel: the dialect intercom has no cancel over APNs, so a cancel would make its phones ring: remove voip_cancel, or add the template apns.cancel"
     ),
     (
       app("fcm: { service_account_file: account.json }\n    dialect: telnyx\n    voip_cancel: true"),
-      "gateway.yaml:6: apps.a.voip_cancel: needs apns, which the app has not"
+      "gateway.yaml:6: apps.a.voip_cancel: needs the section apns, which the app does not have"
     ),
     (
       app("expo: {}\n    templates: { apns: { cancel: { $push: { type: voip }, end: \"${callId}\" } } }"),
-      "gateway.yaml:3: apps.a: the template apns.cancel is never sent without voip_cancel: true, which says that the app's phones take it"
+      "gateway.yaml:3: apps.a: the template apns.cancel is used only with voip_cancel: true, which states that the app's phones understand it"
     ),
     (
       app("expo: {}\n    templates: { apns: { cancel: { $push: { type: background }, end: \"${callId}\" } } }"),
@@ -319,10 +324,10 @@ import Testing
     ),
     (app("expo: {}\n    ring_seconds: 0"), "gateway.yaml:5: apps.a.ring_seconds: is 0, but must be from 1 to 600"),
     (app("expo: {}\n    ring_seconds: 601"), "gateway.yaml:5: apps.a.ring_seconds: is 601, but must be from 1 to 600"),
-    (with("log: { level: debg }"), "gateway.yaml:5: log.level: there is no debg; did you mean debug?"),
+    (with("log: { level: debg }"), "gateway.yaml:5: log.level: unknown value debg; did you mean debug?"),
     (
       app("expo: {}\n    dialect: intercon"),
-      "gateway.yaml:5: apps.a.dialect: there is no intercon; did you mean intercom?"
+      "gateway.yaml:5: apps.a.dialect: unknown value intercon; did you mean intercom?"
     ),
     (
       app("expo: { receipt_after_seconds: 86400.5 }"),
@@ -346,30 +351,33 @@ import Testing
     ),
     (
       app("expo: {}\n    locale: ja-JP"),
-      "gateway.yaml:5: apps.a.locale: must be in one of the languages there are texts in: nl, en, de, fr, es, it, pt, pt-BR, no, sv, da, pl, tr"
+      "gateway.yaml:5: apps.a.locale: must be in one of the supported languages: nl, en, de, fr, es, it, pt, pt-BR, no, sv, da, pl, tr"
     ),
-    (app("expo: {}\n    dialect: telnyx"), "gateway.yaml:4: apps.a.expo: the dialect telnyx has no calls over expo"),
+    (
+      app("expo: {}\n    dialect: telnyx"),
+      "gateway.yaml:4: apps.a.expo: the dialect telnyx does not support calls over expo"
+    ),
     (
       "database: postgres://db/x\napps: { -a: { expo: } }",
-      "gateway.yaml:2: apps.-a: an app's name begins with a letter or digit and has at most 64 of them, dots, dashes and underscores"
+      "gateway.yaml:2: apps.-a: the name of an app must begin with a letter or digit and have at most 64 letters, digits, dots, dashes and underscores"
     ),
-    // addresses
+    // Addresses.
     (
       "database: mysql://x\napps: { a: { expo: } }",
       "gateway.yaml:1: database: must be a URL that begins with postgres:// or postgresql://"
     ),
     (
       app("expo: { url: \"http://exp.host\" }"),
-      "gateway.yaml:4: apps.a.expo.url: must begin with https://: tokens and keys never travel in the clear"
+      "gateway.yaml:4: apps.a.expo.url: must begin with https://, because tokens and keys must not be sent in clear text"
     ),
     (app("expo: { url: exp.host }"), "gateway.yaml:4: apps.a.expo.url: must be a URL such as https://exp.host"),
     (
       app("expo: { url: \"https://exp.host/--/api\" }"),
-      "gateway.yaml:4: apps.a.expo.url: must end after host and port, as https://exp.host does: the gateway adds the path itself"
+      "gateway.yaml:4: apps.a.expo.url: must end after host and port, like https://exp.host: the gateway appends the path"
     ),
     (
       app("expo: { url: \"https://u:p@exp.host\" }"),
-      "gateway.yaml:4: apps.a.expo.url: must have no user name or password"
+      "gateway.yaml:4: apps.a.expo.url: must not contain a user name or password"
     ),
     (
       app("expo: { url: \"https://exp.host:0\" }"),
@@ -399,7 +407,7 @@ import Testing
       with("http: { listen: \"h:99999\" }"),
       "gateway.yaml:5: http.listen: must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
     ),
-    // files
+    // Files.
     (
       with("tls: { ca_file: no.pem }"),
       "gateway.yaml:5: tls.ca_file: cannot read the file no.pem: No such file or directory"
@@ -407,15 +415,15 @@ import Testing
     (with("tls: { ca_file: . }"), "gateway.yaml:5: tls.ca_file: . is a directory, not a file"),
     (
       with("dashboard: { ops_key_file: 0123456789abcdef0123456789abcdef }"),
-      "gateway.yaml:5: dashboard.ops_key_file: cannot read the file of this name, which is not shown, for it may be the secret itself: No such file or directory"
+      "gateway.yaml:5: dashboard.ops_key_file: cannot read the file with this name (not shown, because it may be the secret itself): No such file or directory"
     ),
     (
       app("apns: { team_id: T, key_id: K, key_file: \"-----BEGIN PRIVATE KEY-----\\nMIGH/x.y\", topic: t }"),
-      "gateway.yaml:4: apps.a.apns.key_file: cannot read the file of this name, which is not shown, for it may be the secret itself: No such file or directory"
+      "gateway.yaml:4: apps.a.apns.key_file: cannot read the file with this name (not shown, because it may be the secret itself): No such file or directory"
     ),
     (
       app("apns: { team_id: \"\", key_id: \"a b\", key_file: key.p8, topic: t.voip }"),
-      "gateway.yaml:4: apps.a.apns.topic: must be the bundle id; .voip is added where it belongs\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"
+      "gateway.yaml:4: apps.a.apns.topic: must be the bundle id without .voip, which is appended for VoIP pushes\ngateway.yaml:4: apps.a.apns.team_id: must be one word without spaces\ngateway.yaml:4: apps.a.apns.key_id: must be one word without spaces"
     ),
     (
       with("http: { tls: { key_file: key.p8 } }"),
@@ -423,30 +431,30 @@ import Testing
     ),
     (
       with("api: { tls: { certificate_file: ca.pem, key_file: key.p8, client_certificates: optional } }"),
-      "gateway.yaml:5: api.tls.client_certificates: needs client_ca_file, which says whose certificates are taken"
+      "gateway.yaml:5: api.tls.client_certificates: needs client_ca_file, the authorities that issue the accepted certificates"
     ),
     (
       with("http: { tls: { certificate_file: ca.pem, key_file: key.p8, client_ca_file: ca.pem } }"),
-      "gateway.yaml:5: http.tls.client_ca_file: unknown key; there are certificate_file, key_file"
+      "gateway.yaml:5: http.tls.client_ca_file: unknown key; known keys: certificate_file, key_file"
     ),
     (
       with("security: { allow_readable_secrets: yes }"),
-      "gateway.yaml:5: security.allow_readable_secrets: there is no yes; there are true, false"
+      "gateway.yaml:5: security.allow_readable_secrets: unknown value yes; must be one of true, false"
     ),
-    // no YAML at all
+    // Invalid YAML.
     ("a: [", "gateway.yaml:2: is not YAML: did not find expected node content"),
     (
       "database: a\ndatabase: b",
-      "gateway.yaml:1: is not YAML: the key database stands twice in the section that begins here"
+      "gateway.yaml:1: is not YAML: the key database appears twice in the section that begins here"
     ),
   ]
 
   @Test(arguments: faults)
-  func `a fault is named with its line, its key and the way out`(yaml: String, expected: String) throws {
+  func `a fault is reported with its line, its key and the remedy`(yaml: String, expected: String) throws {
     #expect(try folder.message(yaml) == expected)
   }
 
-  @Test func `several faults come at once, in the order of the file`() throws {
+  @Test func `several faults are reported at once, in the order of the file`() throws {
     let message = try folder.message("http: { listen: x }\nfoo: 1\napps: { a: { expo: { url: y } } }")
     #expect(
       message.split(separator: "\n").map { $0.prefix(15) } == [
@@ -457,15 +465,15 @@ import Testing
   @Test(arguments: [
     (
       ["PUSH_GATEWAY_HTP_LISTEN": "x"],
-      "environment variable PUSH_GATEWAY_HTP_LISTEN: sets no key there is; did you mean PUSH_GATEWAY_HTTP_LISTEN?"
+      "environment variable PUSH_GATEWAY_HTP_LISTEN: does not match any key; did you mean PUSH_GATEWAY_HTTP_LISTEN?"
     ),
     (
       ["PUSH_GATEWAY_APPS_A_EXPO_ULR": "x"],
-      "environment variable PUSH_GATEWAY_APPS_A_EXPO_ULR: sets no key there is; did you mean PUSH_GATEWAY_APPS_A_EXPO_URL?"
+      "environment variable PUSH_GATEWAY_APPS_A_EXPO_ULR: does not match any key; did you mean PUSH_GATEWAY_APPS_A_EXPO_URL?"
     ),
     (
       ["PUSH_GATEWAY_XYZZY": "x"],
-      "environment variable PUSH_GATEWAY_XYZZY: sets no key there is; push-gateway check-config --help lists them"
+      "environment variable PUSH_GATEWAY_XYZZY: does not match any key; push-gateway check-config --help lists the keys"
     ),
     (
       ["DATABASE_URL": "db"],
@@ -476,18 +484,21 @@ import Testing
       "environment variable PUSH_GATEWAY_APPS_A_RING_SECONDS: apps.a.ring_seconds: must be a whole number from 1 to 600"
     ),
   ])
-  func `a fault in the environment is named with its variable`(environment: [String: String], expected: String) throws {
+  func `a fault in the environment is reported with its variable`(environment: [String: String], expected: String)
+    throws
+  {
     #expect(try folder.message(Self.minimal, environment) == expected)
   }
 
-  @Test func `a file that is not there is an error of its own`() {
+  @Test func `a missing file has an error of its own`() {
     let error = #expect(throws: ConfigurationError.self) {
       try GatewayConfiguration.load(file: "/does/not/exist.yaml", environment: [:])
     }
-    #expect(error?.description == "/does/not/exist.yaml: cannot be read: is it there, readable and UTF-8?")
+    #expect(
+      error?.description == "/does/not/exist.yaml: cannot be read; the file must exist, be readable, and be UTF-8")
   }
 
-  @Test func `a configuration can be read again and again, and differs when a value does`() throws {
+  @Test func `configurations read twice are equal, unless a value has changed`() throws {
     let first = try folder.load(Self.full)
     #expect(try folder.load(Self.full) == first)
     #expect(try folder.load(Self.full.replacing("KEY", with: "OTHER").replacing("12345", with: "67890")) != first)

@@ -1,28 +1,28 @@
-// What swift-log's loggers write through: lines of ours, one threshold for all, one output.
+// The backend of swift-log: all loggers of the program share a format, a threshold and an output.
 
 package import Logging
 import Runtime
 package import Settings
 
-/// A handler of the program's logs.
+/// The log handler of every logger of the program.
 package struct GatewayLogHandler: LogHandler {
-  /// What all handlers of a program share.
+  /// What all handlers share.
   package struct Sink: Sendable {
     package let format: LogFormat
     package let threshold: LogThreshold
     package let output: LogOutput
-    /// Microseconds since 1970.
+    /// The current time, in microseconds since 1970.
     package var now: @Sendable () -> Int64 = { SystemClock().wallMicroseconds() }
 
-    /// Lines on standard error.
+    /// Writes to standard error.
     package static func standardError(_ format: LogFormat, _ threshold: LogThreshold) -> Sink {
       Sink(format: format, threshold: threshold, output: LogOutput { noteOfLost($0, format) })
     }
 
-    /// The line that stands for lines that were lost.
+    /// The line that reports how many lines were lost.
     package static func noteOfLost(_ count: Int, _ format: LogFormat) -> [UInt8] {
       LogLine(
-        microseconds: SystemClock().wallMicroseconds(), .warning, "Log lines were lost: nobody read them in time",
+        microseconds: SystemClock().wallMicroseconds(), .warning, "Log lines were lost: they were not read in time",
         ["count": .stringConvertible(count)]
       ).bytes(as: format)
     }
@@ -31,7 +31,7 @@ package struct GatewayLogHandler: LogHandler {
   package let sink: Sink
   package var metadata: Logger.Metadata = [:]
   package var metadataProvider: Logger.MetadataProvider?
-  /// A logger's own level, which only makes it quieter than the threshold.
+  /// The logger's own level. It applies only if it is higher than the threshold.
   private var own: Logger.Level?
 
   package init(_ sink: Sink) {

@@ -1,25 +1,25 @@
-// One log line as bytes.
+// Formats one log line.
 
 import Logging
 import Runtime
 import Settings
 
-/// Level, message and metadata, flattened, and how they are written.
+/// Level, message and flattened metadata of a line.
 struct LogLine {
   private typealias Member = (key: String, value: Logger.MetadataValue)
 
-  /// The keys of a JSON line that are not metadata; metadata of such a name gets an underscore before it.
+  /// The keys of a JSON line that are not metadata. Metadata with such a name gets a leading underscore.
   private static let reserved: Set<String> = ["time", "level", "message"]
 
   private let time: UTCTime
   private let level: Logger.Level
   private let message: String
-  /// By name, each name once.
+  /// The metadata, sorted by name. Names are unique.
   private let members: [Member]
 
   /// - Parameters:
-  ///   - microseconds: when, since 1970.
-  ///   - metadata: dictionaries in it become `key.name`.
+  ///   - microseconds: the time, in microseconds since 1970.
+  ///   - metadata: the members of a dictionary are named `key.name`.
   init(microseconds: Int64, _ level: Logger.Level, _ message: String, _ metadata: Logger.Metadata) {
     time = UTCTime(microseconds: microseconds)
     self.level = level
@@ -39,7 +39,7 @@ struct LogLine {
     for (name, value) in dictionary { flatten("\(key).\(name)", value, into: &members) }
   }
 
-  /// The line with its line break.
+  /// The line, including its line break.
   func bytes(as format: LogFormat) -> [UInt8] {
     switch format {
     case .json: json
@@ -49,7 +49,7 @@ struct LogLine {
 
   // MARK: - JSON
 
-  /// One object, whatever stands in the values.
+  /// One JSON object, valid for every content of the values.
   private var json: [UInt8] {
     var writer = JSONWriter()
     writer.beginObject()
@@ -72,7 +72,7 @@ struct LogLine {
   private static func write(_ value: Logger.MetadataValue, to writer: inout JSONWriter) {
     switch value {
     case .string(let text): writer.string(text)
-    // Casts to a type are cheap, casts to a protocol are not; these are the types that a delivery's line has.
+    // Casts to a type are fast, casts to a protocol are not. These are the types in the lines about deliveries.
     case .stringConvertible(let number as Int64): writer.integer(number)
     case .stringConvertible(let number as Int32): writer.integer(Int64(number))
     case .stringConvertible(let number as UInt16): writer.integer(Int64(number))
@@ -98,8 +98,8 @@ struct LogLine {
 
   // MARK: - Text
 
-  /// `2026-11-21T09:05:07.000123Z info A delivery has ended app=porteiro attempts=1`. Quotes around what is not one plain
-  /// word, so that no value can pass for something else, or for a line of its own.
+  /// `2026-11-21T09:05:07.000123Z info A delivery has ended app=porteiro attempts=1`. A value that is not one plain
+  /// word is quoted, so that no value can imitate other metadata or another line.
   private var text: [UInt8] {
     var line = "\(time.iso8601) \(level.rawValue) \(Self.quoted(message, isPlain: Self.isPrintable))"
     for member in members {
@@ -138,7 +138,7 @@ struct LogLine {
     isPrintable(scalar) && scalar != "\"" && scalar != "=" && scalar != "\\" && !scalar.properties.isWhitespace
   }
 
-  /// No control characters, and none that turns the direction of text or ends a line.
+  /// Whether a character is neither a control character nor one that changes the direction of text or ends a line.
   private static func isPrintable(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.properties.generalCategory {
     case .control, .format, .lineSeparator, .paragraphSeparator, .surrogate, .unassigned, .privateUse: false

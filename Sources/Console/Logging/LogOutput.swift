@@ -1,5 +1,5 @@
-// Where log lines go. Whoever logs only appends to memory: a reader that has stopped reading (a full pipe, a stuck
-// collector) must not keep a phone from ringing.
+// Writes log lines on a thread of its own. Logging only appends to memory, because a reader that has stopped reading (a
+// full pipe, a stuck collector) must not keep a phone from ringing.
 
 import Dispatch
 import Runtime
@@ -11,25 +11,26 @@ import Glibc
 import Darwin
 #endif
 
-/// Writes lines to a descriptor, in their order, on a thread of its own.
+/// Writes lines to a descriptor, in order, on a thread of its own.
 package final class LogOutput: Sendable {
-  /// How long a line waits for others: under load hundreds leave in one write.
+  /// How long a line waits for others. Under load, hundreds of lines are written at once.
   private static let pauseMilliseconds = 5
 
-  /// What may wait to be written. Lines beyond it are lost, and how many is said as soon as there is room.
+  /// Maximum number of bytes that wait to be written. Further lines are lost; their number is logged as soon as there
+  /// is room.
   package static let waitingMaxBytes = 4 << 20
 
-  /// What is given to the system at a time: a reader that takes it has not stopped reading.
+  /// Maximum size of one write. A reader that accepts it has not stopped reading.
   private static let chunkBytes = 16 << 10
 
   private struct State {
     var waiting: [UInt8] = []
     var lost = 0
-    /// A write is due.
+    /// Whether a write is scheduled.
     var isPlanned = false
-    /// Nothing more is taken.
+    /// Whether further lines are ignored.
     var isClosed = false
-    /// How much was ever written.
+    /// Number of bytes written so far.
     var writtenBytes = 0
   }
 
@@ -40,8 +41,8 @@ package final class LogOutput: Sendable {
   private let queue = DispatchQueue(label: "push-gateway.log")
 
   /// - Parameters:
-  ///   - descriptor: stays the caller's to close.
-  ///   - noteOfLost: a line that says how many lines are missing before it.
+  ///   - descriptor: the file descriptor, which the caller closes.
+  ///   - noteOfLost: makes the line that reports how many lines were lost.
   package init(
     descriptor: Int32 = STDERR_FILENO, waitingMaxBytes: Int = LogOutput.waitingMaxBytes,
     noteOfLost: @escaping @Sendable (Int) -> [UInt8]
@@ -51,10 +52,10 @@ package final class LogOutput: Sendable {
     self.noteOfLost = noteOfLost
   }
 
-  /// How much was ever written.
+  /// Number of bytes written so far.
   package var writtenBytes: Int { state.withLock { $0.writtenBytes } }
 
-  /// Takes a line with its line break. Never waits.
+  /// Appends a line, including its line break. Never waits.
   package func write(_ line: [UInt8]) {
     let isFirst = state.withLock { state in
       guard !state.isClosed else { return false }
@@ -69,7 +70,7 @@ package final class LogOutput: Sendable {
     if isFirst { queue.asyncAfter(deadline: .now() + .milliseconds(Self.pauseMilliseconds)) { self.drain() } }
   }
 
-  /// Returns when everything that was logged until now is written, or when nothing could be written for `seconds`.
+  /// Returns when every line logged so far is written, or when nothing could be written for `seconds`.
   package func flush(seconds: Int = 2) {
     let isDone = DispatchSemaphore(value: 0)
     queue.async {
@@ -84,14 +85,14 @@ package final class LogOutput: Sendable {
     }
   }
 
-  /// Flushes, and takes no more. To be called before the process exits: a line that another thread is writing then would be cut
-  /// off wherever the system happens to be.
+  /// Flushes, and ignores further lines. Must be called before the process exits, because a line that another thread is
+  /// writing at that moment could be truncated.
   package func close(seconds: Int = 5) {
     state.withLock { $0.isClosed = true }
     flush(seconds: seconds)
   }
 
-  /// Writes what waits; what comes meanwhile has a write of its own coming.
+  /// Writes what waits. Lines that arrive during the write schedule another one.
   private func drain() {
     if let bytes = dequeue() { writeAll(bytes) }
   }
@@ -105,7 +106,7 @@ package final class LogOutput: Sendable {
     return lost == 0 ? bytes : bytes + noteOfLost(lost)
   }
 
-  /// A line is not torn but where the system tears it; what cannot be written at all is given up.
+  /// Writes all bytes, in several writes if necessary. What cannot be written at all is dropped.
   private func writeAll(_ bytes: [UInt8]) {
     var rest = bytes[...]
     while !rest.isEmpty {

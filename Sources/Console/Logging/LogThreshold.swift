@@ -1,9 +1,9 @@
-// From which level on the whole program logs. It changes while the program runs, so all its loggers share one.
+// The log level of the whole program. It can change while the program runs, so all loggers share one.
 
 package import Logging
 import Synchronization
 
-/// `log.level` as it is now.
+/// The current value of `log.level`.
 package final class LogThreshold: Sendable {
   private let rank: Atomic<Int>
 
@@ -11,7 +11,7 @@ package final class LogThreshold: Sendable {
     rank = Atomic(Self.rank(of: level))
   }
 
-  /// Reading it costs no more than reading a variable.
+  /// Reading costs no more than reading a variable.
   package var level: Logger.Level {
     get { Logger.Level.allCases[rank.load(ordering: .relaxed)] }
     set { rank.store(Self.rank(of: newValue), ordering: .relaxed) }

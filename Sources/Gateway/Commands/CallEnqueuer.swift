@@ -1,23 +1,24 @@
-// Calls to the outbox in batches: a batch is one statement, so it is there as a whole or not at all.
+// Enqueues calls in batches. A batch is one statement, so it is enqueued completely or not at all.
 
 internal import Queue
 internal import Runtime
 
 /// Enqueues through `push.enqueue_call`.
 struct CallEnqueuer {
-  /// What was enqueued so far.
+  /// The sums over all batches so far.
   struct Totals: Equatable {
     var calls = 0
     var deliveries = 0
     var duplicates = 0
-    /// Calls that reach no device.
+    /// Number of calls without any device.
     var unreachable = 0
   }
 
   let connection: PostgresConnection
 
   /// Enqueues a batch.
-  /// - Throws: every line the database refuses (`LineFaults`), nothing of the batch being enqueued then; or `PostgresError`.
+  /// - Throws: `LineFaults` with every line that the database refuses; then nothing of the batch is enqueued. Or
+  ///   `PostgresError`.
   func enqueue(_ lines: [CallLine]) async throws -> Totals {
     do throws(PostgresError) {
       let rows = try await connection.query(Self.enqueue, Self.parameters(lines))
@@ -32,7 +33,7 @@ struct CallEnqueuer {
     }
   }
 
-  /// Tries each line by itself and takes it back, to learn which are refused and why.
+  /// Tries each line separately and rolls back, to find out which lines are refused, and why.
   private func faults(in lines: [CallLine]) async throws(PostgresError) -> [CallLine.Fault] {
     var faults: [CallLine.Fault] = []
     for line in lines {
@@ -72,9 +73,9 @@ struct CallEnqueuer {
       """)
 }
 
-/// Lines that the outbox refuses.
+/// The lines of a batch that the database refuses.
 struct LineFaults: Error, CustomStringConvertible {
-  /// In the order of the lines.
+  /// In the order of their lines.
   var faults: [CallLine.Fault]
 
   var description: String { faults.map(\.description).joined(separator: "\n") }

@@ -1,18 +1,18 @@
-// One line of what `push-gateway enqueue` reads: a call as JSON.
+// Parses one line of the input of `push-gateway enqueue`: a call as JSON.
 
 internal import Runtime
 
 /// `{"app": "porteiro", "payload": {…}, "recipients": […], "ringSeconds": 60}`
 struct CallLine: Equatable, Sendable {
-  /// Counted from 1.
+  /// The number of the line, from 1.
   var number: Int
-  /// The database's own default when nil.
+  /// The app; nil: the database's default.
   var app: [UInt8]?
   var payload: [UInt8]
   var recipients: [UInt8]
   var ringSeconds: Int32?
 
-  /// What is wrong with a line. Names the key, never the content.
+  /// What is wrong with a line. Contains names of keys, but no values.
   struct Fault: Error, Equatable, CustomStringConvertible {
     var line: Int
     var message: String
@@ -21,7 +21,7 @@ struct CallLine: Equatable, Sendable {
 
   private static let keys = ["app", "payload", "recipients", "ringSeconds"]
 
-  /// - Throws: what is wrong with the form. What the values must be is for the database to say.
+  /// - Throws: if the form is wrong. The database checks the values.
   init(_ text: [UInt8], number: Int) throws(Fault) {
     func fault(_ message: String) -> Fault { Fault(line: number, message: message) }
     let json: JSONScanner

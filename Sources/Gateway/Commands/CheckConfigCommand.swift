@@ -1,4 +1,4 @@
-// `push-gateway check-config`: everything about a configuration that can be known without calling a provider.
+// `push-gateway check-config`: checks everything about a configuration that needs no connection.
 
 import ArgumentParser
 import Console
@@ -8,11 +8,11 @@ import Runtime
 struct CheckConfigCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "check-config",
-    abstract: "Check the configuration and every key it names.",
+    abstract: "Check the configuration and every key and certificate file.",
     discussion: """
-      Reads the configuration as serve would, loads every key and certificate, and signs a token with each key. It connects to \
-      nothing. Warns of what goes over the network in clear text. Says what is wrong with which key or file, all at once, and exits \
-      with 1 if anything is. Secrets are never printed.
+      Reads the configuration like serve, loads every key and certificate, and signs a token with each key. Connects to \
+      nothing. Warns of data that is sent in clear text. Prints every problem, with its key or file, and exits \
+      with 1 if there is one. Secrets are never printed.
 
       \(ConfigurationOptions.reference)
       """)

@@ -1,4 +1,4 @@
-// Tries every credential of a configuration without calling anybody.
+// Checks every credential of a configuration without connecting to anything.
 
 internal import Console
 internal import Dialects
@@ -7,19 +7,20 @@ internal import Providers
 internal import Runtime
 internal import Settings
 
-/// What became of one credential.
+/// The result for one credential.
 struct CredentialCheck {
-  /// The key of the configuration it belongs to: of a failure that of the file, else it may be the section.
+  /// The configuration key that the result is about. For a failure it is the key of the file; otherwise it may be that
+  /// of the section.
   var subject: String
-  /// What was found; or what is wrong, naming the file and never its content.
+  /// What was found; or what is wrong, with the name of the file but nothing of its content.
   var result: Result<String, CommandFailure>
 
-  /// Refuses a configuration whose files cannot be used, before a gateway starts with it.
+  /// Refuses a configuration whose files cannot be used, before the gateway starts.
   ///
-  /// A certificate that has ended is no reason not to start: calls that come by SQL ring without it.
+  /// An expired certificate is not refused, because calls that are enqueued with SQL do not need it.
   ///
-  /// - Parameter file: the configuration's.
-  /// - Throws: all that is wrong, each with its key.
+  /// - Parameter file: the configuration file.
+  /// - Throws: all problems, each with its key.
   static func require(_ configuration: GatewayConfiguration, file: String?) throws(ConfigurationError) {
     let problems = all(of: configuration, wallMilliseconds: .min).compactMap { check -> ConfigurationProblem? in
       guard case .failure(let failure) = check.result else { return nil }
@@ -28,7 +29,7 @@ struct CredentialCheck {
     guard problems.isEmpty else { throw ConfigurationError(file: file, problems: problems) }
   }
 
-  /// - Parameter wallMilliseconds: now; tells certificates that have ended.
+  /// - Parameter wallMilliseconds: the current time, for expired certificates.
   static func all(
     of configuration: GatewayConfiguration, wallMilliseconds: Int64 = SystemClock().wallMilliseconds()
   ) -> [CredentialCheck] {
@@ -122,7 +123,7 @@ struct CredentialCheck {
   private static func check(
     _ proxy: GatewayConfiguration.Proxy?, _ privacy: SecretFile.Privacy, at path: String
   ) -> CredentialCheck {
-    guard let proxy else { return check(path) { "none, its connections go to the providers themselves" } }
+    guard let proxy else { return check(path) { "none, connections go directly to the providers" } }
     guard let file = proxy.credentialsFile else { return check(path) { "\(proxy), without a password" } }
     return check("\(path).credentials_file") {
       _ = try ProxyCredentials.load(file: file, privacy: privacy)
@@ -130,7 +131,8 @@ struct CredentialCheck {
     }
   }
 
-  /// - Parameter file: the key in the section `subject` whose file fails, unless the error knows better; nil: `subject` is the key.
+  /// - Parameter file: the key within the section `subject` that an error is reported for, unless the error names
+  ///   another; nil: `subject` itself.
   private static func check(
     _ subject: String, file: String? = nil, _ body: () throws -> String
   ) -> CredentialCheck {

@@ -1,4 +1,4 @@
-// `push-gateway enqueue FILE`: calls from JSON lines.
+// `push-gateway enqueue FILE`: enqueues calls from JSON lines.
 
 import ArgumentParser
 import Console
@@ -17,20 +17,20 @@ struct EnqueueCommand: AsyncParsableCommand {
          "recipients": ["user-1", {"userId": "user-2", "voipPushToken": "<hex>"}, {"userId": "user-3", "fcmToken": "…"}],
          "ringSeconds": 60}
 
-      (in one line; app and ringSeconds may be left out). A recipient is a user id, for the devices in push.devices, or brings its \
-      tokens: voipPushToken, fcmToken, pushToken (Expo), with platform, environment and locale where they are known.
+      (in one line; app and ringSeconds are optional). A recipient is a user id, which stands for the user's devices in push.devices, \
+      or an object with tokens: voipPushToken, fcmToken, pushToken (Expo), with platform, environment and locale if known.
 
-      Lines go to the database in batches, a batch as a whole or not at all. At the first batch with a fault the command stops, \
-      names every faulty line of it, says up to which line all is enqueued, and exits with 1. Lines that were enqueued before count \
-      as duplicates, so the same file can be given again once it is mended.
+      Each batch of lines is enqueued completely or not at all. At the first batch with an error the command stops, names every \
+      invalid line of the batch and the last line that was enqueued, and exits with 1. Lines that were enqueued before count as \
+      duplicates, so the corrected file can be given again.
 
-      Needs the database and nothing else: DATABASE_URL, or the key database of the configuration.
+      Needs only the database: DATABASE_URL, or the key database of the configuration.
       """)
 
   @Argument(help: "A file, or - for standard input.")
   var file: String
 
-  @Option(help: "Lines a batch, 1 to 10000.")
+  @Option(help: "Number of lines in a batch, 1 to 10000.")
   var batch = 500
 
   @OptionGroup var configuration: ConfigurationOptions
@@ -57,7 +57,7 @@ struct EnqueueCommand: AsyncParsableCommand {
     StandardOutput.write(progress.summary(failed: false))
   }
 
-  /// Up to `count` lines, nil at the end. Every malformed line of the batch is found before it fails.
+  /// The next lines, up to `count`; nil at the end. If lines are malformed, the error names every one of the batch.
   private static func nextBatch(
     of count: Int, _ reader: inout LineReader, _ progress: inout Progress
   ) throws -> [CallLine]? {
@@ -76,7 +76,7 @@ struct EnqueueCommand: AsyncParsableCommand {
     return lines.isEmpty ? nil : lines
   }
 
-  /// How far the file has come.
+  /// How much of the file is enqueued.
   private struct Progress {
     var read = 0
     private var enqueuedUpTo = 0
@@ -99,11 +99,11 @@ struct EnqueueCommand: AsyncParsableCommand {
 
     func summary(failed: Bool) -> String {
       var text = "enqueued \(Self.count(totals.calls, "call")) for \(Self.count(totals.deliveries, "device"))"
-      if totals.duplicates > 0 { text += ", \(totals.duplicates) were there before" }
+      if totals.duplicates > 0 { text += ", \(totals.duplicates) were enqueued before" }
       if totals.unreachable > 0 { text += "; \(Self.count(totals.unreachable, "call")) without any device" }
       guard failed else { return text }
       if enqueuedUpTo == 0 { return "nothing was enqueued" }
-      return text + ": lines 1 to \(enqueuedUpTo), and nothing of the lines after them"
+      return text + ": lines 1 to \(enqueuedUpTo), and none of the following lines"
     }
   }
 }

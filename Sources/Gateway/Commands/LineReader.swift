@@ -1,4 +1,4 @@
-// A file or standard input, line by line, whatever its size.
+// Reads a file or standard input line by line, whatever its size.
 
 internal import Console
 internal import Runtime
@@ -11,7 +11,7 @@ internal import Darwin
 
 /// Reads lines of a limited length.
 struct LineReader {
-  /// No line is longer: a call with a thousand recipients is a fifth of this.
+  /// Maximum length of a line, about five times that of a call with a thousand recipients.
   static let lengthMax = 1 << 20
 
   private let descriptor: FileDescriptor
@@ -19,14 +19,14 @@ struct LineReader {
   private var start = 0
   private var isAtEnd = false
 
-  /// - Parameter path: `-` is standard input.
+  /// - Parameter path: the file; `-` is standard input.
   init(path: String) throws(CommandFailure) {
     let number = path == "-" ? dup(0) : unsafe open(path, O_RDONLY | O_CLOEXEC)
     guard number >= 0 else { throw CommandFailure("\(path): \(unsafe String(cString: strerror(errno)))") }
     descriptor = FileDescriptor(owning: number)
   }
 
-  /// The next line without its end, or nil after the last one.
+  /// The next line without its line break; nil after the last one.
   mutating func next() throws(CommandFailure) -> [UInt8]? {
     var searched = start
     while true {

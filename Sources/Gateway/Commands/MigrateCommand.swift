@@ -1,4 +1,4 @@
-// `push-gateway migrate`: the schema, brought up to date.
+// `push-gateway migrate`: creates or updates the schema.
 
 import ArgumentParser
 import Console
@@ -9,22 +9,22 @@ struct MigrateCommand: AsyncParsableCommand {
     commandName: "migrate",
     abstract: "Create or update the schema push in the database.",
     discussion: """
-      Applies the migrations this binary carries and the database lacks, in order, each in a transaction of its own, and then \
-      the functions that have changed, all in one. Safe to run from several machines at once and as often as you like: one \
-      works, the others wait and then find nothing to do. Nothing is ever undone.
+      Applies the missing migrations in order, each in a transaction of its own, and then the functions that have \
+      changed, in one transaction. It may run on several machines at once and any number of times: one applies, the others wait and \
+      then find nothing to do. There is no downgrade.
 
-      Gateways and backends may go on meanwhile. A transaction that holds a lock on what is to be changed is waited for, for ten \
-      minutes at most; calls are enqueued meanwhile.
+      Gateways and backends may keep running. If another transaction holds a lock that is needed, the command waits for at most \
+      ten minutes; calls can be enqueued meanwhile.
 
-      It refuses a database whose migrations are not those of this binary (a newer version's, or edited ones).
+      It refuses a database with other migrations than this binary's, such as those of a newer version, or edited ones.
 
-      Needs the database and nothing else: DATABASE_URL, or the key database of the configuration. The role must own the \
+      Needs only the database: DATABASE_URL, or the key database of the configuration. The role must own the \
       schema push, or be allowed to create it.
       """)
 
   @OptionGroup var configuration: ConfigurationOptions
 
-  @Flag(help: "Only say what would be applied; exit 1 if that is anything.")
+  @Flag(help: "Only list what would be applied; exit with 1 if anything would.")
   var check = false
 
   func run() async throws {
@@ -40,7 +40,7 @@ struct MigrateCommand: AsyncParsableCommand {
         StandardOutput.write("applied \($0)")
       } waits: {
         StandardError.write(
-          "\($0) waits for another transaction, and lets calls pass meanwhile: see the oldest xact_start in pg_stat_activity"
+          "\($0) waits for a lock of another transaction, and retries: see the oldest xact_start in pg_stat_activity"
         )
       }
       await connection.close()

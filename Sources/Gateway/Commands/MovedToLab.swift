@@ -1,8 +1,8 @@
-// Words that push-gateway had once, and that say where they went.
+// Former commands of push-gateway, which name the program that has them now.
 
 import ArgumentParser
 
-/// Commands of `push-gateway-lab`.
+/// Commands that are now part of `push-gateway-lab`.
 enum MovedToLab {
   struct Simulate: ParsableCommand {
     static let configuration = CommandConfiguration(commandName: "simulate", shouldDisplay: false)
@@ -20,6 +20,6 @@ enum MovedToLab {
 
   private static func moved(_ word: String) -> ValidationError {
     ValidationError(
-      "\(word) is a command of another program now: run `push-gateway-lab \(word)` with the same arguments.")
+      "\(word) is now a command of another program: run `push-gateway-lab \(word)` with the same arguments.")
   }
 }

@@ -1,4 +1,4 @@
-// The command `push-gateway`: its subcommands and nothing else.
+// The command `push-gateway` and its subcommands.
 
 import ArgumentParser
 import Console
@@ -9,10 +9,10 @@ import Settings
 struct PushGateway: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "push-gateway",
-    abstract: "Makes phones ring: calls from a Postgres outbox to APNs, FCM and Expo.",
+    abstract: "Sends calls from a Postgres outbox to phones over APNs, FCM and Expo.",
     discussion: """
-      A backend writes a call to the table push.outbox in its own transaction; the gateway rings the right phones before the ring \
-      window ends, and Postgres says what became of each.
+      A backend writes a call to the table push.outbox in its own transaction. The gateway sends it to the user's phones before the \
+      ring window ends, and records the outcome for each device in Postgres.
 
       A first run, with DATABASE_URL set:
         push-gateway migrate

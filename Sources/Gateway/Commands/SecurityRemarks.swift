@@ -1,4 +1,4 @@
-// What a configuration may say, and had better not: things that let others read what the gateway sends or keeps.
+// Warnings about a valid configuration that lets others read what the gateway sends or stores.
 
 internal import HTTPSurface
 internal import Queue
@@ -6,12 +6,12 @@ internal import Runtime
 internal import Settings
 
 enum SecurityRemarks {
-  /// The modes of libpq in which nothing goes over the network in clear text.
+  /// The values of libpq's sslmode with which nothing is sent in clear text.
   private static let encryptedModes: Set = ["require", "verify-ca", "verify-full"]
 
-  /// A sentence about each, beginning with the key, each with its remedy.
+  /// One sentence for each warning. It begins with the key and ends with the remedy.
   ///
-  /// - Parameter wallMilliseconds: now; tells certificates that end soon.
+  /// - Parameter wallMilliseconds: the current time, for certificates that expire soon.
   static func all(
     of configuration: GatewayConfiguration, wallMilliseconds: Int64 = SystemClock().wallMilliseconds()
   ) -> [String] {
@@ -20,7 +20,7 @@ enum SecurityRemarks {
       + proxies(of: configuration)
   }
 
-  /// What nobody can read is no leak, but no help either.
+  /// Without a configured login, nothing leaks, but nobody can read the dashboard.
   private static func login(of configuration: GatewayConfiguration) -> [String] {
     let access = configuration.opsAccess
     let isReached =
@@ -28,9 +28,9 @@ enum SecurityRemarks {
       || !access.trustedProxies.isEmpty
     guard isReached, access.opsKeys.isEmpty, access.identity == nil else { return [] }
     return [
-      "dashboard.ops_key_file: other machines reach http.listen, so reading needs a login, and there is none: "
+      "dashboard.ops_key_file: other machines can reach http.listen, so reading needs a login, but none is configured: "
         + (access.metricsKey == nil
-          ? "the dashboard and /metrics refuse everybody" : "the dashboard refuses everybody")
+          ? "the dashboard and /metrics refuse everyone" : "the dashboard refuses everyone")
         + "; set it, dashboard.ops_keys or dashboard.identity"
         + (access.metricsKey == nil ? ", and http.metrics_key_file for Prometheus" : "")
     ]
@@ -42,8 +42,9 @@ enum SecurityRemarks {
       guard let proxy, proxy.credentialsFile != nil, !PostgresHosts.isLoopback(proxy.host),
         path == "proxy" || proxy != configuration.proxy
       else { return nil }
-      return "\(path).credentials_file: the user and password go to \(proxy) in clear text, as HTTP proxies want it: "
-        + "reach it over a network of your own, and give it no password that opens anything else"
+      return
+        "\(path).credentials_file: the user and password are sent to \(proxy) in clear text, as HTTP proxies require: "
+        + "use a network of your own to reach it, and a password that is used for nothing else"
     }
   }
 
@@ -54,19 +55,19 @@ enum SecurityRemarks {
     return listeners.compactMap { section, listener, tls in
       tls != nil || PostgresHosts.isLoopback(listener.host)
         ? nil
-        : "\(section).listen: other machines reach it, in clear text: give it \(section).tls, or put a proxy with TLS before it "
+        : "\(section).listen: other machines can reach it in clear text: set \(section).tls, or put a proxy with TLS before it "
           + "and let it listen on loopback"
     }
   }
 
-  /// What cannot be read, or has expired, is more than a remark.
+  /// Certificates that cannot be read, or have expired, are errors and not reported here.
   private static func certificates(of configuration: GatewayConfiguration, _ now: Int64) -> [String] {
     configuration.listenerTLS.compactMap { name, tls in
       guard let certificate = try? ListenerCertificate(tls, privacy: configuration.secretPrivacy),
         certificate.expiresAtSeconds > now,
         certificate.expiresAtSeconds - now < ListenerCertificate.warningSeconds
       else { return nil }
-      return "\(name).tls.certificate_file: ends on \(certificate.expiry): renew it"
+      return "\(name).tls.certificate_file: expires on \(certificate.expiry): renew it"
     }
   }
 
@@ -74,6 +75,8 @@ enum SecurityRemarks {
     guard let hosts = try? PostgresHosts.named(in: url), hosts.contains(where: { !PostgresHosts.isLoopback($0) }),
       let mode = try? PostgresHosts.tlsMode(of: url) ?? "prefer", !encryptedModes.contains(mode)
     else { return [] }
-    return ["database: calls and tokens may go to another machine in clear text: add sslmode=verify-full to its URL"]
+    return [
+      "database: calls and tokens may be sent to another machine in clear text: add sslmode=verify-full to its URL"
+    ]
   }
 }

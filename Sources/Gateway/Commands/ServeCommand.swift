@@ -1,4 +1,4 @@
-// `push-gateway serve`: the gateway.
+// `push-gateway serve`: runs the gateway.
 
 import ArgumentParser
 import Console
@@ -14,24 +14,24 @@ import UnixSignals
 struct ServeCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "serve",
-    abstract: "Send what the outbox holds, until told to stop.",
+    abstract: "Send pushes from the outbox until SIGTERM or SIGINT.",
     discussion: """
-      Claims deliveries of every configured app and provider from the outbox, sends them, and writes down what became of each. \
-      Any number of replicas may serve one database.
+      Claims deliveries of every configured app and provider from the outbox, sends them, and records the outcome of each. \
+      Any number of replicas may share one database.
 
-      The schema must be there: run `push-gateway migrate` first. A database that is not up yet is waited for. Files of keys and \
-      certificates that cannot be used are refused with exit code 78, in the words of check-config.
+      The schema must be up to date: run `push-gateway migrate` first. If the database is down, serve waits for it. If a key or \
+      certificate file cannot be used, serve exits with 78 and the message of check-config.
 
-      SIGTERM or SIGINT: no new claims, pushes in flight get shutdown.drain_seconds to finish, the rest goes back to the outbox \
-      uncounted, results are written, exit 0.
+      At SIGTERM or SIGINT, serve claims nothing more, and waits at most shutdown.drain_seconds for pushes in flight. Then it returns \
+      the other deliveries to the outbox without counting a try, writes all results, and exits with 0.
 
-      Credentials and certificates are read again when their files or the configuration change, and on SIGHUP: new keys are used without a restart, \
-      and without a failed push. log.level changes at the same moments. Other changes of the configuration take a restart.
+      Credentials and certificates are read again when their files or the configuration change, and on SIGHUP. New keys are used \
+      without a restart and without a failed push. A new log.level takes effect as well. Any other change needs a restart.
 
-      http.listen answers GET /livez and GET /readyz; with api.enabled, api.listen answers the HTTP API of openapi.yaml. Logs go to \
-      standard error: one JSON object a line, or text where that is a terminal (docs/logging.md).
+      http.listen serves GET /livez, GET /readyz, the metrics and the dashboard; with api.enabled, api.listen serves the HTTP API of \
+      openapi.yaml. Logs go to standard error: one JSON object a line, or text if it is a terminal (docs/logging.md).
 
-      Under systemd it says when it is ready and when it stops; with WatchdogSec= it is restarted when an event loop hangs.
+      Under systemd, serve reports when it is ready and when it stops; with WatchdogSec= it is restarted if an event loop hangs.
 
       \(ConfigurationOptions.reference)
       """)
@@ -41,7 +41,7 @@ struct ServeCommand: AsyncParsableCommand {
   @Option(
     name: .long,
     help: """
-      json or text; else log.format of the configuration, else text if standard error is a terminal and json if not.
+      json or text; default log.format of the configuration, or else text if standard error is a terminal, otherwise json.
       """)
   var logFormat: LogFormat?
 
@@ -73,7 +73,7 @@ struct ServeCommand: AsyncParsableCommand {
       logger: logger)
     let dashboard =
       configuration.hasDashboard ? Dashboard(gate: gate, databaseURL: configuration.databaseURL, logger: logger) : nil
-    // The check of hosts stands before the routes that come after it.
+    // The check of the host name must come before the other routes.
     let routes: [(any OpsRoutes)?] = [
       OpsHostCheck(hosts: gate.hosts),
       HealthRoutes(
@@ -93,8 +93,7 @@ struct ServeCommand: AsyncParsableCommand {
     let watchdog = Watchdog(heartbeat, logger: logger)
     var groupLogger = logger
     groupLogger.logLevel = max(logger.logLevel, .warning)
-    // The last of the services is the first to be shut down: the gateway drains while /readyz still says so, and while
-    // the API still answers.
+    // Services are shut down in reverse order. So while the gateway drains, /readyz and the API still answer.
     let services: [(any Service)?] = [
       watchdog, dashboard, ops, api, certificates,
       ReloadSignalService {
@@ -114,9 +113,9 @@ struct ServeCommand: AsyncParsableCommand {
     try await group.run()
   }
 
-  /// Makes room for as many descriptors as the system allows, and lowers the limits of connections to those.
+  /// Raises the limit of open files as far as the system allows, and lowers the limits of connections to fit.
   private func fit(_ configuration: inout GatewayConfiguration, _ logger: Logger) throws {
-    // Each loop takes three descriptors; on a large machine NIO would start one for each core.
+    // Each loop takes three descriptors, and NIO would start one for each core.
     NIOSingletons.groupLoopCountSuggestion = 2
     guard let limit = DescriptorLimit.raise(),
       let fault = DescriptorLimit.fault(of: configuration, under: limit)

@@ -1,9 +1,9 @@
-// The schema's parts, as they are in migrations/ and in the binary.
+// The parts of the schema, from migrations/ of the repository, which are part of the binary.
 
 internal import Runtime
 internal import Settings
 
-/// A file `migrations/NNNN_name.sql`: a step of the tables, which is applied once and never edited.
+/// A file `migrations/NNNN_name.sql`: a change of the tables. It is applied once and never edited.
 struct Migration: Equatable, Sendable {
   var version: Int32
   var name: String
@@ -19,7 +19,8 @@ struct Migration: Equatable, Sendable {
   }
 }
 
-/// A file `migrations/functions/topic.sql`: functions, views and triggers, which are replaced whenever the file has changed.
+/// A file `migrations/functions/topic.sql`: functions, views and triggers, which are replaced whenever the file
+/// changes.
 struct FunctionsFile: Equatable, Sendable {
   var topic: String
   var sql: String
@@ -32,13 +33,13 @@ struct FunctionsFile: Equatable, Sendable {
 }
 
 extension Migration {
-  /// Those of migrations/, in the order of their versions. The version ends at the first `_`.
+  /// The files of migrations/, in the order of their versions. The version ends at the first `_`.
   static let embedded: [Migration] = EmbeddedFiles.all.compactMap { file in
     guard !file.path.contains("/"), file.path.hasSuffix(".sql"), let end = file.path.firstIndex(of: "_") else {
       return nil
     }
     guard let version = Int32(file.path[..<end]) else {
-      preconditionFailure("migrations/\(file.path): its name must begin with four digits and _")
+      preconditionFailure("migrations/\(file.path): the name must begin with four digits and _")
     }
     return Migration(
       version: version, name: String(file.path[end...].dropFirst().dropLast(".sql".count)), sql: file.text)
@@ -46,7 +47,8 @@ extension Migration {
 }
 
 extension FunctionsFile {
-  /// Those of migrations/functions/, in the order they are applied in: roles.sql grants what the others make, and is the last.
+  /// The files of migrations/functions/, in the order of their application. roles.sql is the last, because it grants
+  /// rights on what the others create.
   static let embedded: [FunctionsFile] = {
     let files = EmbeddedFiles.all.compactMap { file -> FunctionsFile? in
       let folder = "functions/"
@@ -57,38 +59,38 @@ extension FunctionsFile {
   }()
 }
 
-/// Why the schema cannot be brought up to date.
+/// Why the schema cannot be updated.
 enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
-  /// The database was made by the migrations that the first one of today replaced.
+  /// The database was made by migrations that the current first one has replaced.
   case beforeBaseline
-  /// The database has the schema, and no word of how it came there.
+  /// The schema exists, but there is no record of its migrations.
   case unrecorded
-  /// The file is not what was applied.
+  /// The file differs from the one that was applied.
   case changed(String)
-  /// The database has a migration this version does not know.
+  /// The database has a migration that this version does not know.
   case unknown(String)
-  /// A migration before one that was applied has never been applied.
+  /// A migration was not applied, but a later one was.
   case skipped(String)
-  /// The server refused a file; nothing of it is left.
+  /// The server refused a file, and all of it was rolled back.
   case failed(String, reason: String)
-  /// What the file changes was locked each time it was tried; nothing of it is left.
+  /// The tables that the file changes were locked at each try. Nothing of it was applied.
   case locked(String)
 
   var description: String {
     switch self {
     case .beforeBaseline:
-      "this database was made before the schema's baseline: nothing was released yet, so there is no upgrade; drop the schema with `drop schema push cascade` after saving what you need, and run `push-gateway migrate` again"
+      "this database was made before the first migration of this version, and cannot be updated, because nothing had been released: save what you need, drop the schema with `drop schema push cascade`, and run `push-gateway migrate` again"
     case .unrecorded:
-      "the schema push is there, but not by `push-gateway migrate`: psql does not write down which files it applied (push.schema_migration), "
-        + "so nobody can tell what is missing; save what you need, drop it with `drop schema push cascade`, and run `push-gateway migrate` again"
+      "the schema push exists, but was not made by `push-gateway migrate`: psql does not record in push.schema_migration which files it applied, "
+        + "so what is missing cannot be determined; save what you need, drop the schema with `drop schema push cascade`, and run `push-gateway migrate` again"
     case .changed(let title):
-      "migration \(title) was applied to this database with another content: migrations are never edited, use the push-gateway it was applied with or one that has it unchanged"
+      "migration \(title) was applied to this database with other content: migrations must not be edited; use the push-gateway that applied it, or one whose file is unchanged"
     case .unknown(let title):
-      "the database has migration \(title), which push-gateway \(GatewayVersion.current) does not know: it was made by a newer version, use that or a later one"
+      "the database has migration \(title), which push-gateway \(GatewayVersion.current) does not know: a newer version applied it; use that version or a later one"
     case .skipped(let title):
-      "migration \(title) was never applied, but one after it was: push.schema_migration does not tell what happened here; restore it, or start from an empty database"
+      "migration \(title) was never applied, but a later one was, so push.schema_migration is incomplete: restore it, or begin with an empty database"
     case .locked(let title):
-      "migration \(title) was not applied: another transaction holds a lock on what it changes. Find it in pg_stat_activity (xact_start, the oldest first), let it end or end it, and run `push-gateway migrate` again"
+      "migration \(title) was not applied, because another transaction holds a lock on what it changes: find it in pg_stat_activity (the oldest xact_start), wait for it to end or end it, and run `push-gateway migrate` again"
     case .failed(let title, let reason): "migration \(title) failed and was rolled back: \(reason)"
     }
   }

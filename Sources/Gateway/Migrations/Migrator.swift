@@ -1,27 +1,27 @@
-// Brings the schema up to date: forward only, one replica at a time. First the tables, each migration in a transaction of
-// its own; then the functions whose files have changed, all in one transaction.
+// Updates the schema: forward only, one replica at a time. First the tables, with a transaction for each migration,
+// then all functions whose files have changed, in one transaction.
 
 internal import Queue
 internal import Settings
 
-/// Applies migrations and remembers them in `push.schema_migration`, and files of functions in `push.schema_functions`.
+/// Applies migrations and files of functions, and records them in `push.schema_migration` and `push.schema_functions`.
 struct Migrator: Sendable {
-  /// What a database says it has of the migrations.
+  /// A migration that a database has recorded.
   struct Applied: Equatable, Sendable {
     var version: Int32
     var name: String
     var checksum: String
   }
 
-  /// What a database says it has of the functions.
+  /// A file of functions that a database has recorded.
   struct Recorded: Equatable, Sendable {
     var topic: String
     var checksum: String
-    /// Of the push-gateway that applied the file.
+    /// The version of the push-gateway that applied the file.
     var release: String
   }
 
-  /// What is left to do.
+  /// What is still to be applied.
   struct Pending: Equatable, Sendable {
     var migrations: [Migration] = []
     var functions: [FunctionsFile] = []
@@ -32,13 +32,13 @@ struct Migrator: Sendable {
 
   /// In order of their versions.
   let migrations: [Migration]
-  /// In the order they are applied in. The last grants rights on what the others make.
+  /// In the order of their application. The last one grants rights on what the others create.
   let functions: [FunctionsFile]
-  /// Our own.
+  /// The version of this binary.
   let release: String
-  /// How often a step is tried whose tables are locked.
+  /// Maximum number of tries of a step whose tables are locked.
   let lockTriesMax: Int
-  /// The pause between two such tries, in which whoever waited behind the lock goes on.
+  /// The pause between two tries, in which statements that waited behind the lock can continue.
   let lockPause: Duration
 
   init(
@@ -52,15 +52,16 @@ struct Migrator: Sendable {
     self.lockPause = lockPause
   }
 
-  /// Applies what is missing. Several replicas may do so at once: one works, the others wait and then find nothing to do.
+  /// Applies what is missing. Several replicas may call it at once: one applies, the others wait and then find nothing
+  /// to do.
   ///
-  /// A lock on a table is waited for only briefly, and the step tried again: calls are enqueued meanwhile, and whoever wants a
-  /// table that we wait for stands behind us, however weak its lock.
+  /// A step waits only briefly for a lock on a table and is then tried again. While a lock is waited for, all
+  /// statements on the table wait behind it, even those with weaker locks. Calls can be enqueued between the tries.
   ///
   /// - Parameters:
-  ///   - report: told the title of each file when it has been applied.
-  ///   - waits: told the title of a file, once, when another transaction is in its way.
-  /// - Throws: `MigrationError`, or `PostgresError` where the server cannot be asked.
+  ///   - report: called with the title of each file that was applied.
+  ///   - waits: called with the title of a file, once, if another transaction's lock is in the way.
+  /// - Throws: `MigrationError`; or `PostgresError` if a query fails.
   func migrate(
     _ connection: PostgresConnection, report: (String) -> Void = { _ in }, waits: (String) -> Void = { _ in }
   ) async throws {
@@ -77,22 +78,22 @@ struct Migrator: Sendable {
     _ = try await connection.query(Self.unlock)
   }
 
-  /// What is missing, without applying anything: for a gateway that starts.
+  /// Returns what is missing without applying anything, for the start of a gateway.
   func pending(on connection: PostgresConnection) async throws -> Pending {
     let tables = try await connection.query(Self.exist)
     let applied = tables.bool(0, 0) ? try await self.applied(on: connection) : []
     let recorded = tables.bool(0, 1) ? try await self.recorded(on: connection) : []
     if applied.isEmpty, tables.bool(0, 2) { throw MigrationError.unrecorded }
     let migrations = try pending(after: applied)
-    // A migration makes all functions due.
+    // After a migration, all functions are applied again.
     return Pending(migrations: migrations, functions: pendingFunctions(after: migrations.isEmpty ? recorded : []))
   }
 
-  /// The decision about migrations: what is left to apply to a database that has this.
+  /// Decides which migrations are missing in a database with these.
   func pending(after applied: [Applied]) throws(MigrationError) -> [Migration] {
     for entry in applied {
       let ours = migrations.first { $0.version == entry.version }
-      // The first migration is the baseline, which is never edited: another one belongs to another history.
+      // The first migration is the baseline, which is never edited. If it differs, the database has another history.
       if let ours, entry.version == 1, ours.checksum != entry.checksum { throw .beforeBaseline }
       guard let ours else { throw .unknown(Migration(version: entry.version, name: entry.name, sql: "").title) }
       guard ours.checksum == entry.checksum else { throw .changed(ours.title) }
@@ -103,11 +104,11 @@ struct Migrator: Sendable {
     return pending
   }
 
-  /// The decision about functions: those whose text the database does not have, and the last file whenever there are any.
+  /// Decides which functions to apply: those whose text has changed, and the last file if there are any.
   ///
-  /// Functions that a newer release has applied serve this one, too: during an update the old gateways run on, and may be
-  /// started again, on the new schema. So if any file was recorded by a newer release, nothing is due. Between builds
-  /// of one release there is no order: the one that migrated last has its way.
+  /// Functions of a newer release also serve this one: during an update, old gateways keep running on the new schema,
+  /// and may be restarted. So if a newer release has recorded any file, nothing is applied. Builds of the same release
+  /// have no order: the one that migrates last wins.
   func pendingFunctions(after recorded: [Recorded]) -> [FunctionsFile] {
     if recorded.contains(where: { Self.isRelease($0.release, after: release) }) { return [] }
     let changed = functions.filter { file in
@@ -117,7 +118,7 @@ struct Migrator: Sendable {
     return changed + [last]
   }
 
-  /// Whether a release is newer than another: by the numbers, suffixes aside.
+  /// Whether a release is newer than another. Compares the numbers and ignores suffixes.
   private static func isRelease(_ release: String, after other: String) -> Bool {
     func numbers(_ text: String) -> [Int] {
       text.prefix { $0 != "-" && $0 != "+" }.split(separator: ".").map { Int($0) ?? 0 }
@@ -128,7 +129,7 @@ struct Migrator: Sendable {
   private func applyPending(
     _ connection: PostgresConnection, _ report: (String) -> Void, _ waits: (String) -> Void
   ) async throws {
-    // What is refused is left as it is.
+    // Throws before anything is changed if the database is refused.
     _ = try await pending(on: connection)
     try await connection.script(Self.tables)
     for migration in try pending(after: try await applied(on: connection)) {
@@ -141,7 +142,7 @@ struct Migrator: Sendable {
     for file in changed { report(file.title) }
   }
 
-  /// A step, tried again for as long as it meets a lock.
+  /// Executes a step, and tries it again while it meets a lock.
   private func withoutLocks(_ waits: (String) -> Void, _ step: () async throws -> Void) async throws {
     for tries in 1... {
       do {
@@ -154,7 +155,7 @@ struct Migrator: Sendable {
   }
 
   private func apply(_ changed: [FunctionsFile], on connection: PostgresConnection) async throws {
-    // A function's body may name what a later file makes, so it is not checked before all of them are there.
+    // The body of a function may use what a later file creates, so bodies are checked only when everything exists.
     try await connection.script("begin; set local check_function_bodies = off;")
     do {
       for file in changed { try await run(script(file), of: file.title, on: connection) }
@@ -190,8 +191,8 @@ struct Migrator: Sendable {
 
   // MARK: - SQL
 
-  /// The statements of one message are one transaction, so a migration and its row are there together or not at all. It
-  /// may have dropped functions and views, so all their files are due afterwards.
+  /// The statements of one message are one transaction, so a migration and its row are committed together. A migration
+  /// may drop functions and views, so all function files are applied again after it.
   private static func script(_ migration: Migration) -> String {
     """
     \(migration.sql)
@@ -212,12 +213,12 @@ struct Migrator: Sendable {
     """
   }
 
-  /// A topic that is ours no more has its functions in other files, or a migration has dropped them.
+  /// Removes files that no longer exist. Their functions have moved to other files, or a migration has dropped them.
   private var forgetOthers: String {
     "delete from push.schema_functions where topic <> all ('{\(functions.map(\.topic).joined(separator: ","))}');"
   }
 
-  /// The keys of the lock are ours alone in a database: 'push' and 'sche' as numbers.
+  /// The two keys are 'push' and 'sche' as numbers, and used only here.
   private static let lock = PostgresStatement(
     name: "migrate_lock", sql: "select pg_advisory_lock(1886745448, 1935894629)")
   private static let unlock = PostgresStatement(

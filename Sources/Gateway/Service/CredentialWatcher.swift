@@ -1,8 +1,8 @@
-// Keys change while the gateway runs: the files that hold them are looked at, and lanes whose credentials are new rotate.
+// Watches the files of keys and accounts while the gateway runs, and gives lanes their new credentials.
 //
-// A rotation of an APNs key changes its id as well, which stands in the configuration, so that file is read again too. Only
-// credentials and `log.level` are taken from it; whatever else changed takes a restart. So does another proxy, and another file of
-// its credentials; what that file holds does not.
+// A new APNs key has a new id, which is in the configuration, so the configuration is read again too. Only credentials
+// and `log.level` are taken from it; any other change needs a restart. That includes another proxy and another
+// credentials file for it, but not a change of that file's content.
 
 import Console
 import Logging
@@ -11,16 +11,16 @@ import Queue
 import Runtime
 import Settings
 
-/// Looks after the credentials of all lanes. An actor on the gateway's loop.
+/// Watches the credentials of all lanes. An actor on the gateway's event loop.
 actor CredentialWatcher {
-  /// A lane as it was made.
+  /// A lane, with the credentials in use.
   struct Lane {
     var app: String
     var kind: ProviderKind
     var provider: LaneProvider
   }
 
-  /// How often the files are looked at.
+  /// The interval at which the files are checked.
   static let interval = Nanoseconds.seconds(2)
 
   nonisolated let loop: EventLoop
@@ -77,13 +77,13 @@ actor CredentialWatcher {
     await reload()
   }
 
-  /// Reads everything anew, and rotates what has changed.
+  /// Reads everything again, and applies what has changed.
   func reload() async {
     do throws(ConfigurationError) {
       configuration = try source.load()
     } catch {
       logger.error(
-        "The configuration was not read again: what is in use stays", metadata: ["problems": "\(error)"])
+        "The configuration was not read again: the current one stays in use", metadata: ["problems": "\(error)"])
       return
     }
     stamps = Self.stamps(of: configuration, source, factory)
@@ -95,13 +95,13 @@ actor CredentialWatcher {
   private func adjustThreshold() {
     guard let threshold, threshold.level != configuration.logLevel else { return }
     let former = threshold.level
-    // Told at the quieter of the two as well as it can be: before it gets quieter, after it gets louder.
+    // Logged while the lower of the two levels applies, so that the line is not suppressed.
     threshold.level = min(former, configuration.logLevel)
     logger.notice("The log level has changed", metadata: ["from": "\(former)", "to": "\(configuration.logLevel)"])
     threshold.level = configuration.logLevel
   }
 
-  /// First, for the lanes' new credentials may need connections. Lanes that wait to connect try at once.
+  /// Called first, because the lanes' new credentials may need connections. Lanes that wait to connect try at once.
   private func renewProxyCredentials() async {
     for (proxy, result) in factory.renewProxyCredentials() {
       switch result {
@@ -110,7 +110,7 @@ actor CredentialWatcher {
         for lane in lanes where lane.provider.proxy === proxy { await lane.provider.provider.retryConnections() }
       case .failure(let failure):
         logger.error(
-          "New credentials cannot be used: what is in use stays",
+          "New credentials cannot be used: the current ones stay in use",
           metadata: ["proxy": "\(proxy)", "reason": "\(failure)"])
       }
     }
@@ -130,7 +130,7 @@ actor CredentialWatcher {
       logger.notice("A lane's credentials have changed", metadata: metadata)
     } catch {
       logger.error(
-        "New credentials cannot be used: what is in use stays",
+        "New credentials cannot be used: the current ones stay in use",
         metadata: metadata.merging(["reason": "\(error)"]) { $1 })
     }
   }

@@ -1,5 +1,5 @@
-// How many files and sockets the process may have open, and whether the configured connections fit: a gateway without a descriptor
-// cannot connect to a provider, and no phone rings.
+// The limit of open files and sockets, and whether the configured connections fit. Without a free descriptor, the
+// gateway cannot connect to a provider, and no phone rings.
 
 import HTTPSurface
 import Settings
@@ -11,15 +11,15 @@ import Darwin
 import HTTPSurface
 #endif
 
-/// The process' limit of open descriptors (getrlimit(2), RLIMIT_NOFILE).
+/// The process's limit of open file descriptors (getrlimit(2), RLIMIT_NOFILE).
 enum DescriptorLimit {
-  /// Set aside for what is not a client's connection: event loops, Postgres, look-ups of names, standard streams, files that are
-  /// read again, and some to spare.
+  /// Number of descriptors reserved for other things than clients' connections: event loops, Postgres, name look-ups,
+  /// standard streams, files that are read again, and some spare.
   private static let ownNeed = 96
-  /// A listener that may have fewer connections than this is of no use. Where less is configured, that counts.
+  /// Minimum number of connections of a listener. If fewer are configured, that number is the minimum.
   private static let connectionsMin = 16
 
-  /// Raises the soft limit to the hard one. Returns the limit in force; nil if it is not known.
+  /// Raises the soft limit to the hard one. Returns the new limit; nil if it is not known.
   static func raise() -> Int? {
     guard var limit = read() else { return nil }
     if limit.rlim_cur < limit.rlim_max {
@@ -29,22 +29,22 @@ enum DescriptorLimit {
     return read().map { Int(clamping: $0.rlim_cur) }
   }
 
-  /// What the limit would be after `raise`; nil if it is not known.
+  /// The limit that `raise` would set; nil if it is not known.
   static var hard: Int? { read().map { Int(clamping: $0.rlim_max) } }
 
-  /// What is wrong with a configuration under this limit, and the remedy; nil: nothing.
+  /// Why a configuration does not fit under this limit, with the remedy; nil if it fits.
   static func fault(of configuration: GatewayConfiguration, under limit: Int) -> String? {
     let need = need(of: configuration)
     guard need > limit else { return nil }
     let caps =
       configuration.api == nil ? "http.connections_max" : "api.connections_max and http.connections_max"
     return
-      "so many connections need \(need) open files, and the limit is \(limit): raise it (ulimit -n, LimitNOFILE=), or lower "
-      + "\(caps) by \(need - limit) in all"
+      "the configured connections need \(need) open files, but the limit is \(limit): raise it (ulimit -n, LimitNOFILE=), or lower "
+      + "\(caps) by \(need - limit) in total"
   }
 
-  /// The configuration with limits of connections that fit under this limit of open files: those that are configured if they
-  /// fit, else lowered in proportion. nil: not even the least fit, and the gateway could not do its work.
+  /// The configuration with limits of connections that fit under this limit of open files: the configured ones if they
+  /// fit, otherwise lowered in proportion; nil if not even the minimum fits.
   static func fitted(_ configuration: GatewayConfiguration, under limit: Int) -> GatewayConfiguration? {
     let excess = need(of: configuration) - limit
     guard excess > 0 else { return configuration }
@@ -59,12 +59,12 @@ enum DescriptorLimit {
     return fitted
   }
 
-  /// Descriptors that everything configured may take at a time.
+  /// Maximum number of descriptors that the configured connections can use at a time.
   static func need(of configuration: GatewayConfiguration) -> Int {
     var need = ownNeed + configuration.httpConnectionsMax + HTTPConnectionCount.refusedMax
     if let api = configuration.api { need += api.connectionsMax + HTTPConnectionCount.refusedMax }
     for app in configuration.apps {
-      // Two of each connection while it is replaced or its key changes; APNs has two endpoints.
+      // A connection that is being replaced, or whose key changes, counts twice. APNs has two endpoints.
       if let apns = app.apns { need += apns.connections * 4 }
       if let fcm = app.fcm { need += fcm.connections * 2 + 1 }
       if let expo = app.expo { need += expo.connections + 1 }

@@ -1,4 +1,4 @@
-// The gateway itself: what `serve` runs, from the first connection to the last settlement.
+// Runs the gateway, from the first connection to the last settlement.
 
 import Console
 import Dispatching
@@ -12,9 +12,9 @@ import ServiceLifecycle
 import Settings
 import Synchronization
 
-/// Opens the outbox, starts a lane for every app and provider, and drains when it is asked to stop.
+/// Opens the outbox, starts a lane for every app and provider, and drains at shutdown.
 final class GatewayService: Service {
-  /// The gateway could not do its work.
+  /// Why the gateway cannot run.
   enum Failure: Error, CustomStringConvertible {
     case schemaIsOutdated(missing: [String])
     case notDrained
@@ -29,7 +29,7 @@ final class GatewayService: Service {
     }
   }
 
-  /// What runs beside the dispatcher.
+  /// The services that run beside the dispatcher.
   private struct BackgroundServices {
     var receipts: [ReceiptCollector] = []
     var credentials: CredentialWatcher?
@@ -51,15 +51,15 @@ final class GatewayService: Service {
   private let heartbeat: Heartbeat
   private let threshold: LogThreshold?
   private let notifier = ServiceNotifier()
-  /// What scrapes are answered with.
+  /// The metrics, which scrapes read.
   let metrics: Metrics
   private let dispatcher = Mutex<Dispatcher?>(nil)
   private let credentials = Mutex<CredentialWatcher?>(nil)
 
   /// - Parameters:
-  ///   - source: where `configuration` came from, to read it again when it or its credentials change; nil for never.
-  ///   - threshold: follows the configuration's `log.level`.
-  ///   - heartbeat: has an eye on the event loop.
+  ///   - source: the source of `configuration`, which is read again when it or its credentials change; nil: never.
+  ///   - threshold: the log level, which follows `log.level`.
+  ///   - heartbeat: watches the event loop.
   init(
     configuration: GatewayConfiguration, source: ConfigurationFile? = nil, logger: Logger,
     threshold: LogThreshold? = nil, heartbeat: Heartbeat = Heartbeat()
@@ -72,24 +72,24 @@ final class GatewayService: Service {
     metrics = Metrics(lanes: configuration.apps.flatMap { app in app.providers.map { (app.name, $0) } })
   }
 
-  /// Reads the configuration again, now, for what changes without a restart: credentials and `log.level`.
+  /// Reads the configuration again now, for the settings that change without a restart: credentials and `log.level`.
   func reloadCredentials() async {
     await credentials.withLock { $0 }?.reload()
   }
 
-  /// For `/readyz`.
+  /// The result of `/readyz`.
   func readiness() async -> Readiness {
     guard let dispatcher = dispatcher.withLock({ $0 }) else {
       return .notReady(["the gateway is starting, or has stopped"])
     }
-    // A loop that hangs would keep the question, too.
+    // Asked first, because a loop that hangs would not answer the question either.
     let silent = await heartbeat.silentLoops()
     guard silent.isEmpty else { return .notReady(silent.map { "the event loop \($0) does not answer" }) }
     let obstacles = await dispatcher.obstacles
     return obstacles.isEmpty ? .ready : .notReady(obstacles)
   }
 
-  /// For the body of `/readyz`: providers that answer nothing.
+  /// The lines in the body of `/readyz` about providers that do not answer.
   func remarks() async -> [String] {
     guard let dispatcher = dispatcher.withLock({ $0 }), await heartbeat.silentLoops().isEmpty else { return [] }
     return await dispatcher.unansweredLanes
@@ -99,7 +99,7 @@ final class GatewayService: Service {
     let loop = EventLoop(name: "gateway")
     heartbeat.watch(loop)
     defer {
-      dispatcher.withLock { $0 = nil }  // nobody may ask a loop that turns no more
+      dispatcher.withLock { $0 = nil }  // a stopped loop must not be asked
       heartbeat.unwatch(loop)
       loop.stop()
     }
@@ -118,7 +118,7 @@ final class GatewayService: Service {
       try await cancelWhenGracefulShutdown { [configuration, logger] in
         try await Self.waitForSchema(configuration.databaseURL, loop, logger)
       }
-    } catch is CancellationError {}  // told to stop while waiting
+    } catch is CancellationError {}  // stopped while it waits
     guard !Self.isToStop else { return }
     await outbox.open { relay.hear($0) }
     await cancelWhenGracefulShutdown { await relay.waitUntilAvailable() }
@@ -175,11 +175,11 @@ final class GatewayService: Service {
     try await shutDown(dispatcher, outbox)
   }
 
-  /// Another service that fails cancels this one.
+  /// Whether to stop, also because another service failed and cancelled this one.
   private static var isToStop: Bool { Task.isShuttingDownGracefully || Task.isCancelled }
 
-  /// Asks the database again, every second, as long as what keeps it from answering will pass: a lock, a connection that broke, a
-  /// server that restarts. Returns nil when told to stop meanwhile.
+  /// Repeats a query every second while the error is a temporary one: a lock, a broken connection, a server that
+  /// restarts. Returns nil if the gateway must stop.
   private func untilAnswered<Answer: Sendable>(
     _ ask: () async throws(OutboxError) -> Answer
   ) async throws -> Answer? {
@@ -189,7 +189,7 @@ final class GatewayService: Service {
       } catch {
         guard [.unavailable, .answerLost, .locked, .transient].contains(error.code) else { throw error }
         logger.warning(
-          "The database does not take the configuration yet; asking again", metadata: ["reason": "\(error)"])
+          "The database does not accept the configuration yet; trying again", metadata: ["reason": "\(error)"])
       }
       try? await cancelWhenGracefulShutdown { try await Task.sleep(for: .seconds(1)) }
     }
@@ -217,10 +217,10 @@ final class GatewayService: Service {
     if !isDrained { throw Failure.notDrained }
   }
 
-  /// Refuses a database that has not this version's schema, before anything listens. A database that gives no answer within two
-  /// seconds is left to `run`, which waits for it.
+  /// Refuses a database without this version's schema, before any listener is opened. If the database does not answer
+  /// within two seconds, returns without a result: `run` waits for it.
   ///
-  /// - Throws: `Failure.schemaIsOutdated`, or why the database will not answer later either.
+  /// - Throws: `Failure.schemaIsOutdated`; or the database's error if it is not a temporary one.
   static func refuseOldSchema(of url: String) async throws {
     let (result, report) = AsyncThrowingStream<Void, any Error>.makeStream()
     Task {
@@ -247,7 +247,7 @@ final class GatewayService: Service {
     guard pending.isEmpty else { throw Failure.schemaIsOutdated(missing: pending.titles) }
   }
 
-  /// Returns when the database can be reached and has this version's schema.
+  /// Returns once the database can be reached and has this version's schema.
   private static func waitForSchema(_ url: String, _ loop: EventLoop, _ logger: Logger) async throws {
     while true {
       do {

@@ -1,4 +1,4 @@
-// A lane as an app's configuration has it.
+// Makes the configuration of a lane from that of its app.
 
 import Dialects
 import Dispatching
@@ -7,7 +7,7 @@ import Runtime
 import Settings
 
 extension LaneConfiguration {
-  /// The lane of an app's provider.
+  /// The lane of an app and a provider.
   init(id: Int16, app: GatewayConfiguration.App, _ kind: ProviderKind, _ lane: LaneProvider) {
     self.init(
       id: id, app: app.name, provider: kind,

@@ -1,10 +1,10 @@
-// Between a store that is already open and a dispatcher that is not made yet.
+// Passes events from a store that is already open to a dispatcher that is created later.
 
 import Dispatching
 import Queue
 import Synchronization
 
-/// Keeps a store's events until there is a dispatcher, then hands them on at once, on the store's loop.
+/// Keeps a store's events until there is a dispatcher. After that it passes them on at once, on the store's event loop.
 final class OutboxEventRelay: Sendable {
   private struct State {
     var waiting: [OutboxEvent] = []
@@ -27,7 +27,7 @@ final class OutboxEventRelay: Sendable {
     onAvailable?.resume()
   }
 
-  /// Returns when the store has been available once, or the task is cancelled.
+  /// Returns once the store has been available, or the task is cancelled.
   func waitUntilAvailable() async {
     await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
@@ -47,7 +47,7 @@ final class OutboxEventRelay: Sendable {
     }
   }
 
-  /// From now on everything goes to the dispatcher, what was kept first.
+  /// Passes the kept events and all later ones to the dispatcher.
   func connect(_ dispatcher: Dispatcher) {
     let waiting = state.withLock { state in
       state.dispatcher = dispatcher

@@ -1,4 +1,4 @@
-// The outbox's database as the place where replicas share provider tokens.
+// Stores provider tokens in the outbox's database, so that replicas share them.
 
 import Providers
 import Queue

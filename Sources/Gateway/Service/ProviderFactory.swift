@@ -1,4 +1,4 @@
-// From the configuration of an app to its providers, and from changed credentials to providers that use them.
+// Makes providers from the configuration of an app, and rotations from changed credentials.
 
 import Dispatching
 import Logging
@@ -7,43 +7,44 @@ import Queue
 import Runtime
 import Settings
 
-/// A provider as a lane needs it.
+/// A provider, with what its lane needs.
 struct LaneProvider {
   let provider: any PushProvider
-  /// The most deliveries the lane may hold: twice what can be on the wire, so that the next are at hand.
+  /// Maximum number of deliveries that the lane holds: twice what its connections can carry, so that the next are
+  /// ready.
   let window: Int
-  /// The most it may send a second.
+  /// Maximum number of pushes a second; nil: no limit.
   var perSecond: Int?
-  /// What its connections go through.
+  /// The proxy of its connections; nil for none.
   var proxy: HTTPProxy?
-  /// Asks for receipts, where the provider has them.
+  /// Fetches receipts; nil if the provider has none.
   var readReceipts: ReceiptCollector.Read?
-  /// Names what it proves itself with; another name is another key.
+  /// Identifies the credentials: other credentials have another identity.
   var identity: String
-  /// FCM's project, which is in the address of every push.
+  /// FCM's project, which is part of the URL of every push.
   var project: String?
 }
 
 /// New credentials of a running lane.
 struct CredentialRotation: Sendable {
-  /// What they are known by.
+  /// The identity of the new credentials.
   let identity: String
-  /// Has the provider use them.
+  /// Makes the provider use them.
   let apply: @Sendable () async -> Void
 }
 
-/// A service account that a running lane cannot change to.
+/// The error for a service account that a running lane cannot switch to.
 struct OtherProject: Error, CustomStringConvertible {
   let file: String
   let project: String
   let running: String
 
   var description: String {
-    "service account file \(file): is of project \(project), and the lane sends to \(running): another project takes a restart"
+    "service account file \(file): is of project \(project), but the lane sends to \(running): a change of project needs a restart"
   }
 }
 
-/// Makes providers; one signing key gives one token source, whoever uses it.
+/// Makes providers. Providers with the same signing key share one source of tokens.
 struct ProviderFactory {
   private struct TokenSourceKey: Hashable {
     var identity: String
@@ -51,15 +52,15 @@ struct ProviderFactory {
   }
 
   let caFile: String?
-  /// What is asked of the files with keys.
+  /// The permissions that key files must have.
   let privacy: SecretFile.Privacy
   let loop: EventLoop
-  /// That of every provider it makes.
+  /// The permit that every provider uses.
   let permit: SendPermit
   private let logger: Logger
   private let outbox: PostgresOutbox
   private var tokenSources: [TokenSourceKey: SharedTokenSource] = [:]
-  /// One for all apps that go through the same proxy with the same credentials.
+  /// One proxy for all apps with the same proxy and credentials.
   private var proxies: [GatewayConfiguration.Proxy: HTTPProxy] = [:]
   private var tls: TLSContext?
 
@@ -74,7 +75,7 @@ struct ProviderFactory {
 
   /// Makes the provider of a lane.
   ///
-  /// - Throws: what is wrong with a key, an account or a certificate file, naming the file.
+  /// - Throws: what is wrong with a key, account or certificate file, with its name.
   mutating func make(_ kind: ProviderKind, for app: GatewayConfiguration.App) throws -> LaneProvider {
     var logger = logger
     logger[metadataKey: "app"] = "\(app.name)"
@@ -86,9 +87,9 @@ struct ProviderFactory {
     }
   }
 
-  /// How a running lane comes to use the credentials that its app has now; nil when it uses them already.
+  /// Makes a running lane use the current credentials of its app. Returns nil if it uses them already.
   ///
-  /// - Throws: what is wrong with a file, naming it; the lane goes on with what it has.
+  /// - Throws: what is wrong with a file, with its name. The lane keeps its credentials.
   mutating func rotation(
     of lane: LaneProvider, _ kind: ProviderKind, to app: GatewayConfiguration.App
   ) throws -> CredentialRotation? {
@@ -114,7 +115,7 @@ struct ProviderFactory {
     }
   }
 
-  /// One for all: it holds the system's roots, half a megabyte.
+  /// One context for all providers, because it holds the system's root certificates, half a megabyte.
   private mutating func sharedTLS() throws(TLSError) -> TLSContext {
     if let tls { return tls }
     let made = try TLSContext.client(caFile: caFile)
@@ -124,12 +125,13 @@ struct ProviderFactory {
 
   // MARK: - Proxies
 
-  /// The files that hold the credentials of proxies.
+  /// The files with the credentials of proxies.
   var proxyCredentialsFiles: [String] { proxies.keys.compactMap(\.credentialsFile) }
 
-  /// Reads the credentials of the proxies anew: connections that are made from now on show them.
+  /// Reads the credentials of the proxies again. New connections use them.
   ///
-  /// - Returns: the proxies that have others, or what is wrong with their file; then they are shown what they were.
+  /// - Returns: each proxy whose credentials have changed, or the error of its file. After an error the previous
+  ///   credentials stay in use.
   func renewProxyCredentials() -> [(proxy: HTTPProxy, result: Result<Void, ProxyCredentials.Failure>)] {
     proxies.compactMap { configuration, proxy in
       guard let file = configuration.credentialsFile else { return nil }
@@ -141,7 +143,7 @@ struct ProviderFactory {
     }
   }
 
-  /// What an app's connections go through.
+  /// The proxy of an app; nil for none.
   private mutating func proxy(of app: GatewayConfiguration.App) throws(ProxyCredentials.Failure) -> HTTPProxy? {
     guard let configuration = app.proxy else { return nil }
     if let proxy = proxies[configuration] { return proxy }
@@ -211,7 +213,8 @@ struct ProviderFactory {
     return try FCMServiceAccount.load(file: settings.serviceAccountFile, privacy: privacy)
   }
 
-  /// Apps with one account have one source, unless they go different ways: each asks for tokens by its own.
+  /// Apps with the same account share a source of tokens, unless they use different proxies: each fetches its tokens
+  /// through its own.
   private mutating func tokens(
     _ account: FCMServiceAccount, of app: GatewayConfiguration.App
   ) throws -> SharedTokenSource {
@@ -261,7 +264,7 @@ struct ProviderFactory {
 }
 
 extension HedgingSettings {
-  /// Nil where nothing is to be hedged.
+  /// Nil if hedging is off.
   fileprivate init?(_ configuration: GatewayConfiguration.Hedging) {
     guard configuration.percentMax > 0 else { return nil }
     self.init()
@@ -271,6 +274,6 @@ extension HedgingSettings {
 }
 
 extension FCMServiceAccount {
-  /// Names the key among all.
+  /// Identifies the key among all service accounts.
   fileprivate var identity: String { "\(clientEmail) \(tokenURI) \(privateKeyID)" }
 }

@@ -1,4 +1,4 @@
-// SIGHUP: read the credentials again.
+// Reads the credentials again at SIGHUP.
 
 import ServiceLifecycle
 import UnixSignals

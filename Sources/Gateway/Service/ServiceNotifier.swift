@@ -1,4 +1,4 @@
-// Tells systemd how we are (sd_notify(3)): ready, alive, stopping. Without systemd it does nothing.
+// Reports the state of the process to systemd (sd_notify(3)): ready, alive, stopping. Without systemd it does nothing.
 
 import Foundation
 
@@ -13,7 +13,7 @@ struct ServiceNotifier: Sendable {
   enum State: String {
     case ready = "READY=1"
     case stopping = "STOPPING=1"
-    /// Restarts the time of the watchdog.
+    /// Resets the timer of the watchdog.
     case watchdog = "WATCHDOG=1"
   }
 
@@ -23,7 +23,7 @@ struct ServiceNotifier: Sendable {
     path = environment["NOTIFY_SOCKET"]
   }
 
-  /// - Parameter status: what `systemctl status` shows from now on; nil: what it has shown.
+  /// - Parameter status: the text that `systemctl status` shows from now on; nil: unchanged.
   func notify(_ state: State, status: String? = nil) {
     guard let path else { return }
     var address = sockaddr_un()

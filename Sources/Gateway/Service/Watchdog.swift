@@ -1,19 +1,19 @@
-// systemd's watchdog (sd_watchdog_enabled(3)): it restarts us when we stop telling it that we are alive, and we tell it
-// only while the event loops beat.
+// systemd's watchdog (sd_watchdog_enabled(3)), which restarts the process when its messages stop. They are sent only
+// while the event loops beat.
 
 import Foundation
 import HTTPSurface
 import Logging
 import ServiceLifecycle
 
-/// Tells systemd at half the time it gives us that we live.
+/// Sends a message at half the interval that the watchdog requires.
 struct Watchdog: Service {
   private let heartbeat: Heartbeat
   private let notifier: ServiceNotifier
   private let interval: Duration
   private let logger: Logger
 
-  /// Nil when no watchdog waits for this process.
+  /// Nil if systemd watches no process, or another one.
   init?(
     _ heartbeat: Heartbeat, notifier: ServiceNotifier = ServiceNotifier(), logger: Logger,
     environment: [String: String] = ProcessInfo.processInfo.environment
@@ -36,7 +36,7 @@ struct Watchdog: Service {
           notifier.notify(.watchdog)
         } else {
           logger.critical(
-            "An event loop does not answer: the watchdog is not fed",
+            "An event loop does not answer: the watchdog gets no messages",
             metadata: ["loops": "\(silent.joined(separator: " "))"])
         }
         try? await Task.sleep(for: interval)

@@ -1,45 +1,45 @@
-// The lines that requests leave in the log: who asked for what from where. Never a token, a payload or a user.
+// The log lines about API requests: which key did what, from which address. They contain no token, payload or user.
 
 internal import Logging
 internal import Runtime
 internal import Settings
 internal import Synchronization
 
-/// Writes a line for each request that changed something, and sums up those that were refused or failed, so that nobody
-/// fills the disk with them.
+/// Logs each request that changed something. Refused and failed requests are logged as sums, so that they cannot fill
+/// the disk.
 final class APIAudit: Sendable {
   /// One request.
   struct Entry: Sendable {
-    /// Nil: nothing is at its path.
+    /// Nil if no operation has this path.
     var operation: APIOperation?
     var status: Int
-    /// The key that opened the API, or was meant to; nil: none is known.
+    /// The key that was shown, whether it was good or not; nil if its number is not known.
     var keyID: Int32?
     var peer: IPAddress
-    /// Nil where it was let in.
+    /// Nil if the request was not refused because of its key, rate or address.
     var refusal: APIRefusal.Reason?
-    /// Of a call that there is.
+    /// The call that the request changed; nil if there is none.
     var callID: String?
   }
 
-  /// What is summed up.
+  /// Requests that are equal in these values are counted together.
   private struct Kind: Hashable {
     var operation: APIOperation?
     var status: Int
     var keyID: Int32?
-    /// An address, or a network of IPv6.
+    /// An IPv4 address, or an IPv6 network.
     var peer: IPRange
     var refusal: APIRefusal.Reason?
   }
 
-  /// Sums of one sort, those of strangers or those of keys, and how fast they may be written.
+  /// The sums of requests without a key, or of those with one, and the limit of their log lines.
   private struct Sums {
     let max: Int
     var lines: TokenBucket
-    /// In the order in which they began.
+    /// The oldest first.
     var kinds: [Kind] = []
     var counts: [Kind: Int] = [:]
-    /// What found no room among them.
+    /// Number of requests that are not counted in `counts`, because `max` kinds are there already.
     var others = 0
 
     mutating func note(_ kind: Kind) {
@@ -53,7 +53,8 @@ final class APIAudit: Sendable {
       }
     }
 
-    /// Takes what may be written now. What has no name goes first, for there are always sums while it grows.
+    /// Removes and returns the sums that may be logged now. `others` comes first: while it grows, the kinds alone would
+    /// use up the limit.
     mutating func drain(_ now: Instant) -> (sums: [(kind: Kind, count: Int)], others: Int) {
       var taken: [(Kind, Int)] = []
       let unnamed = others > 0 && lines.consume(now) ? others : 0
@@ -68,9 +69,9 @@ final class APIAudit: Sendable {
   }
 
   private struct State {
-    /// Whoever is in the network may cause these: two lines a second in the long run are 40 MB a day.
+    /// Anyone in the network can cause these. Two lines a second in the long run are 40 MB a day.
     var strangers = Sums(max: 64, lines: TokenBucket(saved: 60, perSecond: 2))
-    /// These take a key.
+    /// Only the holder of a key can cause these.
     var keys = Sums(max: 256, lines: TokenBucket(saved: 300, perSecond: 20))
   }
 
@@ -105,7 +106,7 @@ final class APIAudit: Sendable {
     }
   }
 
-  /// Writes the sums down; to be called once a second.
+  /// Logs the sums. Called once a second.
   func flush() {
     let now = clock.now()
     let taken = state.withLock { [$0.strangers.drain(now), $0.keys.drain(now)] }
@@ -113,7 +114,7 @@ final class APIAudit: Sendable {
       for (kind, count) in sums { write(kind, count) }
       if others > 0 {
         logger.notice(
-          "More requests were refused, of too many peers or keys to name",
+          "More requests were refused, with too many peers or keys to list",
           metadata: ["count": .stringConvertible(others)])
       }
     }

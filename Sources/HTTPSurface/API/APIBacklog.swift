@@ -1,10 +1,10 @@
-// Whether the gateway keeps up with what has to ring: if it does not, taking more calls would only make all of them late.
-// Each app is judged by its own lanes: what waits in another's says nothing of them.
+// Whether the gateway sends invites in time. If it does not, further calls would make all calls late, so they are
+// refused. Each app is measured by its own lanes alone.
 
 internal import Queue
 internal import Runtime
 
-/// Knows how long each app's oldest invite has been ready, asking at most once a second for each.
+/// Knows how long each app's oldest invite has been ready. Asks the database at most once a second for each app.
 actor APIBacklog {
   static let askedEvery = Nanoseconds.seconds(1)
 
@@ -16,21 +16,21 @@ actor APIBacklog {
   private let database: PostgresPool
   private let limit: Nanoseconds
   private let clock: any GatewayClock
-  /// Of the apps that have asked: they have keys, so there are few.
+  /// By app. Only apps that have a key are in it, so they are few.
   private var answers: [String: Answer] = [:]
 
-  /// - Parameter limitSeconds: the age from which on calls are refused.
+  /// - Parameter limitSeconds: calls are refused while the oldest invite has waited longer than this.
   init(database: PostgresPool, limitSeconds: Int, clock: any GatewayClock = SystemClock()) {
     self.database = database
     limit = .seconds(Int64(limitSeconds))
     self.clock = clock
   }
 
-  /// - Throws: 503 while the app's oldest invite is too old.
+  /// - Throws: 503 while the app's oldest invite has waited too long.
   func check(_ app: String) async throws(APIProblem) {
     let now = clock.now()
     if answers[app, default: Answer()].holdsUntil <= now {
-      // Whoever comes meanwhile goes by the last answer.
+      // Requests that arrive during the query use the previous answer.
       answers[app, default: Answer()].holdsUntil = now + Self.askedEvery
       var parameters = PostgresParameters()
       parameters.append(app)
@@ -38,7 +38,7 @@ actor APIBacklog {
       answers[app, default: Answer()].oldest = .milliseconds(oldest)
     }
     guard answers[app, default: Answer()].oldest <= limit else {
-      throw .unavailable("busy", "calls are waiting to ring already; try again", retryAfterSeconds: 2)
+      throw .unavailable("busy", "too many calls wait to be sent; try again", retryAfterSeconds: 2)
     }
   }
 }

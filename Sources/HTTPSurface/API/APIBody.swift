@@ -1,14 +1,14 @@
-// The body of a request: a JSON object, checked so far that Postgres can take every value of it.
+// The body of a request: a JSON object whose values Postgres can store.
 
 internal import Runtime
 
-/// Typed access to the members of a request's body. What is wrong is told with the name of the member.
+/// Typed access to the members of a request's body. Errors name the member.
 struct APIBody {
   private let json: JSONScanner
 
   /// - Parameters:
-  ///   - bytes: nothing at all is an object without members.
-  ///   - members: the names there are; any other is refused, since a misspelt one would silently do nothing.
+  ///   - bytes: the body; if empty, it is treated as `{}`.
+  ///   - members: the allowed names. Any other name is refused, because a misspelt one would be ignored silently.
   init(_ bytes: [UInt8], members: [StaticString]) throws(APIProblem) {
     do {
       json = try JSONScanner(bytes.isEmpty ? Array("{}".utf8) : bytes)
@@ -37,7 +37,7 @@ struct APIBody {
     return text
   }
 
-  /// As `text`; nil where it is left out or null.
+  /// Like `text`, but returns nil if the member is missing or null.
   func optionalText(_ name: StaticString, max: Int) throws(APIProblem) -> String? {
     guard let value = value(name) else { return nil }
     guard let text = json.text(value), 1...max ~= text.unicodeScalars.count else {
@@ -48,7 +48,7 @@ struct APIBody {
 
   func optionalInteger(_ name: StaticString, in range: ClosedRange<Int32>) throws(APIProblem) -> Int32? {
     guard let value = value(name) else { return nil }
-    // To JSON Schema, 60.0 and 6e1 are integers.
+    // In JSON Schema, 60.0 and 6e1 are integers.
     let number = value.kind == .number ? Double(String(decoding: json.raw(value), as: UTF8.self)) : nil
     guard let number = number.flatMap(Int32.init(exactly:)), range.contains(number) else {
       throw .invalid(
@@ -63,13 +63,13 @@ struct APIBody {
     return boolean
   }
 
-  /// Whether an object in the body has one of these members, null aside.
+  /// Whether an object in the body has one of these members with a value other than null.
   func has(_ names: [StaticString], in object: StaticString) -> Bool {
     guard let value = value(object) else { return false }
     return names.contains { name in json.member(name, of: value).map { $0.kind != .null } ?? false }
   }
 
-  /// How many elements an array in the body has.
+  /// Number of elements of an array in the body.
   func count(_ array: StaticString) -> Int {
     value(array).map { value in json.elements(of: value).reduce(0) { count, _ in count + 1 } } ?? 0
   }

@@ -1,4 +1,4 @@
-// A call as a request asks for it, checked so far that Postgres can take it.
+// A call as a request describes it, checked so that Postgres can store its values.
 
 internal import Queue
 internal import Runtime
@@ -13,10 +13,10 @@ struct APICall: Equatable, Sendable {
   var ringSeconds: Int32?
   var kind: String?
   var traceparent: String?
-  /// Whether it has an id: a notification without one would be two if it were enqueued twice.
+  /// Whether the call has an id. A notification without an id that is enqueued twice would be sent twice.
   var hasID: Bool
 
-  /// For `push.enqueue_call`.
+  /// The parameters of `push.enqueue_call`.
   var parameters: PostgresParameters {
     var parameters = PostgresParameters(reservingCapacity: size)
     parameters.append(text: payload)
@@ -28,16 +28,16 @@ struct APICall: Equatable, Sendable {
     return parameters
   }
 
-  /// Entries of `recipients`.
+  /// Number of entries of `recipients`.
   var recipientCount: Int
 
-  /// Whether it costs about as much as a group of others.
+  /// Whether the call costs about as much as a group of small calls.
   var isLarge: Bool { recipientCount > 20 || size > 8_192 }
 
   /// The approximate size as JSON, in bytes.
   var size: Int { payload.count + recipients.count + 256 }
 
-  /// As `push.enqueue_calls` takes it.
+  /// Writes the call as an element of the argument of `push.enqueue_calls`.
   func write(to writer: inout JSONWriter) {
     writer.beginObject()
     writer.key("app")
@@ -62,15 +62,15 @@ struct APICall: Equatable, Sendable {
   }
 }
 
-/// What became of one.
+/// The result of enqueueing a call.
 struct EnqueuedCall: Equatable, Sendable {
   var callID: String
   /// `push.outbox.id`.
   var outboxID: Int64
-  /// How many devices it goes to.
+  /// Number of devices that the call goes to.
   var deliveries: Int32
-  /// It existed already, and nothing was done.
+  /// Whether the call existed already, so that nothing was changed.
   var isDuplicate: Bool
-  /// How many users have no device, and how many entries of the recipients could not be used.
+  /// Number of users without a device, plus number of invalid entries in `recipients`.
   var skipped: Int32
 }

@@ -1,19 +1,20 @@
-// What the API counts, for the metrics.
+// The API's counters for the metrics.
 
 internal import Synchronization
 
-/// Requests by operation and status, and refusals by reason. Its series are few, whatever clients send.
+/// Counts requests by operation and status, and refusals by reason. The number of series does not depend on what
+/// clients send.
 package final class APICounters: Sendable {
-  /// Statuses that are told apart; any other is counted as `other`.
+  /// The statuses with a series of their own. Any other status is counted as `other`.
   static let statuses = [200, 202, 204, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 500, 503]
-  /// What paths and methods are counted as that are no operation's.
+  /// The label for requests whose path or method belongs to no operation.
   static let noOperation = "none"
 
   struct Snapshot: Sendable {
     fileprivate(set) var requests: [String: [String: Int]] = [:]
     fileprivate(set) var refusals: [APIRefusal.Reason: Int] = [:]
 
-    /// - Parameter status: nil: any other than `statuses`.
+    /// - Parameter status: one of `statuses`; nil for all others together.
     func requests(_ operation: APIOperation?, _ status: Int?) -> Int {
       requests[operation?.rawValue ?? APICounters.noOperation]?[status.map(String.init) ?? "other"] ?? 0
     }
@@ -23,7 +24,7 @@ package final class APICounters: Sendable {
 
   var snapshot: Snapshot { counts.withLock { $0 } }
 
-  /// - Parameter operation: nil where there is none at the path.
+  /// - Parameter operation: nil if the path belongs to no operation.
   func note(_ operation: APIOperation?, status: Int, _ refusal: APIRefusal.Reason?) {
     let status = Self.statuses.contains(status) ? String(status) : "other"
     counts.withLock { counts in
@@ -43,6 +44,6 @@ extension APIOperation {
     }
   }
 
-  /// Whether it only looks.
+  /// Whether the operation changes nothing.
   var isReading: Bool { self == .readCall }
 }

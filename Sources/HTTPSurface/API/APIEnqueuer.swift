@@ -1,31 +1,33 @@
-// Calls that arrive while others are being written share the next commit: one wait for the disk answers all of them.
+// Enqueues calls in groups: calls that arrive while a group is being written share the next commit, so one disk sync
+// serves all of them.
 
 internal import Queue
 internal import Runtime
 
-/// Enqueues calls in groups. A lone call waits for nobody.
+/// Enqueues calls in groups. A single call does not wait for others.
 ///
-/// One statement makes what is good of a group (`push.enqueue_calls`). What it leaves out, because it is wrong or exists
-/// already, is asked for once more by itself (`push.enqueue_call`), and so learns why. A group that fails as a whole is tried
-/// again in halves, down to the call at fault: its app's calls go alone for a while, so that they cost the others nothing.
+/// One statement, `push.enqueue_calls`, enqueues the valid new calls of a group. It skips a call that is invalid or
+/// exists already; that call is then enqueued by `push.enqueue_call`, which returns the reason. If the statement fails
+/// for the whole group, each half is tried again, down to the single call that fails. The calls of that call's app are
+/// then enqueued one by one for a while, so that they cannot delay other apps.
 actor APIEnqueuer {
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  /// Maximum number of groups in flight: while one waits for the disk, the next is written. The second starts when at least
-  /// `nextGroupMin` calls wait, or when the first has taken longer than `nextGroupAfter`.
+  /// Maximum number of groups in flight. While one waits for the disk, the next is written. The second group starts
+  /// when at least `nextGroupMin` calls wait, or when the first has taken longer than `nextGroupAfter`.
   static let groupsMax = 2
   static let nextGroupMin = 16
   static let nextGroupAfter = Nanoseconds.milliseconds(10)
   static let groupCallsMax = 64
   static let groupBytesMax = 524_288
   static let waitingMax = 1_024
-  /// A group that failed after so long is not tried again.
+  /// If a group fails after more than this time, its calls are not tried again.
   static let lateAfter = Nanoseconds.seconds(2)
-  /// How long an app goes alone.
+  /// How long the calls of an app are enqueued one by one.
   static let aloneFor = Nanoseconds.seconds(10)
 
-  /// Nil: the group left it out.
+  /// Nil if the group skipped the call.
   private typealias Answer = Result<EnqueuedCall?, APIProblem>
   private struct Waiting {
     let call: APICall
@@ -50,11 +52,11 @@ actor APIEnqueuer {
     loop = database.loop
   }
 
-  /// Returns once the call is on the disk.
+  /// Enqueues a call, and returns once it is on disk.
   ///
-  /// - Throws: 422 for a call that is wrong, 503 where the database does not answer.
+  /// - Throws: 422 for an invalid call, 503 if the database does not answer.
   func enqueue(_ call: APICall, of client: APIClient) async throws(APIProblem) -> EnqueuedCall {
-    // What one large call costs, small ones beside it would wait for.
+    // Small calls in the same group would have to wait for a large one.
     guard !call.isLarge else { return try await enqueueAlone(call, of: client) }
     if let until = alone[client.app] {
       if clock.now() < until { return try await enqueueAlone(call, of: client) }
@@ -82,7 +84,7 @@ actor APIEnqueuer {
 
   private func startGroups() {
     while groups < Self.groupsMax, !waiting.isEmpty {
-      // A group costs as much as a dozen calls: beside another one a small group would keep the processors from larger ones.
+      // A group costs as much as a dozen calls. A small second group would take CPU time that larger groups need.
       if groups > 0, waiting.count < Self.nextGroupMin {
         let due = lastBegan + Self.nextGroupAfter
         guard loop.now >= due else { return startGroups(at: due) }
@@ -130,8 +132,8 @@ actor APIEnqueuer {
         for row in 0..<result.rowCount { answers[Int(result.int32(row, 0))] = .success(Self.made(result, row)) }
       }
     } catch {
-      // Nobody knows whether it was committed: what has no id must not be asked for again. Nor is anything where the database
-      // was waited for already.
+      // The group may have been committed, so a call without an id must not be enqueued again. After a long wait for
+      // the database, no call is.
       let isLate = clock.now() - begun > Self.lateAfter
       for (index, member) in group.enumerated() where isLate || !member.waiting.call.hasID {
         answers[index] = .failure(error)

@@ -1,26 +1,27 @@
-// How many keys that are not good each peer may show. Pure.
+// Limits how many wrong keys each peer may show. Pure.
 
 internal import Runtime
 internal import Settings
 
-/// Tries of each peer. A peer is a network (`IPAddress.network`): whoever has one address of IPv6 has 2^64 of them.
+/// The remaining tries of each peer. A peer is a network (`IPAddress.network`), because a client with one IPv6 address
+/// usually has 2^64 of them.
 struct APIGuesses {
-  /// Tries at once, for a backend that has the wrong key and many requests.
+  /// Maximum number of tries at once. A backend with a wrong key may send many requests at a time.
   static let savedMax = 100.0
-  /// Tries in the long run.
+  /// Maximum number of tries a second in the long run.
   static let perSecond = 10.0
-  /// Peers that are told apart. Whoever comes beyond them shares one bucket.
+  /// Maximum number of peers with a bucket of their own. All others share one bucket.
   static let peersMax = 4_096
   private static let sweptEvery = Nanoseconds.seconds(1)
 
   private static var fresh: TokenBucket { TokenBucket(saved: savedMax, perSecond: perSecond) }
 
-  /// Of peers that are not in it nothing is missing.
+  /// A peer without an entry has all of its tries.
   private var peers: [IPRange: TokenBucket] = [:]
   private var others = Self.fresh
   private var sweptAt: Instant?
 
-  /// Takes a try of this peer's; false where it has none left.
+  /// Uses one try of this peer. Returns false if none is left.
   mutating func allow(_ peer: IPAddress, _ now: Instant) -> Bool {
     let peer = peer.network
     if peers[peer] == nil, peers.count >= Self.peersMax { sweep(now) }
@@ -35,7 +36,7 @@ struct APIGuesses {
     return peers.count < Self.peersMax || others.hasAny(now)
   }
 
-  /// Forgets those of whom nothing is missing any more.
+  /// Removes the peers whose buckets are full again.
   private mutating func sweep(_ now: Instant) {
     if let sweptAt, now < sweptAt + Self.sweptEvery { return }
     sweptAt = now

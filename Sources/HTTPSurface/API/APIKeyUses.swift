@@ -1,12 +1,12 @@
-// When and from where each key was used last, kept until it is written down.
+// When and from which address each key was last used, kept until it is written to the database.
 
 internal import Runtime
 internal import Settings
 internal import Synchronization
 
-/// Remembers uses of keys. There are as many as there are good keys at most.
+/// Collects the last use of each key. It has at most one entry for each good key.
 final class APIKeyUses: Sendable {
-  /// How often the use of one key is written.
+  /// The minimum time between two writes of one key's use.
   static let writtenEvery = Nanoseconds.seconds(60)
 
   private struct Use {
@@ -14,12 +14,12 @@ final class APIKeyUses: Sendable {
     var peer: IPAddress
   }
 
-  /// What is to be written, an element a key.
+  /// The uses to write. The arrays have one element for each key.
   struct Batch: Equatable {
     var ids: [Int32] = []
-    /// How long ago, in milliseconds.
+    /// Time since the use, in milliseconds.
     var ages: [Int32] = []
-    /// Nil: not known.
+    /// The address; nil if unknown.
     var peers: [String?] = []
   }
 
@@ -40,9 +40,9 @@ final class APIKeyUses: Sendable {
     state.withLock { $0.pending[keyID] = Use(at: now, peer: peer) }
   }
 
-  /// Takes what is due.
+  /// Removes and returns the uses that are due.
   ///
-  /// - Parameter all: also what was written less than a minute ago: the gateway stops.
+  /// - Parameter all: includes keys whose use was written less than a minute ago. Set when the gateway stops.
   func drain(all: Bool = false) -> Batch {
     let now = clock.now()
     return state.withLock { state in

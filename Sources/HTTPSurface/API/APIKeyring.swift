@@ -1,57 +1,57 @@
-// Who may call the API: keys read from the database and believed for a moment, so that one that is revoked or new takes
-// no restart.
+// Checks API keys. A key that was read from the database is trusted for 2 s, so a new or revoked key needs no restart.
 //
-// Guessing a key is hopeless: its secret has 256 bits. What guessers could do is to keep the database busy with numbers of
-// keys that it is asked about, and to fill tables. So whatever they cause has a limit, of each peer and of all together; and
-// no key that was ever found good is subject to it, whatever others show from wherever: its number is known, and is looked
-// up again without leave. What a limit refuses is answered by 429, and makes the keyring read which good keys there are, so
-// that a good one that nobody has shown here before is refused for a moment at most.
+// Nobody can guess a key: its secret has 256 bits. But wrong keys could keep the database busy with look-ups, and fill
+// tables in memory. So everything that wrong keys cause has a limit, both for each peer and for all peers together. The
+// limits do not apply to a key that was good when it was last looked up: it may always be looked up again, whatever
+// others send. A request that exceeds a limit gets a 429. The keyring then reads the list of good keys, so that a good
+// key that was never used here is refused for a moment at most.
 
 internal import Runtime
 internal import Settings
 
-/// Whose request it is.
+/// The client that sent a request.
 struct APIClient: Equatable, Sendable {
   /// Row of `push.api_keys`.
   var keyID: Int32
-  /// The only app it reaches.
+  /// The only app whose calls and devices it may use.
   var app: String
 }
 
-/// Tells the client of a request by its key.
+/// Finds the client of a request by its key.
 actor APIKeyring {
-  /// How the database is asked.
+  /// The queries for keys.
   struct Source: Sendable {
-    /// A key by its number, good or not.
+    /// Returns the key with this number, whatever its state; nil if there is none.
     var find: @Sendable (Int32) async throws(APIProblem) -> KnownAPIKey?
-    /// The good keys, those used last first, at most so many.
+    /// Returns the good keys, the most recently used first. The argument is the maximum number of keys.
     var list: @Sendable (Int32) async throws(APIProblem) -> [Int32: KnownAPIKey] = { _ in [:] }
   }
 
   private struct Entry {
-    /// Nil: there is no such key. Remembered too, so that guessing costs no more than a wrong secret.
+    /// Nil if there is no key with this number. That is remembered as well, so that a guessed number costs no more than
+    /// a wrong secret.
     var key: KnownAPIKey?
     var staleAt: Instant
-    /// When it was shown last.
+    /// When the key was last shown.
     var usedAt: Instant
   }
 
-  /// How long an answer of the database is believed.
+  /// How long an answer of the database is trusted.
   static let timeToLive = Nanoseconds.seconds(2)
-  /// Questions a second about keys that are not known to be good, of all peers together.
+  /// Maximum number of queries a second about keys that are not known to be good, for all peers together.
   static let strangersPerSecond = 100
-  /// Good keys that are remembered, about 5 MB of them.
+  /// Maximum number of good keys in memory, about 5 MB.
   static let goodMax = 16_384
   private static let strangersMax = 1_024
-  /// What a key that is unknown is compared with.
+  /// Unknown keys are compared with this, so that they take as long as known ones.
   private static let nobody = KnownAPIKey(app: "", scopes: [], hash: [UInt8](repeating: 0, count: 32))
 
   private let clock: any GatewayClock
   private let source: Source
   private var good: [Int32: Entry] = [:]
-  /// Numbers of no key, or of one that is revoked or expired.
+  /// Numbers that belong to no key, or to a revoked or expired one.
   private var strangers: [Int32: Entry] = [:]
-  /// Those who wait for the answer to a question that somebody else has asked.
+  /// Callers that wait for a query about the same key.
   private var asking: [Int32: [CheckedContinuation<Result<KnownAPIKey?, APIProblem>, Never>]] = [:]
   private var questions = TokenBucket(saved: 10, perSecond: Double(strangersPerSecond))
   private var guesses = APIGuesses()
@@ -62,11 +62,11 @@ actor APIKeyring {
     self.source = source
   }
 
-  /// Whose key this is.
+  /// Returns the client that the key belongs to.
   ///
-  /// - Parameter peer: from where the request comes.
-  /// - Throws: 401 without a good key, 403 where it lacks the scope or may not be used from there, 429 for a peer that has shown
-  ///   too many keys that are not good.
+  /// - Parameter peer: the address of the client.
+  /// - Throws: 401 without a good key, 403 if the key lacks the scope or may not be used from this address, 429 if the
+  ///   peer has shown too many wrong keys.
   func client(
     authorization: String?, scope: APIScope, peer: IPAddress
   ) async throws(APIProblem) -> APIClient {
@@ -95,7 +95,7 @@ actor APIKeyring {
 
   // MARK: - What is known
 
-  /// - Throws: 429 where the database would have to be asked too often.
+  /// - Throws: 429 if this needs a query, and a limit does not allow it.
   private func known(_ id: Int32, _ peer: IPAddress) async throws(APIProblem) -> KnownAPIKey? {
     let now = clock.now()
     if let entry = good[id] {
@@ -103,7 +103,7 @@ actor APIKeyring {
       return now < entry.staleAt ? entry.key : try await ask(id)
     }
     if let entry = strangers[id], now < entry.staleAt { return entry.key }
-    // A try is taken once the key is found not to be good (`wrong`).
+    // `wrong` uses up the try, once the key is found not to be good.
     guard guesses.hasAny(peer, now) else { throw tooManyGuesses() }
     if asking[id] == nil {
       guard questions.consume(now) else { throw tooManyGuesses() }
@@ -111,7 +111,7 @@ actor APIKeyring {
     return try await ask(id)
   }
 
-  /// Asks the database, once however many want to know.
+  /// Queries the database. Callers that ask about the same key meanwhile share the query.
   private func ask(_ id: Int32) async throws(APIProblem) -> KnownAPIKey? {
     if asking[id] != nil {
       return try await withCheckedContinuation { asking[id]?.append($0) }.get()
@@ -143,14 +143,14 @@ actor APIKeyring {
     }
   }
 
-  /// Forgets the quarter that was not used for the longest time.
+  /// Removes the quarter of the keys that has not been used for the longest time.
   private func forgetUnused() {
     let byUse = good.sorted { $0.value.usedAt < $1.value.usedAt }
     for (id, _) in byUse.prefix(Self.goodMax / 4) { good[id] = nil }
   }
 
-  /// Reads which good keys there are: when the gateway starts, and when a limit has refused somebody who may have one.
-  /// Does nothing where it has just done so.
+  /// Reads the list of good keys: at the start, and after a limit has refused a request whose key may be good. Does
+  /// nothing if the list was read less than `timeToLive` ago.
   func list() async {
     let begun = clock.now()
     if let listedAt, begun < listedAt + Self.timeToLive { return }
@@ -161,7 +161,7 @@ actor APIKeyring {
 
   // MARK: - Refusals
 
-  /// A key that is not good costs its peer a try.
+  /// A wrong key uses up one try of its peer.
   private func wrong(_ reason: APIRefusal.Reason, _ id: Int32?, _ peer: IPAddress) -> APIProblem {
     guard guesses.allow(peer, clock.now()) else { return tooManyGuesses() }
     return .unauthorized(
@@ -172,11 +172,11 @@ actor APIKeyring {
   private func tooManyGuesses() -> APIProblem {
     Task { await list() }
     return .tooMany(
-      "too many keys that are not good come from this address; if this one is good, try again",
+      "too many wrong keys came from this address; if this key is good, try again",
       APIRefusal(reason: .guessing))
   }
 
-  /// Whoever shows the right secret may know what became of the key.
+  /// A client that shows the right secret may be told that the key was revoked or has expired.
   private static func ended(_ reason: APIRefusal.Reason, _ id: Int32) -> APIProblem {
     let detail = "the key \(reason == .expired ? "has expired" : "is revoked")"
     return .unauthorized(

@@ -1,13 +1,13 @@
-// The keys of the API and what is written down about their use, over a connection of their own.
+// Reads API keys from the database and records their use, over a connection of its own.
 
 internal import Logging
 internal import Queue
 internal import Runtime
 internal import Settings
 
-/// Looks keys up, and notes in the background who used which.
+/// Looks up keys, and records in the background which key was used when and from where.
 struct APIKeys: Sendable {
-  /// How often audit lines are written, and every how many times uses of keys are.
+  /// The interval of audit lines. Uses of keys are written at every `usesEvery`-th interval.
   private static let pause = Duration.seconds(1)
   private static let usesEvery = 10
 
@@ -16,7 +16,7 @@ struct APIKeys: Sendable {
   let audit: APIAudit
   private let database: PostgresPool
 
-  /// - Parameter timeoutSeconds: the longest that a statement may take.
+  /// - Parameter timeoutSeconds: the longest time a statement may take.
   init(url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger) {
     let database = PostgresPool(
       url: url, loop: loop, timeoutSeconds: timeoutSeconds, logger: logger, applicationName: "push-gateway api keys",
@@ -37,7 +37,7 @@ struct APIKeys: Sendable {
         }))
   }
 
-  /// Runs until the task is cancelled; then what is left is written, and the connection closed.
+  /// Runs until the task is cancelled. Then it writes what is left and closes the connection.
   func keep() async {
     await keyring.list()
     var rounds = 0
@@ -51,7 +51,7 @@ struct APIKeys: Sendable {
     await database.close()
   }
 
-  /// A batch that cannot be written is lost: the next use of its keys is written instead.
+  /// A batch that cannot be written is dropped: the next use of its keys is written instead.
   private func write(_ batch: APIKeyUses.Batch) async {
     guard !batch.ids.isEmpty else { return }
     var parameters = PostgresParameters()
@@ -68,7 +68,7 @@ struct APIKeys: Sendable {
         app: rows.text(row, 1), scopes: Set(rows.text(row, 2).split(separator: " ").map(String.init)),
         hash: rows.bytes(row, 3),
         addresses: rows.isNull(row, 4) ? nil : rows.text(row, 4).split(separator: " ").compactMap { IPRange($0) },
-        // A state that this version does not know is none to let in.
+        // A key in a state that this version does not know is refused.
         state: KnownAPIKey.State(rawValue: rows.text(row, 5)) ?? .revoked)
     }
     return keys

@@ -1,4 +1,4 @@
-// What each operation does: from a checked request to SQL, and from its result to an answer.
+// The operations of the API: from a checked request to SQL, and from its result to an answer.
 
 internal import HTTPTypes
 internal import Hummingbird
@@ -6,9 +6,9 @@ internal import Providers
 internal import Queue
 internal import Runtime
 
-/// Carries out what a known client asks.
+/// Executes the requests of clients whose key was verified.
 struct APIOperations: Sendable {
-  /// Devices on one page of a call.
+  /// Maximum number of devices on one page of a call.
   static let pageMax: Int32 = 500
 
   let database: PostgresPool
@@ -16,9 +16,9 @@ struct APIOperations: Sendable {
   let backlog: APIBacklog
 
   /// - Parameters:
-  ///   - query: behind the path; only reading takes one.
-  ///   - body: as it came; empty for none.
-  ///   - trace: what a call that is enqueued belongs to.
+  ///   - query: the query of the URL; only `readCall` uses it.
+  ///   - body: the bytes as received; empty if there is no body.
+  ///   - trace: the trace that an enqueued call belongs to; nil for none.
   func perform(
     _ operation: APIOperation, callID: String, query: APIQuery, body: [UInt8], trace: Traceparent?,
     for client: APIClient
@@ -71,7 +71,8 @@ struct APIOperations: Sendable {
       hasID: body.has(["callId", "messageId"], in: "payload"), recipientCount: body.count("recipients"))
   }
 
-  /// As a JSON array. Another statement, for one sees nothing of what it enqueues itself; as a rule there are none.
+  /// The skipped recipients as a JSON array. This needs a second statement, because a statement cannot see the rows
+  /// that its own function calls insert. Usually none were skipped.
   private func skippedRecipients(of call: EnqueuedCall, _ client: APIClient) async throws(APIProblem) -> [UInt8] {
     guard call.skipped > 0 else { return Array("[]".utf8) }
     var parameters = PostgresParameters()
@@ -117,7 +118,7 @@ struct APIOperations: Sendable {
     }
   }
 
-  /// A statement about a call that says whether it changed anything.
+  /// Executes a statement about a call that returns whether it changed anything.
   private func change(
     _ callID: String, _ statement: PostgresStatement, _ arguments: [String?], _ client: APIClient
   ) async throws(APIProblem) -> Response {
@@ -175,20 +176,20 @@ struct APIOperations: Sendable {
     return Response(status: .noContent, headers: [.cacheControl: "no-store"])
   }
 
-  /// A phone's token, or its number in `push.devices`; nil where the phone is not known.
+  /// A token, or the id of a row of `push.devices`; nil if it is left out.
   private static func device(_ body: APIBody) throws(APIProblem) -> String? {
     guard let device = try body.optionalText("device", max: 4_096) else { return nil }
-    // As in a token, and the blanks and brackets that phones print around one.
+    // The same characters as in a token, and the spaces and brackets that some phones print around tokens.
     guard device.utf8.allSatisfy({ 0x20...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
       throw .invalid("device", "must be a token of the phone, or the id that it has in push.devices, or left out")
     }
     return device
   }
 
-  /// What could be a token at all; the database knows the form of each provider's.
+  /// Checks only the characters of a token. The database knows the form of each provider's tokens.
   private static func token(_ body: APIBody) throws(APIProblem) -> String {
     let token = try body.text("token", max: 4_096)
-    // A backslash would be an escape of bytea, by whose digest a token is found.
+    // A backslash would be an escape in bytea, and tokens are found by the digest of their bytea.
     guard token.utf8.allSatisfy({ 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
       throw .invalid("token", "must have the form of a provider's token")
     }

@@ -1,23 +1,23 @@
-// A refusal over HTTP, as RFC 9457 writes it.
+// An error of the HTTP APIs, in the format of RFC 9457.
 
 internal import HTTPTypes
 internal import Hummingbird
 internal import Runtime
 
-/// What is wrong with a request, for the one who sent it. Holds no token, no key and nothing of a payload.
+/// What is wrong with a request, as told to the client. Contains no token, no key and nothing of a payload.
 struct APIProblem: Error, Equatable {
   var status: HTTPResponse.Status
-  /// One word for programs, the end of `type`.
+  /// A word for programs: the last part of `type`.
   var name: String
   /// One sentence for people.
   var detail: String
-  /// The member of the request at fault: `payload.from`, `recipients[1].fcmToken`.
+  /// The member of the request that is wrong, such as `payload.from` or `recipients[1].fcmToken`.
   var field: String?
   var headers: HTTPFields = [:]
-  /// For logs and metrics; nil where the request was let in.
+  /// For logs and metrics; nil if the request was not refused because of its key, rate or address.
   var refusal: APIRefusal?
 
-  /// The body, an `application/problem+json`.
+  /// The body, in `application/problem+json`.
   var body: [UInt8] {
     var writer = JSONWriter()
     writer.beginObject()
@@ -45,18 +45,18 @@ struct APIProblem: Error, Equatable {
   }
 }
 
-// MARK: - The refusals there are
+// MARK: - The refusals
 
 extension APIProblem {
   static let malformed = APIProblem(
-    status: .badRequest, name: "malformed-request", detail: "the request is not HTTP/1.1 as RFC 9112 has it")
+    status: .badRequest, name: "malformed-request", detail: "the request is not HTTP/1.1 as RFC 9112 defines it")
 
   /// 400: the body is not JSON.
   static func notJSON(_ error: JSONError) -> APIProblem {
     APIProblem(status: .badRequest, name: "malformed-body", detail: "the body is \(error.description)")
   }
 
-  /// 401, saying how to do better.
+  /// 401, with a challenge that says how to authenticate.
   static func unauthorized(_ detail: String, challenge: String, _ refusal: APIRefusal? = nil) -> APIProblem {
     APIProblem(
       status: .unauthorized, name: "unauthorized", detail: detail, headers: [.wwwAuthenticate: challenge],
@@ -69,7 +69,7 @@ extension APIProblem {
       headers: [.wwwAuthenticate: "Bearer error=\"insufficient_scope\", scope=\"\(scope.rawValue)\""], refusal: refusal)
   }
 
-  /// 403: the key is good, but not from there.
+  /// 403: the key is good, but may not be used from this address.
   static func forbiddenAddress(_ refusal: APIRefusal) -> APIProblem {
     APIProblem(
       status: .forbidden, name: "address-not-allowed",
@@ -86,7 +86,7 @@ extension APIProblem {
   static func methodNotAllowed(_ allowed: [HTTPRequest.Method]) -> APIProblem {
     let methods = allowed.map(\.rawValue).joined(separator: ", ")
     return APIProblem(
-      status: .methodNotAllowed, name: "method-not-allowed", detail: "this path knows \(methods)",
+      status: .methodNotAllowed, name: "method-not-allowed", detail: "the methods of this path are \(methods)",
       headers: [.allow: methods])
   }
 
@@ -98,19 +98,19 @@ extension APIProblem {
     status: .requestHeaderFieldsTooLarge, name: "headers-too-large", detail: "the request's head is too large")
 
   static func tooLarge(limit: Int) -> APIProblem {
-    APIProblem(status: .contentTooLarge, name: "body-too-large", detail: "the body may have \(limit) bytes")
+    APIProblem(status: .contentTooLarge, name: "body-too-large", detail: "the body may have at most \(limit) bytes")
   }
 
   static let notJSONType = APIProblem(
     status: .unsupportedMediaType, name: "unsupported-media-type",
-    detail: "the body must be JSON, and Content-Type: application/json say so")
+    detail: "the body must be JSON, and Content-Type must be application/json")
 
-  /// 422: a member of the request is not what it must be.
+  /// 422: a member of the request is invalid.
   static func invalid(_ field: String, _ detail: String) -> APIProblem {
     APIProblem(status: .unprocessableContent, name: "invalid-field", detail: detail, field: field)
   }
 
-  /// 429: this key, or this peer, asks too much.
+  /// 429: this key, or this peer, sends too many requests.
   static func tooMany(_ detail: String, _ refusal: APIRefusal? = nil) -> APIProblem {
     APIProblem(
       status: .tooManyRequests, name: "too-many-requests", detail: detail, headers: [.retryAfter: "1"],

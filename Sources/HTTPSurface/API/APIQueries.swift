@@ -1,4 +1,4 @@
-// Statements of requests: the pool's failures as answers of the API.
+// Runs the statements of requests, and turns the failures of the pool into answers of the API.
 
 internal import HTTPTypes
 internal import Logging
@@ -6,9 +6,9 @@ internal import Queue
 internal import Runtime
 
 extension PostgresPool {
-  /// Runs a statement of a request in a transaction of its own.
+  /// Runs a request's statement in a transaction of its own.
   ///
-  /// - Parameter isRepeatable: whether it may be run once more if the connection breaks.
+  /// - Parameter isRepeatable: whether to run the statement once more if the connection breaks.
   nonisolated func query(
     _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
     for purpose: Purpose = .own, isRepeatable: Bool = true
@@ -30,7 +30,7 @@ extension PostgresPool {
 }
 
 extension PostgresPool.Purpose {
-  /// For a request that rings phones or stops them.
+  /// For a request that starts or stops ringing.
   static func call(_ client: APIClient) -> Self { Self(app: client.app) }
   /// For any other request.
   static func other(_ client: APIClient) -> Self { Self(isUrgent: false, app: client.app) }
@@ -41,7 +41,7 @@ extension APIProblem {
   init(_ error: PostgresError) {
     guard error.code != .server(sqlState: "55P03") else {
       self = .unavailable(
-        "database-unavailable", "another transaction holds what this needs; try again", retryAfterSeconds: 1)
+        "database-unavailable", "another transaction has locked a row that is needed; try again", retryAfterSeconds: 1)
       return
     }
     guard !error.isTransient else {
@@ -66,12 +66,12 @@ extension APIProblem {
     case .locks: "the database's table of locks is full"
     case .memory: "the database has no memory left"
     case .disk: "the database's disk is full"
-    case .connections: "the database takes no more connections"
+    case .connections: "the database accepts no more connections"
     case nil: "the database does not answer"
     }
   }
 
-  /// A fault that the database found: `payload.from: must be a string (call c1)`.
+  /// An error that the database raised about a value: `payload.from: must be a string (call c1)`.
   private static func fault(_ message: String) -> APIProblem {
     let end = message.firstRange(of: " (call ")?.lowerBound ?? message.endIndex
     guard let colon = message[..<end].firstIndex(of: ":") else {
@@ -83,7 +83,7 @@ extension APIProblem {
     return .invalid(Self.member(field), String(detail))
   }
 
-  /// The API's name of what SQL calls `ring_seconds`.
+  /// The API's name of a member that SQL calls by another name, such as `ring_seconds`.
   private static func member(_ name: Substring) -> String {
     switch name {
     case "call_id": "payload.callId"

@@ -1,8 +1,8 @@
-// What stands behind the question mark of a request's path.
+// The query of a request's URL: the part after the question mark.
 
 internal import HummingbirdCore
 
-/// Typed access to a request's query. What is wrong is told with the name of the parameter.
+/// Typed access to the parameters of a query. Errors name the parameter.
 struct APIQuery {
   private let parameters: FlatDictionary<Substring, Substring>
 
@@ -10,7 +10,7 @@ struct APIQuery {
     self.parameters = parameters
   }
 
-  /// Nil where it is left out.
+  /// Nil if the parameter is missing.
   func integer(_ name: Substring, in range: ClosedRange<Int32>) throws(APIProblem) -> Int32? {
     guard let text = parameters[name] else { return nil }
     guard let number = Int32(text), range.contains(number) else {

@@ -1,23 +1,23 @@
-// Why a request is not let in, as logs and metrics say it.
+// Why a request was refused because of its key or its use, as logs and metrics name it.
 
-/// What was wrong with the key of a request, or with how it was used.
+/// What was wrong with the key of a request, or with its use.
 struct APIRefusal: Equatable, Sendable {
   enum Reason: String, CaseIterable, Sendable {
     case noKey = "no_key"
-    /// It has not the form of a key, or there is none of its number.
+    /// It does not have the form of a key, or no key has its number.
     case unknownKey = "unknown_key"
-    /// There is a key of its number, and it is another one.
+    /// A key has its number, but another secret.
     case wrongSecret = "wrong_secret"
     case revoked, expired
-    /// It may not be used from where the request came from.
+    /// The key may not be used from the address of the request.
     case address
     case scope
-    /// Its peer has shown too many keys that are not good.
+    /// The peer has shown too many wrong keys.
     case guessing
-    /// It is used too often, or has too many requests under way.
+    /// The key sends too many requests a second, or has too many in flight.
     case rate
 
-    /// Whether somebody may cause it who has no key.
+    /// Whether a client without a key can cause it.
     var isOfStranger: Bool {
       switch self {
       case .noKey, .unknownKey, .wrongSecret, .guessing: true
@@ -27,6 +27,6 @@ struct APIRefusal: Equatable, Sendable {
   }
 
   var reason: Reason
-  /// The key that was meant; nil where there is none.
+  /// The key with the number that was shown; nil if there is none.
   var keyID: Int32?
 }

@@ -1,4 +1,4 @@
-// From a request to an answer: path, key, limits, body, operation. Whatever goes wrong is answered as a problem.
+// From a request to an answer: path, key, limits, body, operation. Every failure is answered with a problem (RFC 9457).
 
 internal import HTTPTypes
 internal import Hummingbird
@@ -34,7 +34,7 @@ struct APIResponder: HTTPResponder {
       entry.keyID = entry.keyID ?? error.refusal?.keyID
     }
     entry.status = response.status.code
-    // Where a call is new, its answer says where it is found.
+    // The answer to a new call contains its path.
     if let call = response.headers[.location].flatMap(APIRoute.init(path:)) { entry.callID = call.callID }
     audit.note(entry)
     counters.note(entry.operation, status: entry.status, entry.refusal)
@@ -76,7 +76,7 @@ struct APIResponder: HTTPResponder {
     } catch is NIOTooManyBytesError {
       throw .tooLarge(limit: bodyMaxBytes)
     } catch {
-      // The connection broke, or its guard has answered already.
+      // The connection broke, or its `HTTPConnectionGuard` has already answered.
       throw .malformed
     }
     guard body.readableBytes > 0 else { return [] }
@@ -86,10 +86,10 @@ struct APIResponder: HTTPResponder {
   }
 }
 
-/// What a request has beside itself.
+/// What is known about a request apart from the request itself.
 struct APIRequestContext: RequestContext {
   var coreContext: CoreRequestContextStorage
-  /// Where the connection comes from.
+  /// The address at the other end of the connection.
   let peer: IPAddress
   let channel: any Channel
 

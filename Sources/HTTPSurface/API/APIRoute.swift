@@ -1,13 +1,13 @@
-// Which path and method is what. A table of our own rather than a router's, so that a known path says which methods it
-// has, and an unknown one is refused as everything else is.
+// Maps paths and methods to operations. This is a table and no router, so that the answer to a wrong method can list
+// the methods of the path, and an unknown path gets the same kind of answer as every other error.
 
 internal import HTTPTypes
 
-/// What the API can do.
+/// The operations of the API.
 enum APIOperation: String, CaseIterable, Sendable {
   case enqueueCall, answerCall, declineCall, endCall, reportRinging, readCall, registerDevice, dropDevice
 
-  /// What a key needs for it.
+  /// The scope that a key needs for it.
   var scope: APIScope {
     switch self {
     case .enqueueCall, .answerCall, .declineCall, .endCall: .enqueue
@@ -17,13 +17,13 @@ enum APIOperation: String, CaseIterable, Sendable {
   }
 }
 
-/// What there is at a path.
+/// The operations of a path.
 struct APIRoute: Equatable {
-  /// The call that the path names.
+  /// The id of the call in the path; empty if the path has none.
   var callID = ""
   private(set) var operations: [HTTPRequest.Method: APIOperation]
 
-  /// - Parameter path: without its query. Nil: there is nothing at this path.
+  /// - Parameter path: the path without the query. The initializer returns nil if no operation has this path.
   init?(path: String) {
     let parts = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
     guard path.hasPrefix("/"), parts.first == "v1" else { return nil }
@@ -48,10 +48,10 @@ struct APIRoute: Equatable {
     self.callID = callID
   }
 
-  /// The methods for `Allow`.
+  /// The methods for the header `Allow`.
   var methods: [HTTPRequest.Method] { operations.keys.sorted { $0.rawValue < $1.rawValue } }
 
-  /// Where a call is found.
+  /// The path of a call.
   static func path(ofCall callID: String) -> String {
     let plain = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~".utf8)
     return callID.utf8.reduce(into: "/v1/calls/") { path, byte in
@@ -63,7 +63,7 @@ struct APIRoute: Equatable {
     }
   }
 
-  /// Resolves `%XX`; nil if that is malformed, or gives no UTF-8.
+  /// Decodes `%XX`. Returns nil if an escape is malformed, or the result is not UTF-8.
   private static func decode(_ part: Substring) -> String? {
     var bytes: [UInt8] = []
     var rest = part.utf8

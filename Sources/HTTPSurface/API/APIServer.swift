@@ -1,4 +1,4 @@
-// The HTTP API for backends that do not speak SQL: openapi.yaml says what it takes and answers.
+// The HTTP API for backends that cannot use SQL. openapi.yaml describes its requests and answers.
 
 import Hummingbird
 import HummingbirdCore
@@ -9,7 +9,8 @@ import Runtime
 import ServiceLifecycle
 package import Settings
 
-/// Serves the API on `api.listen`: with threads, connections to Postgres and limits of its own, away from the hot path.
+/// Serves the API on `api.listen`. It has threads, connections to Postgres and limits of its own, so that it cannot
+/// slow down the sending of pushes.
 package struct APIServer: Service {
   private static let threads = 2
   private static let headMaxBytes = 16_384
@@ -26,10 +27,10 @@ package struct APIServer: Service {
   private let onListening: @Sendable (Int) async -> Void
 
   /// - Parameters:
-  ///   - counters: for the metrics.
-  ///   - credentials: of its TLS; nil: clear text.
-  ///   - heartbeat: has an eye on the event loop.
-  ///   - onListening: told the port once requests are answered.
+  ///   - counters: the API's counters, which the metrics show.
+  ///   - credentials: certificate and key for TLS; nil: clear text.
+  ///   - heartbeat: watches the API's event loop.
+  ///   - onListening: called with the port once the server accepts requests.
   package init(
     settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, counters: APICounters = APICounters(),
     credentials: ListenerCredentials? = nil,
@@ -45,7 +46,7 @@ package struct APIServer: Service {
     self.onListening = onListening
   }
 
-  /// Runs until the service group shuts down gracefully, and answers what has been asked by then.
+  /// Runs until the service group shuts down gracefully. Requests that have arrived by then are answered.
   package func run() async throws {
     let loop = EventLoop(name: "api")
     heartbeat?.watch(loop)
@@ -56,7 +57,7 @@ package struct APIServer: Service {
     let threads = MultiThreadedEventLoopGroup(numberOfThreads: Self.threads)
     let database = PostgresPool(
       url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
-    // Apart from requests: none of them keeps keys waiting, nor is kept waiting by strangers' keys.
+    // A connection of its own: look-ups of keys do not wait for requests, and wrong keys do not delay requests.
     let keys = APIKeys(url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
     let keeping = Task { await keys.keep() }
     let result: Result<Void, any Error>
@@ -87,7 +88,7 @@ package struct APIServer: Service {
     let limits = HTTPConnectionGuard.Limits(
       bodyMaxBytes: settings.bodyMaxBytes, request: .seconds(Int64(settings.requestTimeoutSeconds)))
     let connections = HTTPConnectionCount(max: settings.connectionsMax, listener: Self.key, logger: logger)
-    // Its own lines would name every connection that breaks.
+    // At lower levels, the server would log every connection that breaks.
     var serverLogger = logger
     serverLogger.logLevel = max(logger.logLevel, .warning)
     return Application(

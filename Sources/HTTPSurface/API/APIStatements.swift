@@ -10,12 +10,13 @@ enum APIStatements {
       from push.enqueue_call($1::jsonb, $2::jsonb, $3, $4, coalesce($5, 'incoming_call'), $6)
       """)
 
-  /// Many at once, as an array of JSON objects. One row with null for `n`: nothing was done, try them in halves.
+  /// Enqueues many calls, given as a JSON array. If it returns one row in which `n` is null, nothing was done, and each
+  /// half must be tried again.
   static let enqueueCalls = PostgresStatement(
     name: "api_enqueue_calls",
     sql: "select n, outbox_id, deliveries, skipped, call_id from push.enqueue_calls($1::jsonb)")
 
-  /// Whom, and what, a call passed over.
+  /// The recipients that a call skipped, and why.
   static let skippedRecipients = PostgresStatement(
     name: "api_skipped_recipients",
     sql: """
@@ -32,7 +33,7 @@ enum APIStatements {
   static let reportRinging = PostgresStatement(
     name: "api_report_ringing", sql: "select push.report_ringing($1, $3, $2)")
 
-  /// A page of a call: at most a given number of devices that follow a given one, and what happened to them.
+  /// A page of a call: a limited number of devices after a given one, and the timeline of these devices.
   static let readCall = PostgresStatement(
     name: "api_read_call",
     sql: """
@@ -56,7 +57,7 @@ enum APIStatements {
       select id, app, array_to_string(scopes, ' '), hash, array_to_string(addresses, ' '), state
       from push.look_up_api_key($1)
       """)
-  /// As `findKey` has them: the keys used last, at most so many.
+  /// Same columns as `findKey`. The most recently used keys come first, up to a maximum number.
   static let goodKeys = PostgresStatement(
     name: "api_good_keys",
     sql: """
@@ -65,7 +66,7 @@ enum APIStatements {
       """)
   static let noteKeyUses = PostgresStatement(
     name: "api_note_key_uses", sql: "select push.note_api_key_uses($1, $2, $3)")
-  /// Milliseconds; 0 where nothing waits.
+  /// In milliseconds; 0 if no invite waits.
   static let oldestRinging = PostgresStatement(
     name: "api_oldest_ringing",
     sql: "select coalesce((extract(epoch from push.oldest_ringing($1)) * 1000)::bigint, 0)")

@@ -1,5 +1,5 @@
-// What one key may ask of the API: a number of requests a second, and a number at a time. A backend in a loop stops itself, and
-// no other.
+// Limits the requests of one key: their number a second, and their number at a time. A backend that loops stops only
+// itself.
 
 internal import Runtime
 internal import Synchronization
@@ -11,7 +11,7 @@ final class APITraffic: Sendable {
     var inFlight = 0
   }
 
-  /// Requests of one key at a time.
+  /// Maximum number of requests in flight for each key.
   static let inFlightMax = 128
 
   private let perSecond: Int
@@ -23,20 +23,20 @@ final class APITraffic: Sendable {
     self.clock = clock
   }
 
-  /// Lets a request of a key in, to be ended by `end`.
+  /// Begins a request of a key. The caller must call `end` after it.
   ///
-  /// - Throws: 429.
+  /// - Throws: 429 if the key has too many requests a second or in flight.
   func begin(_ keyID: Int32) throws(APIProblem) {
     let now = clock.now()
     try meters.withLock { (meters) throws(APIProblem) in
-      // A second's worth may come at once.
+      // As many requests as are allowed in a second may come at once.
       var meter = meters[keyID] ?? Meter(rate: TokenBucket(saved: Double(perSecond), perSecond: Double(perSecond)))
       guard meter.inFlight < Self.inFlightMax else {
         throw .tooMany(
-          "this key has \(Self.inFlightMax) requests under way", APIRefusal(reason: .rate, keyID: keyID))
+          "this key has \(Self.inFlightMax) requests in flight", APIRefusal(reason: .rate, keyID: keyID))
       }
       guard meter.rate.consume(now) else {
-        throw .tooMany("this key may ask \(perSecond) times a second", APIRefusal(reason: .rate, keyID: keyID))
+        throw .tooMany("this key may send \(perSecond) requests a second", APIRefusal(reason: .rate, keyID: keyID))
       }
       meter.inFlight += 1
       meters[keyID] = meter

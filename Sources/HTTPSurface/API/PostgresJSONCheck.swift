@@ -1,11 +1,11 @@
-// JSON that is right, and that Postgres yet cannot or should not take.
+// Finds values in valid JSON that Postgres cannot store, or that would become too large there.
 
 internal import Runtime
 
-/// Looks for NUL and half surrogate pairs, which no text of Postgres holds, and for numbers of absurd length, which
-/// `jsonb` would write out in full: `1e100000` has six bytes on the wire and a hundred thousand in the database.
+/// Looks for NUL and unpaired surrogates, which Postgres cannot store in text, and for very long numbers, which `jsonb`
+/// stores with all digits: `1e100000` has eight bytes on the wire and a hundred thousand in the database.
 struct PostgresJSONCheck {
-  /// Digits and exponent a number may have: more than a `double` can tell apart.
+  /// Maximum number of digits of a number, and maximum exponent. A `double` can represent less.
   private static let digitsMax = 64
   private static let exponentMax: Int64 = 330
 
@@ -15,7 +15,7 @@ struct PostgresJSONCheck {
     self.json = json
   }
 
-  /// - Throws: 422 with the way to the value.
+  /// - Throws: 422 with the path of the value.
   func check() throws(APIProblem) {
     try check(json.root, at: "")
   }
@@ -39,13 +39,14 @@ struct PostgresJSONCheck {
     case .number:
       if !Self.isReasonable(json.raw(value)) {
         throw .invalid(
-          path, "a number may have \(Self.digitsMax) digits, and an exponent of at most \(Self.exponentMax)")
+          path, "a number may have at most \(Self.digitsMax) digits, and an exponent of at most \(Self.exponentMax)")
       }
     case .boolean, .null: break
     }
   }
 
-  /// Adds a member's name, if it is one of ours: another might hold anything, and a refusal repeats nothing.
+  /// Appends a member's name if it is one that the API defines. Any other name could contain anything, and errors must
+  /// not repeat it.
   private static func path(_ path: String, member: [UInt8]) -> String {
     let name = String(decoding: member, as: UTF8.self)
     guard members.contains(name) else { return path.isEmpty ? "body" : path }
@@ -60,7 +61,7 @@ struct PostgresJSONCheck {
 
   // MARK: - Strings
 
-  /// What is wrong with the bytes between a string's quotes; nil: nothing.
+  /// What is wrong with the bytes between a string's quotes; nil if nothing is.
   static func fault(inString contents: ArraySlice<UInt8>) -> String? {
     var position = contents.startIndex
     while position < contents.endIndex {
@@ -86,7 +87,7 @@ struct PostgresJSONCheck {
 
   private static let halfPair = "must not hold half of a surrogate pair"
 
-  /// The number of an escape `\uXXXX`; nil if none stands there.
+  /// The code unit of the escape `\uXXXX` at a position; nil if there is none.
   private static func codeUnit(_ contents: ArraySlice<UInt8>, at position: Int) -> UInt16? {
     guard position + 6 <= contents.endIndex, contents[position] == UInt8(ascii: "\\"),
       contents[position + 1] == UInt8(ascii: "u")

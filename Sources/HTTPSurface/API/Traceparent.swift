@@ -1,13 +1,15 @@
-// Which trace a call belongs to, as the one who enqueues it says (www.w3.org/TR/trace-context, section 3.2).
+// The trace that a call belongs to, from the header `traceparent` (www.w3.org/TR/trace-context, section 3.2).
 
-/// A `traceparent` of version 00 that is well-formed.
+/// A well-formed `traceparent` of version 00.
 struct Traceparent: Equatable, Sendable {
-  /// `00-TRACE-SPAN-FLAGS`, as `push.outbox.traceparent` takes it.
+  /// `00-TRACE-SPAN-FLAGS`, the form of `push.outbox.traceparent`.
   let text: String
 
-  /// Reads the header. The rule is that a bad one breaks nothing: nil for it, and the call has no trace.
+  /// Reads the header. If it is malformed, returns nil, and the call has no trace: the standard requires that a bad
+  /// header causes no error.
   ///
-  /// A version that is not known yet is read as far as it is known, and becomes version 00 with the one flag that has.
+  /// Of a later version, only the fields of version 00 are read. The result is version 00, with the one flag that
+  /// version 00 defines.
   init?(header: String) {
     let bytes = Array(header.utf8)
     let digits = [0..<2, 3..<35, 36..<52, 53..<55]

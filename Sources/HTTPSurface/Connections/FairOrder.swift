@@ -1,20 +1,21 @@
-// Which of many waiting connections goes first when one has to: the oldest of the peer that has the most of them.
+// The order in which waiting connections are closed when one must be: first the oldest connection of the peer with the
+// most connections.
 
 import Settings
 
-/// Connections in an order that is fair to peers. All operations take constant time.
+/// Waiting connections in an order that is fair to peers. All operations take constant time.
 ///
-/// A peer with one connection is never first while another has two. Among peers with equally many, the peer that has had so many
-/// for the longest time is first; where each has one, that is the oldest connection of all.
+/// A peer with one connection is never first while another peer has two. Among peers with equal counts, the peer that
+/// reached its count first is first. If every peer has one connection, that is the oldest connection.
 struct FairOrder {
   private var peers: [IPRange: LinkedOrder<HTTPConnectionSeats.Seat>] = [:]
   private var peerOfSeat: [HTTPConnectionSeats.Seat: IPRange] = [:]
-  /// Peers with one connection, with two, and so on; the last is not empty.
+  /// Index 0: the peers with one connection; index 1: those with two; and so on. The last element is not empty.
   private var peersByCount: [LinkedOrder<IPRange>] = []
 
   var count: Int { peerOfSeat.count }
 
-  /// Which connection goes first; nil: there is none.
+  /// The connection to close first; nil if there is none.
   var first: HTTPConnectionSeats.Seat? {
     peersByCount.last?.first.flatMap { peers[$0]?.first }
   }

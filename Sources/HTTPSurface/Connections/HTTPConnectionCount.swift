@@ -1,17 +1,18 @@
-// How many connections a listener has, so that nobody can take the descriptors that the pushes need, and who gives way to whom.
+// Limits the connections of a listener, so that clients cannot use up the file descriptors that pushes need.
 
 internal import Logging
 internal import Runtime
 internal import Settings
 internal import Synchronization
 
-/// Counts connections, and closes those that give way to new ones.
+/// Counts the connections of a listener, and closes those that are evicted by new ones (`HTTPConnectionSeats`).
 package final class HTTPConnectionCount: Sendable {
   enum Admission: Equatable {
     case served(HTTPConnectionSeats.Seat)
-    /// One too many: told so, and closed.
+    /// There is no seat. The connection gets a 503, and is closed.
     case refused
-    /// Too many for there to be room to tell them.
+    /// There is no seat, and `refusedMax` connections are being refused already. The connection is closed without an
+    /// answer.
     case dropped
   }
 
@@ -19,24 +20,25 @@ package final class HTTPConnectionCount: Sendable {
     var seats: HTTPConnectionSeats
     var closing: [HTTPConnectionSeats.Seat: @Sendable () -> Void] = [:]
     var refused = 0
-    /// Nil: the listener was never full.
+    /// Nil if the listener was never full.
     var crowdedUntil: Instant?
     var quietUntil: Instant?
   }
 
-  /// Maximum number of connections on their way out at a time.
+  /// Maximum number of connections that are being refused at a time.
   package static let refusedMax = 32
-  /// Maximum number of connections accepted at a time (`maxMessagesPerRead` of the listening socket). NIO's own 4 let whoever keeps
-  /// the event loop busy with requests have new connections wait for seconds.
+  /// Maximum number of connections accepted at a time (`maxMessagesPerRead` of the listening socket). With NIO's
+  /// default of 4, a client that keeps the event loop busy with requests delays new connections by seconds.
   static let acceptedAtOnce = 16
 
-  /// At how many open connections a listener stops accepting, so that those that are served and those on their way out never
-  /// exceed `max + refusedMax`; the others wait in the system's queue, without a descriptor of ours.
+  /// The listener stops accepting at this number of open connections, so that served and refused connections together
+  /// never exceed `max + refusedMax`. Further connections wait in the system's queue and use no file descriptor of the
+  /// gateway.
   static func acceptedMax(_ max: Int) -> Int { max + refusedMax - acceptedAtOnce + 1 }
 
   /// How long a listener that was full counts as crowded.
   static let crowded = Nanoseconds.seconds(10)
-  /// The log says at most this often that connections give way.
+  /// The minimum time between two log lines about a full listener.
   private static let quiet = Nanoseconds.seconds(60)
 
   private let listener: String
@@ -45,8 +47,8 @@ package final class HTTPConnectionCount: Sendable {
   private let connections: Mutex<Connections>
 
   /// - Parameters:
-  ///   - max: connections at a time.
-  ///   - listener: the key of the configuration, for the log.
+  ///   - max: maximum number of connections with a seat.
+  ///   - listener: its configuration key, for the log.
   init(max: Int, listener: String = "", logger: Logger? = nil, clock: any GatewayClock = SystemClock()) {
     self.listener = listener
     self.logger = logger
@@ -54,9 +56,9 @@ package final class HTTPConnectionCount: Sendable {
     connections = Mutex(Connections(seats: HTTPConnectionSeats(max: max)))
   }
 
-  /// A new connection.
+  /// Admits a new connection.
   ///
-  /// - Parameter close: closes the connection, from any thread; called when it gives way to another.
+  /// - Parameter close: closes the connection, from any thread. Called when the connection is evicted.
   func admit(_ peer: IPRange, close: @escaping @Sendable () -> Void) -> Admission {
     let now = clock.now()
     let (admission, evicted, isLogged) = connections.withLock { connections in
@@ -77,7 +79,8 @@ package final class HTTPConnectionCount: Sendable {
     return admission
   }
 
-  /// A request has come in whole: until its answer, the connection gives way after those that wait for their client.
+  /// A request has arrived completely. Until it is answered, the connection is evicted only after those that still wait
+  /// for their client.
   func asks(_ seat: HTTPConnectionSeats.Seat) {
     connections.withLock { $0.seats.asks(seat) }
   }
@@ -87,17 +90,18 @@ package final class HTTPConnectionCount: Sendable {
     connections.withLock { $0.seats.isRefused(seat) }
   }
 
-  /// A request was let in: until `waits`, the connection gives way to nobody.
+  /// A request was let in. The connection is not evicted until `waits`.
   func works(_ seat: HTTPConnectionSeats.Seat) {
     connections.withLock { $0.seats.works(seat) }
   }
 
-  /// The connection was answered well, and waits for its client.
+  /// A request was answered with success. The connection waits for its client.
   func waits(_ seat: HTTPConnectionSeats.Seat) {
     connections.withLock { $0.seats.waits(seat) }
   }
 
-  /// Whether the listener was full just now: then whoever shows no good key has one answer a connection, for new ones wait.
+  /// Whether the listener was full in the last 10 s. Meanwhile a connection without a good key is closed after one
+  /// answer, to make room for new ones.
   var isCrowded: Bool {
     let now = clock.now()
     return connections.withLock { connections in connections.crowdedUntil.map { now < $0 } ?? false }

@@ -1,4 +1,5 @@
-// Watches one connection of a client in its channel: limits of time and size, and refusals before any request is read.
+// The channel handler that enforces the limits of one client connection, and refuses requests before they reach the
+// server.
 
 internal import HTTPTypes
 internal import HummingbirdCore
@@ -7,7 +8,7 @@ internal import NIOHTTP1
 internal import NIOHTTPTypes
 internal import Settings
 
-/// Stands between the HTTP codec and the server.
+/// Stands between the HTTP codec and the server in the channel's pipeline.
 final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   typealias InboundIn = HTTPRequestPart
   typealias InboundOut = HTTPRequestPart
@@ -22,7 +23,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     var linger = TimeAmount.seconds(2)
   }
 
-  /// Tells the guard, at the other end of the codec, that bytes came in.
+  /// Stands before the codec, and tells the guard that bytes have arrived.
   private final class Doorman: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = ByteBuffer
 
@@ -34,8 +35,8 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
   private struct BytesArrived {}
 
-  /// Told by whoever answers requests, once the request under way has shown a good key, or where none is asked for: until its answer,
-  /// the connection gives way to nobody.
+  /// An event that the request's responder sends when the request has shown a good key, or needs none. Until its
+  /// answer, the connection is not evicted.
   struct LetIn: Sendable {
     static func tell(_ channel: any Channel) { channel.triggerUserOutboundEvent(LetIn(), promise: nil) }
   }
@@ -48,18 +49,21 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   private var admission: HTTPConnectionCount.Admission?
   private var timer = HTTPConnectionState.Timer.none
   private var scheduled: Scheduled<Void>?
-  /// A new connection that says nothing has the time of a request, a used one that of `idle`.
+  /// Whether a request has arrived. Before the first one, the connection has the time limit of a request; after that,
+  /// that of `idle`.
   private var isUsed = false
-  /// The server behind has got something since it was last told that a read has ended.
+  /// Whether the server has received something since the last `channelReadComplete`.
   private var hasPassedOn = false
-  /// What `connections` was last told.
+  /// What `connections` was told last.
   private var isWorking = false
-  /// The request under way has shown a good key.
+  /// Whether the request in progress has shown a good key.
   private var isLetIn = false
   private var isAnswerGood = false
-  /// The request under way offers another protocol: the decoder reads nothing behind it, so the connection ends with its answer.
+  /// Whether the request in progress offers another protocol. The decoder reads nothing after such a request, so the
+  /// connection is closed after its answer.
   private var isLast = false
-  /// The request under way was answered without a good key while the listener is crowded: the connection is closed behind its answer.
+  /// Whether the request in progress was answered without a good key while the listener is crowded. The connection is
+  /// closed after the answer.
   private var isShed = false
 
   init(limits: Limits, connections: HTTPConnectionCount) {
@@ -71,7 +75,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   // MARK: - The connection
 
   func handlerAdded(context: ChannelHandlerContext) {
-    // Where there is TLS, it counts what was in it: a handshake has the time of a connection that says nothing.
+    // With TLS, the bytes inside TLS count, so a handshake has the time limit of a first request.
     let tls = try? context.pipeline.syncOperations.handler(type: TLSFailureHandler.self)
     try? context.pipeline.syncOperations.addHandler(Doorman(), position: tls.map { .after($0) } ?? .first)
     if context.channel.isActive { open(context) }
@@ -142,10 +146,10 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   }
 
   func channelReadComplete(context: ChannelHandlerContext) {
-    // Whoever got something of this read is told of its end, though what followed is dropped.
+    // If the server received something of this read, it must be told of the end, although the rest was dropped.
     if hasPassedOn || state.isReading { context.fireChannelReadComplete() }
     hasPassedOn = false
-    // What is dropped is not demanded by anybody else.
+    // The server asks for no more bytes after a refusal, so the guard reads what is dropped.
     if !state.isReading, !state.isDeaf { context.read() }
   }
 

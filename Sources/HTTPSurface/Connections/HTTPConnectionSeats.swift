@@ -1,36 +1,38 @@
-// Who may keep a connection when a listener has as many as it may have.
+// Which connection must close when a listener is full and a new connection arrives.
 //
-// A listener that refuses whoever comes last belongs to whoever came first and says nothing: a hundred silent connections, and no
-// probe is answered. So a connection gives way to a new one. Only a connection whose request was *let in*, with a good key, never does
-// while that request is under way: such requests end by themselves, within a time that the gateway sets.
+// If a full listener refused new connections, then a hundred silent connections would keep everyone else out, and
+// health probes would fail. So a connection is evicted for each new one. A connection whose request was *let in*, with
+// a good key, is not evicted while that request is in progress. Such requests end within a time limit of the gateway.
 //
-// All other connections are of three kinds. *Newcomers* have not been answered well yet, and wait for their client: a refusal is no
-// good answer. *Asking* ones are newcomers whose request has come in whole and that wait for us: they go after those who wait for
-// their client, so that a probe among a thousand slow connections is answered. *Proven* ones have been answered well, and go
-// later still, but at most half of all seats are theirs: beyond that the first of them counts as a newcomer again. So nobody can
-// keep newcomers out by being answered once on many connections, and nobody who only connects can drive out those that are in
-// use. Within each kind the oldest connection of the peer with the most goes first (`FairOrder`): whoever floods the listener from
-// one address drives out its own connections. Where all come from one address, as behind a proxy, the oldest goes.
+// The other connections are of three kinds, evicted in this order. *Newcomers* have had no successful answer, and wait
+// for their client. *Asking* connections are newcomers whose request has arrived completely and waits for the gateway.
+// They are evicted after newcomers, so that a probe among a thousand slow connections gets its answer. *Proven*
+// connections have had a successful answer. At most half of all seats are theirs; above that, the first of them becomes
+// a newcomer again. So a client cannot keep newcomers out by getting one answer on many connections, and a client that
+// only connects cannot evict connections in use. Within each kind, the oldest connection of the peer with the most
+// connections is evicted first (`FairOrder`): a client that floods the listener from one address evicts its own
+// connections. If all connections come from one address, such as a proxy, the oldest is evicted.
 //
-// Pure: `HTTPConnectionCount` closes what gives way.
+// Pure: `HTTPConnectionCount` closes the evicted connections.
 
 import Settings
 
 /// The connections of one listener.
 struct HTTPConnectionSeats {
-  /// The number of a connection; never used again.
+  /// The number of a connection. It is never used again.
   typealias Seat = UInt64
 
   enum Admission: Equatable {
-    /// - Parameter evicted: gives way, and has no seat any more.
+    /// - Parameter evicted: the connection that lost its seat and must be closed; nil for none.
     case seated(Seat, evicted: Seat?)
-    /// All connections have a request under way that was let in.
+    /// Every connection has a request in progress that was let in.
     case full
   }
 
   private let seatsMax: Int
   private let provenMax: Int
-  /// While there are fewer newcomers, proven connections give way before them: a new connection has time for its request.
+  /// At or below this number of newcomers, proven connections are evicted before them, so that new connections have
+  /// time to send a request.
   private let newcomersMin: Int
   private var peers: [Seat: IPRange] = [:]
   private var newcomers = FairOrder()
@@ -38,7 +40,7 @@ struct HTTPConnectionSeats {
   private var proven = FairOrder()
   private var nextSeat: Seat = 0
 
-  /// - Parameter max: connections at a time.
+  /// - Parameter max: maximum number of connections.
   init(max: Int) {
     seatsMax = max
     provenMax = max / 2
@@ -48,7 +50,7 @@ struct HTTPConnectionSeats {
   var count: Int { peers.count }
   var isFull: Bool { peers.count >= seatsMax }
 
-  /// A new connection, without a good answer so far.
+  /// A new connection. It begins as a newcomer.
   mutating func admit(_ peer: IPRange) -> Admission {
     var evicted: Seat?
     if isFull {
@@ -63,24 +65,24 @@ struct HTTPConnectionSeats {
     return .seated(seat, evicted: evicted)
   }
 
-  /// A newcomer's request has come in whole.
+  /// A newcomer's request has arrived completely.
   mutating func asks(_ seat: Seat) {
     guard let peer = peers[seat], newcomers.remove(seat) else { return }
     asking.append(seat, of: peer)
   }
 
-  /// It was refused, and waits for its client again.
+  /// The request was refused. The connection waits for its client again.
   mutating func isRefused(_ seat: Seat) {
     guard let peer = peers[seat], asking.remove(seat) else { return }
     newcomers.append(seat, of: peer)
   }
 
-  /// A request was let in. A seat that was given away is passed over, here and below.
+  /// A request was let in. This method and the following ones ignore a seat that was evicted.
   mutating func works(_ seat: Seat) {
     _ = newcomers.remove(seat) || asking.remove(seat) || proven.remove(seat)
   }
 
-  /// It was answered well; from now on it waits for its client again, to send or to read.
+  /// A request was answered with success. The connection waits for its client again, to send or to read.
   mutating func waits(_ seat: Seat) {
     guard let peer = peers[seat] else { return }
     works(seat)
@@ -90,7 +92,7 @@ struct HTTPConnectionSeats {
     newcomers.append(demoted, of: peer)
   }
 
-  /// The connection is gone.
+  /// The connection is closed.
   mutating func leave(_ seat: Seat) {
     works(seat)
     peers[seat] = nil

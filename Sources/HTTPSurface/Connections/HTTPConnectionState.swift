@@ -1,22 +1,22 @@
-// One connection of a client to the gateway as a state machine: how long it may take, how much it may send, and when it is told so.
+// State machine of one client connection: its limits of time and size, and when a refusal is sent.
 //
-// A request has one time limit, from its first byte to its last. What breaks a limit is answered once, in its turn behind
-// the answers that are still owed, and then the connection lingers: our side says no more, what the client still sends is
-// read and dropped for a while. Closing at once would make the system discard the answer together with what it has not
-// read. Only who sends requests without end may miss it: reading those would take the time of others. Pure: the handler around it
-// reads clocks and writes.
+// A request has one time limit, from its first byte to its last. When a limit is exceeded, the refusal is sent once,
+// after the answers that are still owed. Then the connection lingers: the gateway sends nothing more, and for a while
+// it reads and drops what the client sends. If the gateway closed at once, the system would discard the answer together
+// with the unread bytes. Only a client that sends too many requests without waiting may miss the refusal, because
+// reading all of them would take time from other clients. Pure: the handler reads clocks and writes.
 
-/// What a connection is doing.
+/// The state of one connection.
 struct HTTPConnectionState {
-  /// Which time limit runs.
+  /// The time limit that applies.
   enum Timer: Equatable {
-    /// None: the gateway is working.
+    /// No limit, because the gateway is working on a request.
     case none
     /// From the first byte of a request to its last.
     case request
     /// Between requests, and before the first.
     case idle
-    /// Answers are owed to a client that does not read those before.
+    /// The client does not read the answers it has asked for.
     case unread
     /// After the last answer.
     case linger
@@ -38,41 +38,41 @@ struct HTTPConnectionState {
     case body(received: Int)
   }
 
-  /// Requests whose answers are owed at a time. One read may hold thousands: whoever sends them without waiting for answers would keep
-  /// the gateway from everybody else's.
+  /// Maximum number of requests whose answers are owed. One read may contain thousands of requests, and a client that
+  /// does not wait for answers would delay those of other clients.
   static let owedMax = 8
 
   private let bodyMaxBytes: Int
   private var reading = Reading.nothing
-  /// Requests passed on whose answers have not been written.
+  /// Number of requests passed on whose answers have not been written.
   private var owed = 0
   private var isAnswerBegun = false
-  /// A refusal, and how many answers go before it.
+  /// A refusal, and the number of answers to send before it.
   private var refusal: (problem: APIProblem, ahead: Int)?
   private(set) var isLingering = false
-  /// What the client still sends is not even read: there is no end to it.
+  /// Whether the gateway no longer reads from the client, because the client sends requests without end.
   private(set) var isDeaf = false
-  /// The client has not read what was written.
+  /// Whether the client has not read what was written.
   private var isBlocked = false
 
   init(bodyMaxBytes: Int) {
     self.bodyMaxBytes = bodyMaxBytes
   }
 
-  /// Whether what comes in is still passed on.
+  /// Whether received bytes are still passed on.
   var isReading: Bool { refusal == nil && !isLingering }
 
   var timer: Timer {
     if isLingering { return .linger }
     if refusal == nil, reading != .nothing { return .request }
-    // Answers that go before a refusal have an end, too.
+    // The answers before a refusal also have a time limit.
     if refusal != nil { return .unread }
     if owed > 0 { return isBlocked ? .unread : .none }
     return .idle
   }
 
-  /// Whether the gateway works on one request: then the next step is its own, not the client's. A client that sends further
-  /// requests before it has the answer could keep the gateway at work for as long as it likes: that does not count.
+  /// Whether the gateway works on exactly one request, so that the next step is the gateway's. A client that sends
+  /// further requests before the answer could keep the gateway at work as long as it likes, so that does not count.
   var isWorking: Bool {
     guard !isLingering, !isBlocked, refusal == nil else { return false }
     if case .body = reading { return owed == 2 }
@@ -85,7 +85,7 @@ struct HTTPConnectionState {
     if reading == .nothing, isReading { reading = .head }
   }
 
-  /// - Parameter length: what Content-Length says.
+  /// - Parameter length: the value of Content-Length; nil if there is none.
   mutating func headArrived(length: Int?) -> Action {
     guard isReading else { return .none }
     guard owed < Self.owedMax else {
@@ -108,10 +108,10 @@ struct HTTPConnectionState {
     if isReading { reading = .nothing }
   }
 
-  /// The connection itself must not be.
+  /// The connection is refused for a reason outside this state, such as too many connections.
   mutating func refused(_ problem: APIProblem) -> Action { isReading ? refuse(problem) : .none }
 
-  /// - Parameter isBlocked: more waits to be written than the client has read for.
+  /// - Parameter isBlocked: whether more bytes wait to be written than the channel's limit.
   mutating func writabilityChanged(isBlocked: Bool) { self.isBlocked = isBlocked }
 
   mutating func answerBegan() { isAnswerBegun = true }
@@ -123,7 +123,8 @@ struct HTTPConnectionState {
     return refuse(problem, ahead: ahead - 1)
   }
 
-  /// The answer that has ended was the last of this connection. At once, where nothing more of the request is to come.
+  /// The answer that has just ended was the last of this connection. Closes at once if nothing more of the request is
+  /// expected.
   mutating func shed() -> Action {
     guard !isLingering else { return .none }
     isLingering = true
@@ -145,7 +146,7 @@ struct HTTPConnectionState {
     if case .body = reading { refuse(problem, ahead: owed - 1) } else { refuse(problem, ahead: owed) }
   }
 
-  /// - Parameter ahead: answers to write before; negative if this request has been answered.
+  /// - Parameter ahead: number of answers to write before; negative if this request has been answered.
   private mutating func refuse(_ problem: APIProblem, ahead: Int) -> Action {
     if ahead > 0 {
       refusal = (problem, ahead)

@@ -1,8 +1,8 @@
-// Keeps a listener alive when the system cannot give it a connection.
+// Keeps a listener open when the system cannot accept a connection.
 //
-// Without it the first such error ends the listener: Hummingbird reads accepted connections as a sequence, and an error in the
-// channel ends the sequence. And NIO, which keeps the listening socket open, asks the system again at once, for ever. So errors go
-// no further than this handler, and where descriptors or memory are missing the listener pauses.
+// Without this handler, the first such error ends the listener: Hummingbird reads accepted connections as a sequence,
+// and an error in the channel ends the sequence. NIO keeps the listening socket open and asks the system again at once,
+// without end. So this handler stops the errors, and pauses the listener while descriptors or memory are missing.
 
 internal import Logging
 internal import NIOCore
@@ -13,7 +13,7 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// Stands first in the channel of a listening socket.
+/// The first handler in the channel of a listening socket.
 final class HTTPListenerGuard: ChannelDuplexHandler {
   typealias InboundIn = any Channel
   typealias InboundOut = any Channel
@@ -21,7 +21,7 @@ final class HTTPListenerGuard: ChannelDuplexHandler {
   typealias OutboundOut = Never
 
   static let pause = TimeAmount.milliseconds(100)
-  /// The log says at most this often that connections are not to be had.
+  /// The minimum time between two log lines about connections that cannot be accepted.
   private static let quiet = TimeAmount.seconds(60)
 
   private let listener: String
@@ -29,13 +29,14 @@ final class HTTPListenerGuard: ChannelDuplexHandler {
   private var isPaused = false
   private var quietUntil = NIODeadline.uptimeNanoseconds(0)
 
-  /// - Parameter listener: the key of the configuration, for the log.
+  /// - Parameter listener: its configuration key, for the log.
   init(listener: String, logger: Logger) {
     self.listener = listener
     self.logger = logger
   }
 
-  /// Puts a guard before everything else in a listener's channel, and has it accept more than a few connections at a time.
+  /// Adds a guard as the first handler of a listener's channel, and raises the number of connections accepted at a
+  /// time.
   static func add(to channel: any Channel, listener: String, logger: Logger) async {
     try? await channel.eventLoop.submit {
       try channel.syncOptions?.setOption(.maxMessagesPerRead, value: UInt(HTTPConnectionCount.acceptedAtOnce))
@@ -56,7 +57,8 @@ final class HTTPListenerGuard: ChannelDuplexHandler {
       logger.error(
         "A listener cannot accept connections", metadata: ["listener": "\(listener)", "reason": "\(reason)"])
     }
-    // A read that is pending stays registered with the system after an error, so that it alone is not enough to read no more.
+    // After an error, a pending read stays registered with the system. So the channel must also be told to stop
+    // reading.
     isPaused = true
     setAutoRead(context, false)
     context.eventLoop.assumeIsolated().scheduleTask(in: Self.pause) { [self] in
@@ -65,11 +67,11 @@ final class HTTPListenerGuard: ChannelDuplexHandler {
     }
   }
 
-  /// Why there is no connection for a while; nil: the next one may be there at once.
+  /// Why no connection can be accepted for a while; nil if the next one may succeed at once.
   private static func reason(_ code: CInt) -> String? {
     switch code {
-    case EMFILE: "the process has as many files open as it may"
-    case ENFILE: "the system has as many files open as it may"
+    case EMFILE: "the process has reached its limit of open files"
+    case ENFILE: "the system has reached its limit of open files"
     case ENOBUFS, ENOMEM: "the system is out of memory"
     default: nil
     }

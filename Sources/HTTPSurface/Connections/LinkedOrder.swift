@@ -1,4 +1,4 @@
-// A queue out of whose middle elements can be taken in constant time.
+// A queue whose elements can be removed from the middle in constant time.
 
 /// Elements in the order in which they were appended; each at most once.
 struct LinkedOrder<Element: Hashable> {
@@ -8,7 +8,7 @@ struct LinkedOrder<Element: Hashable> {
   }
 
   private var links: [Element: Links] = [:]
-  /// The element that was appended the longest ago.
+  /// The oldest element.
   private(set) var first: Element?
   private var last: Element?
 
@@ -17,7 +17,7 @@ struct LinkedOrder<Element: Hashable> {
 
   /// - Precondition: the element is not in the queue.
   mutating func append(_ element: Element) {
-    precondition(links[element] == nil, "an element stands in a queue once")
+    precondition(links[element] == nil, "an element can be in a queue only once")
     links[element] = Links(before: last)
     if let last { links[last]?.after = element } else { first = element }
     last = element

@@ -1,4 +1,4 @@
-// A listener that cannot be opened, in the words of the configuration.
+// The error for a listener that cannot be opened, in the terms of the configuration.
 
 import Foundation
 import NIOCore
@@ -10,11 +10,12 @@ struct ListenerFault: Error, CustomStringConvertible {
 }
 
 extension GatewayConfiguration.Listener {
-  /// Runs a server on it; where its address cannot be listened on, says which key and why.
+  /// Runs a server on this address. If the address cannot be listened on, throws an error that names the configuration
+  /// key and the reason.
   ///
   /// - Parameters:
-  ///   - key: of the configuration.
-  ///   - server: opens the listener, and runs.
+  ///   - key: the configuration key of the listener.
+  ///   - server: opens the listener, and runs until it is shut down.
   func named(_ key: String, _ server: () async throws -> Void) async throws {
     do {
       try await server()
@@ -31,7 +32,7 @@ extension GatewayConfiguration.Listener {
     switch code {
     case EADDRINUSE: "another process listens there; `ss -ltnp` says which"
     case EADDRNOTAVAIL: "this machine does not have that address"
-    case EACCES: "ports below 1024 are for root, or take CAP_NET_BIND_SERVICE"
+    case EACCES: "ports below 1024 need root or CAP_NET_BIND_SERVICE"
     default: nil
     }
   }

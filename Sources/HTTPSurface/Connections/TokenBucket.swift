@@ -1,8 +1,8 @@
-// How much may go at once, and how much in the long run. Pure.
+// Limits how often something may happen: at once, and in the long run. Pure.
 
 internal import Runtime
 
-/// A token bucket: full at first, emptied by what goes, filled again by time.
+/// A token bucket. It begins full, and is refilled as time passes.
 struct TokenBucket: Sendable {
   let saved: Double
   let perSecond: Double
@@ -10,28 +10,28 @@ struct TokenBucket: Sendable {
   private var at: Instant?
 
   /// - Parameters:
-  ///   - saved: the most that may go at once, at least 1.
-  ///   - perSecond: what may go in the long run, above 0.
+  ///   - saved: maximum number of tokens, at least 1.
+  ///   - perSecond: number of tokens added each second, above 0.
   init(saved: Double, perSecond: Double) {
     self.saved = saved
     self.perSecond = perSecond
     tokens = saved
   }
 
-  /// Consumes one token. False when there is none.
+  /// Removes one token. Returns false if there is none.
   mutating func consume(_ now: Instant) -> Bool {
     guard hasAny(now) else { return false }
     tokens -= 1
     return true
   }
 
-  /// Whether there is one to take.
+  /// Whether there is at least one token.
   mutating func hasAny(_ now: Instant) -> Bool {
     fill(now)
     return tokens >= 1
   }
 
-  /// Whether nothing is missing in it.
+  /// Whether the bucket is full.
   mutating func isFull(_ now: Instant) -> Bool {
     fill(now)
     return tokens >= saved

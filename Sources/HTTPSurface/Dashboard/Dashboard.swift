@@ -1,4 +1,4 @@
-// The page for the person on call: are calls ringing, and if not, where does it hurt?
+// The dashboard, for the person on call: whether calls ring, and if not, where the problem is.
 
 import Hummingbird
 package import Logging
@@ -6,10 +6,11 @@ import Queue
 import Runtime
 import ServiceLifecycle
 
-/// Serves the dashboard at `/` and what it asks for below `/ui/` on `http.listen`, over connections to Postgres of its
-/// own. Whoever has an ops key, or is vouched for by a proxy, may pause and resume lanes; anybody else on this machine only looks.
+/// Serves the dashboard's files at `/` and its requests below `/ui/` on `http.listen`, over connections to Postgres of
+/// its own. Users with an ops key or with an identity from the proxy may pause and resume lanes. Other users on this
+/// machine can only read.
 package struct Dashboard: Service, OpsRoutes {
-  /// What `push.audit.via` says of what is done here.
+  /// The value of `push.audit.via` for changes made here.
   static let applicationName = "push-gateway dashboard"
   private static let connectionsMax = 2
   private static let timeoutSeconds = 5
@@ -37,7 +38,7 @@ package struct Dashboard: Service, OpsRoutes {
     }
   }
 
-  /// Keeps its connections until the service group shuts down.
+  /// Keeps the connections to Postgres open until the service group shuts down.
   package func run() async throws {
     try? await gracefulShutdown()
     await database.close()

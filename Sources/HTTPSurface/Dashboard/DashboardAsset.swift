@@ -1,11 +1,11 @@
-// The page's files, those of dashboard/, out of the binary.
+// The dashboard's files, from dashboard/ of the repository, which are part of the binary.
 
 internal import HTTPTypes
 internal import Hummingbird
 internal import NIOCore
 internal import Runtime
 
-/// One file of the page.
+/// One file of the dashboard.
 struct DashboardAsset: Sendable {
   let path: String
   let type: String
@@ -31,7 +31,7 @@ struct DashboardAsset: Sendable {
     case "css": return "text/css; charset=utf-8"
     case "js": return "text/javascript; charset=utf-8"
     case "svg": return "image/svg+xml"
-    default: preconditionFailure("dashboard/\(path): its type is missing here")
+    default: preconditionFailure("dashboard/\(path): no content type is defined for this extension")
     }
   }
 
@@ -39,7 +39,7 @@ struct DashboardAsset: Sendable {
 
   static func at(_ path: String) -> DashboardAsset? { byPath[path] }
 
-  /// - Parameter known: `If-None-Match`.
+  /// - Parameter known: the value of `If-None-Match`.
   func response(to known: String?) -> Response {
     var headers: HTTPFields = [.eTag: entityTag, .cacheControl: "no-cache"]
     let tags = (known ?? "").split(separator: ",").map { $0.drop { $0 == " " } }
@@ -50,7 +50,8 @@ struct DashboardAsset: Sendable {
     return Response(status: .ok, headers: headers, body: ResponseBody(byteBuffer: ByteBuffer(bytes: bytes)))
   }
 
-  /// The page may run its own files and nothing else, ask nobody but us, and be shown inside no other.
+  /// The page may load its own files and nothing else, send requests only to this server, and must not be framed by
+  /// another page.
   static let securityFields: HTTPFields = {
     var fields = HTTPFields()
     let policy = [

@@ -1,4 +1,4 @@
-// From a request to an answer: path, who asks, database. Whatever goes wrong is answered as a problem.
+// From a request to an answer: path, caller, database. Every failure is answered with a problem (RFC 9457).
 
 internal import HTTPTypes
 internal import Hummingbird
@@ -8,9 +8,9 @@ internal import Queue
 internal import Runtime
 internal import Settings
 
-/// Answers everything at `/` and below `/ui/`.
+/// Answers every request to `/` and below `/ui/`.
 struct DashboardResponder: Sendable {
-  /// `X-CSRF-Token`: the token of the session, shown by our page and unknown to others.
+  /// `X-CSRF-Token`: the token of the session. Only the dashboard's own page knows it.
   static let tokenField = HTTPField.Name("X-CSRF-Token") ?? .authorization
   static let bodyMaxBytes = 4_096
 
@@ -107,7 +107,7 @@ struct DashboardResponder: Sendable {
       throw .noSuchLane
     }
     logger.notice(
-      "An operator switched a lane",
+      "An operator paused or resumed a lane",
       metadata: [
         "operator": "\(name)", "app": "\(app)", "provider": "\(provider)", "paused": .stringConvertible(isPaused),
       ])
@@ -134,7 +134,7 @@ struct DashboardResponder: Sendable {
     }
   }
 
-  /// What the page must know of whoever looks at it.
+  /// What the page must know about its user.
   private func session(of caller: OpsGate.Caller?, _ request: Request) -> Response {
     var isSession = false
     if case .session = caller?.proof { isSession = true }
@@ -165,12 +165,12 @@ extension HTTPField.Name {
   fileprivate static let secFetchSite = HTTPField.Name("Sec-Fetch-Site") ?? .origin
 }
 
-// MARK: - The refusals there are
+// MARK: - The refusals
 
 extension APIProblem {
   static let otherSite = APIProblem(
-    status: .forbidden, name: "other-site", detail: "changes are taken from the dashboard's own page only")
+    status: .forbidden, name: "other-site", detail: "only the dashboard's own page may make changes")
   static let readOnly = APIProblem(
-    status: .forbidden, name: "read-only", detail: "there is no ops key to log in with, so nothing can be changed here")
+    status: .forbidden, name: "read-only", detail: "no ops key is configured, so nothing can be changed here")
   static let noSuchLane = APIProblem(status: .notFound, name: "unknown-lane", detail: "there is no such lane")
 }

@@ -1,11 +1,11 @@
-// What every open page asks for every two seconds, asked of the database once for all of them.
+// The state that every open page requests every two seconds. One query of the database serves all pages.
 
 internal import Queue
 internal import Runtime
 internal import Settings
 
-/// The state of everything as JSON, as old as a second at most, or as four times the time that asking took: a busy
-/// database is asked less.
+/// The state of the whole gateway as JSON. It is at most a second old, or at most four times as old as the query took,
+/// so that a busy database is queried less.
 actor DashboardState {
   static let timeToLive = Nanoseconds.seconds(1)
   /// Number of minutes that are shown.
@@ -20,9 +20,9 @@ actor DashboardState {
   private var answer = Result<[UInt8], APIProblem>.failure(.broken)
   private var staleAt = Instant(nanoseconds: .min)
   private var question: Task<Result<[UInt8], APIProblem>, Never>?
-  /// Raised when what a question under way will bring is no longer wanted.
+  /// Incremented when the result of a query in progress is no longer wanted.
   private var generation = 0
-  /// Minutes by their start, in milliseconds since 1970.
+  /// The minutes' JSON by the start of the minute, in milliseconds since 1970.
   private var minutes: [Int64: [UInt8]] = [:]
   private var lastMinute: Int64 = 0
 
@@ -33,13 +33,13 @@ actor DashboardState {
 
   func json() async throws(APIProblem) -> [UInt8] {
     if clock.now() < staleAt { return try answer.get() }
-    // Who comes while the database is being asked waits for the same answer.
+    // Requests that arrive during the query wait for its result.
     let question = question ?? Task { [generation] in await ask(generation) }
     self.question = question
     return try await question.value.get()
   }
 
-  /// The next to ask is told what is true now.
+  /// Makes the next request query the database.
   func forget() {
     staleAt = Instant(nanoseconds: .min)
     question = nil
@@ -89,7 +89,7 @@ actor DashboardState {
 
   private func recentMinutes() async throws(APIProblem) -> PostgresResult {
     let result = try await ask(minutes: Self.minutesRecent)
-    // After a time without any page, all are asked for once.
+    // After a time without requests, all minutes are queried once.
     let isContinuous = result.int64(0, 0) - lastMinute < Int64(Self.minutesRecent - 1) * Self.minute
     if !isContinuous { _ = try minutes(await ask(minutes: Self.minutesShown)) }
     return result
@@ -101,7 +101,7 @@ actor DashboardState {
     return try await database.query(DashboardStatements.minutes, parameters)
   }
 
-  /// Replaces the minutes of an answer, forgets the oldest, and returns all of the answer's together.
+  /// Stores the minutes of a result, removes the oldest, and returns the sum of the result's minutes.
   private func minutes(_ result: PostgresResult) throws(APIProblem) -> [UInt8] {
     guard result.rowCount > 0 else { throw .broken }
     lastMinute = result.int64(0, 0)

@@ -3,7 +3,8 @@
 internal import Queue
 
 enum DashboardStatements {
-  /// This minute, a minute's start, and how its invites went; the row without a start is all of them together.
+  /// The current minute, the start of each minute, and the outcomes of its invites. The row without a start is the sum
+  /// of all minutes.
   static let minutes = PostgresStatement(
     name: "dashboard_minutes",
     sql: """

@@ -1,4 +1,4 @@
-// The families of what this replica has counted.
+// The metric families of what this replica has counted.
 
 import Dispatching
 import Providers
@@ -10,29 +10,31 @@ extension ExpositionWriter {
   mutating func write(attemptsAndDeliveries counters: DispatcherCounters) {
     let lanes = counters.lanes.filter { !$0.isSilent }
     family(
-      "push_gateway_attempts_total", .counter, "Answers to tries, by what the provider said; a lost answer is unknown")
+      "push_gateway_attempts_total", .counter, "Attempts by the provider's answer; a lost answer is unknown")
     for lane in lanes { sample(lane.attempts, { "\($0)" }, of: lane) }
-    family("push_gateway_deliveries_total", .counter, "Deliveries that have ended: the rows of push.delivery_history")
+    family("push_gateway_deliveries_total", .counter, "Deliveries that have ended, as in push.delivery_history")
     for lane in lanes { sample(lane.deliveries, \.word, of: lane) }
     sample(
-      "push_gateway_enqueue_to_send_seconds", "From the commit of a call until the first request of a delivery left",
+      "push_gateway_enqueue_to_send_seconds", "Time from the commit of a call until its first request was sent",
       lanes,
       \.enqueueToSend)
-    sample("push_gateway_send_to_answer_seconds", "From a request until its answer", lanes, \.sendToAnswer)
+    sample("push_gateway_send_to_answer_seconds", "Time from a request until its answer", lanes, \.sendToAnswer)
     sample(
-      "push_gateway_enqueue_to_answer_seconds", "From the commit of a call until the provider took a push over", lanes,
+      "push_gateway_enqueue_to_answer_seconds", "Time from the commit of a call until the provider accepted a push",
+      lanes,
       \.enqueueToAnswer)
     sample(
-      "push_gateway_ambiguous_total", "Tries without an answer: the phone may have got them or not", lanes, \.ambiguous)
+      "push_gateway_ambiguous_total", "Attempts without an answer, which may have reached the phone", lanes, \.ambiguous
+    )
     sample(
-      "push_gateway_expired_before_send_total", "Deliveries whose deadline passed before any request of theirs left",
+      "push_gateway_expired_before_send_total", "Deliveries whose deadline passed before a request was sent",
       lanes,
       \.expiredBeforeSend)
     sample("push_gateway_invalidated_tokens_total", "Tokens found dead", lanes, \.invalidatedTokens)
     sample(
-      "push_gateway_quarantined_tokens_total", "Tokens called dead while the lane's invalidation is on hold", lanes,
+      "push_gateway_quarantined_tokens_total", "Tokens found dead while the lane's invalidation is on hold", lanes,
       \.quarantinedTokens)
-    family("push_gateway_circuit_openings_total", .counter, "How often a lane's circuit opened")
+    family("push_gateway_circuit_openings_total", .counter, "Number of times that a lane's circuit opened")
     for lane in lanes {
       for reason in LaneCounters.OpeningReason.allCases {
         sample(
@@ -44,16 +46,16 @@ extension ExpositionWriter {
 
   mutating func write(apps snapshot: MetricsSnapshot) {
     let apps = snapshot.counters.apps.filter { !$0.isSilent }
-    family("push_gateway_calls_total", .counter, "Calls enqueued, as the replica counts them that took their notes")
+    family("push_gateway_calls_total", .counter, "Calls enqueued; each is counted by one replica")
     for app in apps { sample(app.calls, ["app": app.app]) }
-    family("push_gateway_missed_calls_total", .counter, "Missed calls announced to users, counted as calls_total is")
+    family("push_gateway_missed_calls_total", .counter, "Missed calls announced to users, counted like calls_total")
     for app in apps {
       sample(app.missedByDeadline, ["app": app.app, "reason": "deadline"])
       sample(app.missedByEnd, ["app": app.app, "reason": "ended"])
     }
     family(
       "push_gateway_time_to_ring_seconds", .histogram,
-      "From the commit of a call until a phone said that it rings, counted as calls_total is")
+      "Time from the commit of a call until a phone reported that it rings, counted like calls_total")
     for app in apps { sample(app.timeToRing, ["app": app.app]) }
     family("push_gateway_receipts_lost_total", .counter, "Expo tickets whose receipts did not come within 24 hours")
     for app in apps where app.app != DispatcherCounters.unknownApp {
@@ -62,33 +64,35 @@ extension ExpositionWriter {
   }
 
   mutating func write(outbox snapshot: MetricsSnapshot) {
-    family("push_gateway_settlement_batch_size", .histogram, "How many results were written to the outbox at a time")
+    family("push_gateway_settlement_batch_size", .histogram, "Number of results written to the outbox at a time")
     sample(snapshot.counters.settlementBatches)
     family(
-      "push_gateway_settlement_lag_seconds", .histogram, "From a provider's answer until it was written to the outbox")
+      "push_gateway_settlement_lag_seconds", .histogram,
+      "Time from a provider's answer until it was written to the outbox")
     sample(snapshot.counters.settlementLag)
     family(
-      "push_gateway_settlement_lost_total", .counter, "Results dropped because their lease had gone to another replica")
+      "push_gateway_settlement_lost_total", .counter, "Results dropped because another replica had taken over the lease"
+    )
     sample(snapshot.counters.lostLeases)
-    family("push_gateway_postgres_round_trip_seconds", .histogram, "From a statement until its answer")
+    family("push_gateway_postgres_round_trip_seconds", .histogram, "Time from a statement until its answer")
     for trip in OutboxCounters.RoundTrip.allCases {
       sample(snapshot.outbox.roundTrips[trip] ?? Histogram(.latency), ["kind": trip.rawValue])
     }
-    family("push_gateway_postgres_reconnects_total", .counter, "Connections to Postgres made anew after a loss")
+    family("push_gateway_postgres_reconnects_total", .counter, "Connections to Postgres reopened after a loss")
     sample(snapshot.outbox.reconnects)
     family(
       "push_gateway_reconciled_total", .counter,
-      "Rows claimed in the name of this replica that it did not know of, and gave back")
+      "Rows claimed for this replica that it did not know of, and returned")
     sample(snapshot.counters.reconciled)
-    family("push_gateway_forgotten_claims_total", .counter, "Claims whose answers were lost, and that were given up")
+    family("push_gateway_forgotten_claims_total", .counter, "Claims that were given up because their answers were lost")
     sample(snapshot.counters.forgottenClaims)
     family(
       "push_gateway_settled_again_total", .counter,
-      "Settlements written once more, since the database had lost them in a crash or a fail-over")
+      "Settlements written again, because the database had lost them in a crash or a failover")
     sample(snapshot.counters.settledAgain)
     family(
       "push_gateway_lease_lapses_total", .counter,
-      "How often no heartbeat was confirmed in time, so that nothing could be sent")
+      "Number of times that no heartbeat was confirmed in time, so that nothing could be sent")
     sample(snapshot.counters.leaseLapses)
   }
 
@@ -96,7 +100,7 @@ extension ExpositionWriter {
     family("push_gateway_api_requests_total", .counter, "Requests to the HTTP API, by operation and HTTP status")
     for operation in APIOperation.allCases {
       for status in APICounters.statuses where status >= 300 || status == operation.success {
-        // That method is of no operation.
+        // A request with a wrong method belongs to no operation, and is counted below.
         guard status != 405 else { continue }
         sample(
           api.requests(operation, status), ["operation": operation.rawValue, "status": String(status)])
@@ -155,7 +159,7 @@ extension ExpositionWriter {
 }
 
 extension LaneCounters {
-  /// Nothing to tell: of unknown apps nothing was ever seen.
+  /// Whether to leave out this lane, because it belongs to the unknown app and nothing was counted for it.
   fileprivate var isSilent: Bool {
     app == DispatcherCounters.unknownApp && invalidatedTokens == 0 && quarantinedTokens == 0
       && DeliveryOutcome.allCases.allSatisfy { deliveries.total(of: $0) == 0 }

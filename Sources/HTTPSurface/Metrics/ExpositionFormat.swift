@@ -1,4 +1,4 @@
-// In which of its two text formats a scrape is answered.
+// The two text formats of /metrics, and which one a scraper prefers.
 
 /// The formats of an exposition.
 enum ExpositionFormat: Sendable {
@@ -14,7 +14,7 @@ enum ExpositionFormat: Sendable {
     }
   }
 
-  /// OpenMetrics for whoever prefers it, else Prometheus' own text.
+  /// OpenMetrics if the scraper prefers it, otherwise Prometheus text.
   ///
   /// - Parameter accept: the value of `Accept`; nil for none.
   init(accept: String?) {

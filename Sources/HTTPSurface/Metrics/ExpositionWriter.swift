@@ -1,8 +1,8 @@
-// Writes metric families as text, in either format. Knows the formats and nothing of what is measured.
+// Writes metric families as text, in either format.
 
 import Queue
 
-/// Gathers an exposition, family by family.
+/// Builds an exposition, family by family.
 struct ExpositionWriter {
   enum Kind: String {
     case counter, gauge, histogram
@@ -19,15 +19,15 @@ struct ExpositionWriter {
     bytes.reserveCapacity(64 * 1024)
   }
 
-  /// Begins a family; its samples follow.
+  /// Begins a family. Its samples follow.
   ///
   /// - Parameters:
-  ///   - name: as a query has it; a counter's ends in `_total`.
-  ///   - help: one sentence without the stop.
+  ///   - name: the name as queries use it; a counter's ends in `_total`.
+  ///   - help: one sentence without the final stop.
   mutating func family(_ name: String, _ kind: Kind, _ help: String) {
-    precondition((kind == .counter) == name.hasSuffix("_total"), "counters, and only they, end in _total")
+    precondition((kind == .counter) == name.hasSuffix("_total"), "names of counters end in _total, and no others do")
     self.name = name
-    // OpenMetrics names a counter's family without the suffix that its samples have.
+    // OpenMetrics names a counter's family without the suffix of its samples.
     let family = format == .openMetrics && kind == .counter ? String(name.dropLast("_total".count)) : name
     append("# HELP \(family) ")
     appendEscaped(help, quotes: format == .openMetrics)
@@ -62,7 +62,7 @@ struct ExpositionWriter {
     append("\(count)\n")
   }
 
-  /// The whole exposition.
+  /// Ends the exposition, and returns it.
   consuming func finish() -> [UInt8] {
     if format == .openMetrics { append("# EOF\n") }
     return bytes
@@ -85,7 +85,7 @@ struct ExpositionWriter {
     append("} ")
   }
 
-  /// OpenMetrics wants the point in every bound, Prometheus' text has `1`.
+  /// OpenMetrics requires a decimal point in every bound; Prometheus text has `1`.
   private func bound(_ value: Double) -> String {
     let rounded = (value * 1e6).rounded() / 1e6
     return format == .prometheus && rounded == rounded.rounded() ? "\(Int(rounded))" : "\(rounded)"

@@ -1,4 +1,4 @@
-// The exposition: a copy from the gateway's loop, a look at the database, and all of it as text.
+// The metrics: a copy of the counters from the gateway's event loop and a query of the database, written as text.
 
 import Dispatching
 import Logging
@@ -8,7 +8,7 @@ package import Runtime
 import Settings
 import Synchronization
 
-/// Answers scrapes for one gateway, from its start to its end.
+/// Answers scrapes, from the start of the process to its end.
 package final class Metrics: Sendable {
   private struct Sources {
     var observer: MetricsObserver
@@ -16,7 +16,7 @@ package final class Metrics: Sendable {
   }
 
   private struct State {
-    /// Nil while the gateway does not run: then there is nothing to hop to.
+    /// Nil while the gateway does not run. Then there is no event loop to ask.
     var sources: Sources?
     var scrapes = 0
     var listeners: [ListenerCredentials] = []
@@ -24,29 +24,29 @@ package final class Metrics: Sendable {
     var snapshot: MetricsSnapshot
   }
 
-  /// What the API counts, whether it is on or not.
+  /// The API's counters. They exist even if the API is off.
   package let api = APICounters()
 
   private let lanes: [(app: String, provider: ProviderKind)]
   private let clock: any GatewayClock
   private let state: Mutex<State>
 
-  /// - Parameter lanes: the configured ones, in the dispatcher's order: their series exist from the start.
+  /// - Parameter lanes: the configured lanes, in the dispatcher's order. Their series exist from the start.
   package init(lanes: [(app: String, provider: ProviderKind)], clock: any GatewayClock = SystemClock()) {
     self.lanes = lanes
     self.clock = clock
     state = Mutex(State(snapshot: MetricsSnapshot(lanes: lanes)))
   }
 
-  /// The listeners that speak TLS, whose certificates end one day.
+  /// Adds the listeners with TLS, whose certificates' expiry is shown.
   package func watch(_ listeners: [ListenerCredentials]) { state.withLock { $0.listeners = listeners } }
 
-  /// From now on there is something to see.
+  /// The gateway has started: from now on its counters and the database are shown.
   package func connect(_ observer: MetricsObserver, _ database: OutboxGaugeCache) {
     state.withLock { $0.sources = Sources(observer: observer, database: database) }
   }
 
-  /// The gateway's loop is about to end: from now on scrapes are told what is seen last.
+  /// The gateway's event loop is about to stop. Later scrapes show the last counters.
   package func disconnect() async {
     let sources = state.withLock { state in
       defer { state.sources = nil }
@@ -66,7 +66,7 @@ package final class Metrics: Sendable {
 
   /// All series as text.
   ///
-  /// - Parameter readiness: what `/readyz` would say now.
+  /// - Parameter readiness: what `/readyz` would answer now.
   func exposition(_ format: ExpositionFormat, readiness: Readiness) async -> [UInt8] {
     let (sight, lockTableUsed) = await look()
     let (snapshot, listeners) = state.withLock { ($0.snapshot, $0.listeners) }
@@ -84,7 +84,7 @@ package final class Metrics: Sendable {
     return writer.finish()
   }
 
-  /// Sees how everything is, where there is something to see; returns what the database shows.
+  /// Updates the snapshot if the gateway runs. Returns the results of the database's queries.
   private func look() async -> (OutboxGauges?, lockTableUsed: Double?) {
     let sources = state.withLock { state in
       if state.sources != nil { state.scrapes += 1 }

@@ -1,10 +1,10 @@
-// The one hop of a scrape to the gateway's loop: everything that is counted there is copied, and nothing is rendered.
+// Copies all counters on the gateway's event loop, in one hop. The text is written elsewhere.
 
 package import Dispatching
 package import Queue
 import Runtime
 
-/// Sees all that counts on one gateway's loop. An actor on that loop.
+/// Reads every counter of one gateway. An actor on the gateway's event loop.
 package actor MetricsObserver {
   nonisolated let loop: EventLoop
   package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -31,7 +31,7 @@ package actor MetricsObserver {
 }
 
 extension Dispatcher {
-  /// The counters, and how the lanes are now.
+  /// The counters and the current state of the lanes.
   func snapshot() -> MetricsSnapshot {
     MetricsSnapshot(
       counters: counters,

@@ -1,11 +1,11 @@
-// Where Prometheus asks.
+// The path that Prometheus scrapes.
 
 import Hummingbird
 
-/// `GET /metrics`: every series, as Prometheus text or, for whoever prefers it, OpenMetrics.
+/// `GET /metrics`: every series, as Prometheus text, or as OpenMetrics if the scraper prefers it.
 package struct MetricsRoutes: OpsRoutes {
   private let metrics: Metrics
-  /// What `/readyz` says.
+  /// The result of `/readyz`.
   private let readiness: @Sendable () async -> Readiness
   private let gate: OpsGate
 

@@ -1,28 +1,28 @@
-// What a scrape tells of: copies, taken on the gateway's loop in one go, or what there is before the gateway runs.
+// The data of a scrape: copies made in one hop to the gateway's event loop, or zeros before the gateway runs.
 
 import Dispatching
 import Providers
 import Queue
 import Runtime
 
-/// The gateway at one moment.
+/// The state of the gateway at one moment.
 struct MetricsSnapshot: Sendable {
-  /// One lane of ours as it is now.
+  /// The state of one lane.
   struct Lane: Sendable {
     var condition: LaneCondition
     var provider = ProviderCondition()
-    /// How much the provider's clock is ahead of ours; zero until it was measured.
+    /// How far the provider's clock is ahead of this machine's; zero until it is measured.
     var clockSkew = Nanoseconds.zero
   }
 
   var counters: DispatcherCounters
-  /// In the order of the first of `counters.lanes`.
+  /// In the order of the first elements of `counters.lanes`.
   var lanes: [Lane]
   var outbox = OutboxCounters()
-  /// Tickets whose receipts never came, by app.
+  /// Number of tickets whose receipts never came, by app.
   var lostReceipts: [String: Int] = [:]
 
-  /// Before anything has happened: every series at zero.
+  /// The snapshot before anything has happened: every series is zero.
   init(lanes: [(app: String, provider: ProviderKind)]) {
     counters = DispatcherCounters(lanes: lanes)
     self.lanes = lanes.map { _ in

@@ -1,28 +1,28 @@
-// The metrics' own eye on the database: one connection, one look at a time.
+// Queries the outbox for the metrics, over one connection, and keeps the result for a while.
 
 package import Logging
 import Queue
 import Runtime
 
-/// Looks at the database over a connection of its own, and remembers for a while what it saw.
+/// Queries the database over a connection of its own, and caches the result.
 ///
-/// However many ask, one looks at a time; and it looks at most a tenth of the time, so that a large backlog is not made to
-/// suffer from being counted.
+/// At most one query runs at a time, however many scrapes wait for it. Queries take at most a tenth of the time, so
+/// that counting a large backlog does not slow it down.
 package actor OutboxGaugeCache {
   nonisolated let loop: EventLoop
   package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  /// What was seen is good for so long, or ten times as long as it took to see it.
+  /// A result is used for this long, or for ten times as long as the query took, if that is more.
   static let freshness = Nanoseconds.seconds(1)
   /// Longest wait for a look at the database. A caller that has waited that long gets the previous result.
   static let patience = Nanoseconds.seconds(2)
-  /// After this what was seen is no longer told.
+  /// After this time a result is no longer shown.
   static let memory = Nanoseconds.seconds(15)
 
   private static let observe = PostgresStatement(
     name: "observe", sql: "select what, app, provider, kind, state, value from push.observe()")
 
-  /// By itself: when that table is full nothing else can be seen.
+  /// A statement of its own: when the table of locks is full, `observe` fails.
   private static let lookAtLocks = PostgresStatement(name: "lock_table_used", sql: "select push.lock_table_used()")
 
   private let database: PostgresPool
@@ -38,13 +38,13 @@ package actor OutboxGaugeCache {
       connectionsMax: 1)
   }
 
-  /// Closes the connection and ends the loop; nobody may ask any more.
+  /// Closes the connection and stops the event loop. No method may be called afterwards.
   nonisolated func close() async {
     await database.close()
     loop.stop()
   }
 
-  /// What the database looks like, or looked a moment ago; nil while it cannot be seen.
+  /// The current or cached result; nil if the database cannot be queried.
   func sight() async -> OutboxGauges? {
     if let last, loop.now < last.at + max(Self.freshness, last.cost * 10) { return last.sight }
     if !isLooking {
@@ -56,7 +56,7 @@ package actor OutboxGaugeCache {
     return last.sight
   }
 
-  /// How full Postgres's table of locks was when it was looked at last; nil if that is long ago.
+  /// The used part of Postgres's table of locks when it was last queried; nil if that was more than `memory` ago.
   func lockTableUsed() -> Double? {
     guard let lastLocks, loop.now < lastLocks.at + Self.memory else { return nil }
     return lastLocks.used

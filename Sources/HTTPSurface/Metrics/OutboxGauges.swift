@@ -1,10 +1,10 @@
-// What only the database can see: how much is owed and how old it is, which lanes are paused, who is alive.
+// The metrics that only the database knows: number and age of pending deliveries, paused lanes, live replicas.
 
 import Queue
 
-/// One look at the database: the rows of `push.observe`.
+/// The result of one query: the rows of `push.observe`.
 struct OutboxGauges: Sendable, Equatable {
-  /// What a row is of.
+  /// What a row counts.
   struct Key: Hashable, Sendable {
     var what: String
     var app = ""
@@ -13,7 +13,7 @@ struct OutboxGauges: Sendable, Equatable {
     var state: Int16 = -1
   }
 
-  /// `push.delivery.state`, as views and metrics say it.
+  /// The names of the states of `push.delivery.state`, in the order of their numbers.
   static let states = ["ready", "claimed", "waiting"]
 
   private(set) var values: [Key: Double] = [:]
@@ -28,7 +28,7 @@ struct OutboxGauges: Sendable, Equatable {
     }
   }
 
-  /// Zero where there is no row.
+  /// The value of a row; zero if there is none.
   func value(
     _ what: String, app: String = "", provider: String = "", kind: Int16 = -1, state: Int16 = -1
   ) -> Double {

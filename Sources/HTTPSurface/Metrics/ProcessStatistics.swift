@@ -1,4 +1,4 @@
-// How the process is doing, by /proc/self (proc(5)); nothing where there is none.
+// Statistics of this process from /proc/self (proc(5)); none on systems without /proc.
 
 import Foundation
 
@@ -6,7 +6,7 @@ import Foundation
 import Glibc
 #endif
 
-/// The numbers behind the standard `process_` metrics.
+/// The values of the standard `process_` metrics.
 struct ProcessStatistics: Sendable {
   var cpuSeconds: Double
   var residentBytes: Int
@@ -16,13 +16,13 @@ struct ProcessStatistics: Sendable {
   /// Seconds since 1970.
   var startSeconds: Double
 
-  /// Reads them now; nil where the system has no /proc.
+  /// Reads the current values. Returns nil if the system has no /proc.
   init?() {
     #if os(Linux)
     let ticks = Double(sysconf(Int32(_SC_CLK_TCK)))
     let page = Int(sysconf(Int32(_SC_PAGESIZE)))
     guard let stat = try? String(contentsOfFile: "/proc/self/stat", encoding: .utf8),
-      // The second field is the program's name in parentheses, which may hold anything.
+      // The second field is the program's name in parentheses. It may contain spaces and parentheses.
       let end = stat.lastIndex(of: ")"),
       let system = try? String(contentsOfFile: "/proc/stat", encoding: .utf8),
       let bootLine = system.split(separator: "\n").first(where: { $0.hasPrefix("btime ") }),
@@ -31,7 +31,7 @@ struct ProcessStatistics: Sendable {
     else { return nil }
     let fields = stat[stat.index(after: end)...].split(separator: " ").map { Double($0) ?? 0 }
     guard fields.count > 21 else { return nil }
-    // Field n of the manual is fields[n - 3].
+    // Field n of proc(5) is fields[n - 3].
     cpuSeconds = (fields[11] + fields[12]) / ticks
     startSeconds = boot + fields[19] / ticks
     virtualBytes = Int(fields[20])

@@ -1,4 +1,4 @@
-// The families of how things are: lanes and their connections here, what is owed in the database, the process.
+// The metric families of the current state: lanes and their connections, the outbox, listeners, the process.
 
 import Dispatching
 import Providers
@@ -15,7 +15,7 @@ extension ExpositionWriter {
     func each(_ write: (_ app: String, _ provider: String, MetricsSnapshot.Lane) -> Void) {
       for lane in lanes { write(lane.app, lane.provider, lane.now) }
     }
-    family("push_gateway_connections", .gauge, "Connections to the provider; of Expo, requests under way")
+    family("push_gateway_connections", .gauge, "Connections to the provider; for Expo, requests in flight")
     each {
       sample($2.provider.openConnections, ["app": $0, "provider": $1, "state": "open"])
       sample($2.provider.connectingConnections, ["app": $0, "provider": $1, "state": "connecting"])
@@ -28,7 +28,7 @@ extension ExpositionWriter {
     }
     family(
       "push_gateway_connections_replaced_total", .counter,
-      "Connections to the provider that had to be replaced, by reason; none of Expo's, which libcurl keeps")
+      "Connections to the provider that had to be replaced, by reason; not for Expo, whose connections libcurl manages")
     each { app, provider, lane in
       for reason in ConnectionReplacement.allCases {
         sample(
@@ -37,13 +37,13 @@ extension ExpositionWriter {
     }
     family(
       "push_gateway_hedged_total", .counter,
-      "Invites that were sent once more over another connection, because they had gone unanswered for too long")
+      "Invites sent a second time over another connection, because they had gone unanswered for too long")
     each { sample($2.provider.hedged, ["app": $0, "provider": $1]) }
     family(
       "push_gateway_unanswered_seconds", .gauge,
-      "For how long the provider has answered no request, while some were sent; 0 below a second")
+      "Time for which the provider has answered no request although some were sent; 0 below a second")
     each { sample($2.provider.unanswered.seconds, ["app": $0, "provider": $1]) }
-    family("push_gateway_provider_token_age_seconds", .gauge, "Age of the token that proves to the provider who we are")
+    family("push_gateway_provider_token_age_seconds", .gauge, "Age of the token that authenticates us to the provider")
     each {
       let age = $2.provider.tokenIssuedAtMilliseconds.map { Double(wallMilliseconds - $0) / 1000 } ?? 0
       sample(max(0, age), ["app": $0, "provider": $1])
@@ -52,9 +52,10 @@ extension ExpositionWriter {
     each { sample($2.clockSkew.seconds, ["app": $0, "provider": $1]) }
     family("push_gateway_lane_in_flight", .gauge, "Deliveries that the replica holds")
     each { sample($2.condition.inFlight, ["app": $0, "provider": $1]) }
-    family("push_gateway_lane_window", .gauge, "The most deliveries it may hold")
+    family("push_gateway_lane_window", .gauge, "Maximum number of deliveries that the replica may hold")
     each { sample($2.condition.window, ["app": $0, "provider": $1]) }
-    family("push_gateway_lane_capacity", .gauge, "How many its connections could carry; 0 while none is usable")
+    family(
+      "push_gateway_lane_capacity", .gauge, "Number of requests that the connections can carry; 0 if none is usable")
     each { sample($2.condition.capacity, ["app": $0, "provider": $1]) }
     family("push_gateway_lane_circuit", .gauge, "1 for the state that the lane's circuit is in")
     each { app, provider, lane in
@@ -62,16 +63,16 @@ extension ExpositionWriter {
         sample(lane.condition.circuit.word == state, ["app": app, "provider": provider, "state": state])
       }
     }
-    family("push_gateway_lane_throttled_seconds", .gauge, "For how long the lane sends nothing at least")
+    family("push_gateway_lane_throttled_seconds", .gauge, "Minimum time for which the lane sends nothing")
     each { sample($2.condition.wait.seconds, ["app": $0, "provider": $1]) }
   }
 
-  /// What the database shows of the configured lanes.
+  /// Writes what the database shows of the configured lanes.
   mutating func write(_ sight: OutboxGauges, _ lanes: [(app: String, provider: ProviderKind)]) {
     let lanes = lanes.map { (app: $0.app, provider: $0.provider.rawValue) }
     var seen: Set<String> = []
     let apps = lanes.map(\.app).filter { seen.insert($0).inserted }
-    family("push_gateway_pending", .gauge, "Deliveries owed, of all replicas; above a few thousand an estimate")
+    family("push_gateway_pending", .gauge, "Pending deliveries of all replicas; an estimate above a few thousand")
     for (app, provider) in lanes {
       for kind in PushKind.allCases {
         for (state, word) in OutboxGauges.states.enumerated() {
@@ -82,7 +83,8 @@ extension ExpositionWriter {
       }
     }
     family(
-      "push_gateway_oldest_ready_seconds", .gauge, "Age of the oldest delivery that could be sent; 0: there is none")
+      "push_gateway_oldest_ready_seconds", .gauge,
+      "Age of the oldest delivery that is ready to be sent; 0 if there is none")
     for (app, provider) in lanes {
       for kind in PushKind.allCases {
         sample(
@@ -90,7 +92,7 @@ extension ExpositionWriter {
           ["app": app, "provider": provider, "kind": kind.word])
       }
     }
-    family("push_gateway_lane_paused", .gauge, "1 while ops have paused the lane")
+    family("push_gateway_lane_paused", .gauge, "1 while an operator has paused the lane")
     for (app, provider) in lanes {
       sample(sight.value("paused", app: app, provider: provider) > 0, ["app": app, "provider": provider])
     }
@@ -98,20 +100,20 @@ extension ExpositionWriter {
     for (app, provider) in lanes {
       sample(sight.value("held", app: app, provider: provider) > 0, ["app": app, "provider": provider])
     }
-    family("push_gateway_receipts_pending", .gauge, "Expo tickets whose receipts are still to be read")
+    family("push_gateway_receipts_pending", .gauge, "Expo tickets whose receipts have not been fetched")
     for app in apps { sample(Int(sight.value("receipts_pending", app: app)), ["app": app]) }
-    family("push_gateway_receipts_overdue", .gauge, "Of these, those due for a minute, or asked for in vain")
+    family("push_gateway_receipts_overdue", .gauge, "Pending receipts due for a minute, or already requested in vain")
     for app in apps { sample(Int(sight.value("receipts_overdue", app: app)), ["app": app]) }
     family("push_gateway_api_keys_expiring", .gauge, "Keys of the HTTP API that are in use and expire within 30 days")
     for app in apps { sample(Int(sight.value("keys_expiring", app: app)), ["app": app]) }
-    family("push_gateway_replicas_alive", .gauge, "Replicas that the database has heard of lately")
+    family("push_gateway_replicas_alive", .gauge, "Replicas whose heartbeat is current")
     sample(Int(sight.value("replicas_alive")))
   }
 
   mutating func write(lockTableUsed: Double) {
     family(
       "push_gateway_lock_table_used_ratio", .gauge,
-      "Locks in Postgres, of all databases, by the number it promises room for; from 0.5 on it may be full")
+      "Locks held in Postgres, divided by the number it guarantees room for; from 0.5 on the table may be full")
     sample(lockTableUsed)
   }
 
@@ -130,14 +132,14 @@ extension ExpositionWriter {
   }
 
   mutating func write(isReady: Bool, version: String) {
-    family("push_gateway_ready", .gauge, "1 while /readyz says so")
+    family("push_gateway_ready", .gauge, "1 while /readyz answers 200")
     sample(isReady)
-    family("push_gateway_build_info", .gauge, "1, with the version of the program")
+    family("push_gateway_build_info", .gauge, "Always 1; the label is the version of the program")
     sample(1, ["version": version])
   }
 
   mutating func write(_ process: ProcessStatistics) {
-    family("process_cpu_seconds_total", .counter, "User and system CPU time spent")
+    family("process_cpu_seconds_total", .counter, "User and system CPU time used")
     sample(process.cpuSeconds)
     family("process_resident_memory_bytes", .gauge, "Resident memory")
     sample(process.residentBytes)
@@ -145,7 +147,7 @@ extension ExpositionWriter {
     sample(process.virtualBytes)
     family("process_open_fds", .gauge, "Open file descriptors")
     sample(process.openDescriptors)
-    family("process_max_fds", .gauge, "The most file descriptors that may be open")
+    family("process_max_fds", .gauge, "Maximum number of open file descriptors")
     sample(process.maxDescriptors)
     family("process_start_time_seconds", .gauge, "When the process started, in seconds since 1970")
     sample(process.startSeconds)

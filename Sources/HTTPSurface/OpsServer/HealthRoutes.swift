@@ -1,28 +1,30 @@
-// Is it alive, is it ready.
+// The health checks: whether the process is alive, and whether it is ready.
 
 import Hummingbird
 
-/// Whether work can be done now.
+/// Whether the gateway can do its work now.
 package enum Readiness: Equatable, Sendable {
   case ready
-  /// One sentence a reason; no secrets, but names of apps and hosts.
+  /// One sentence for each reason. Reasons contain names of apps and hosts, but no secrets.
   case notReady([String])
 }
 
-/// - `GET /livez`: 200 while the process answers and its event loops turn, else 503 with those that do not. For what restarts it.
-/// - `GET /readyz`: 200 while it takes calls from the outbox, else 503 with the reasons, one a line. For what routes to it or rolls
-///   it out. A provider that answers nothing is told below `ready`, with status 200: a replica that is taken away for it helps
-///   nobody, and all of them would be at once.
+/// - `GET /livez`: 200 while the process answers and its event loops run, otherwise 503 with the names of those that do
+///   not. For a supervisor that restarts the process.
+/// - `GET /readyz`: 200 while the gateway takes calls from the outbox, otherwise 503 with the reasons, one a line. For
+///   load balancers and rollouts. If a provider does not answer, the status is still 200 and a line below `ready` says
+///   so: taking the replica away would not help, and every replica would be taken away at the same time.
 ///
-/// Both answer everybody, for probes log in nowhere. The reasons name apps and parts of the gateway: strangers get one word.
+/// Both answer everyone, because probes cannot log in. The reasons name apps and parts of the gateway, so callers that
+/// may not read them get only `not alive` or `not ready`.
 package struct HealthRoutes: OpsRoutes {
-  /// Asked at each request; must answer soon.
+  /// Called for each request; must return soon.
   private let readiness: @Sendable () async -> Readiness
-  /// Asked at each request, too: what is wrong although calls are taken, one sentence each.
+  /// Called for each request: problems that do not keep the gateway from taking calls, one sentence each.
   private let remarks: @Sendable () async -> [String]
-  /// Asked at each request: the names of event loops that do not turn.
+  /// Called for each request: the names of event loops that do not run.
   private let silentLoops: @Sendable () async -> [String]
-  /// Tells who may know the reasons; nil: everybody.
+  /// Decides who may read the reasons; nil: everyone.
   private let gate: OpsGate?
 
   package init(

@@ -1,18 +1,19 @@
-// Asks a request's header who its sender is, and believes what the proxy's keys signed. The keys' file is looked at on every use.
+// Verifies the identity that an identity proxy signed, with the proxy's public keys. A changed key file is read at the
+// next request.
 
 internal import Foundation
 import Logging
 package import Runtime
 import Settings
 
-/// Verifies identities with the keys of a file.
+/// Verifies signed identities with the keys of a file.
 package actor IdentityVerifier {
-  /// The keys' file cannot serve; says why.
+  /// Why the key file cannot be used.
   package struct Fault: Error, Equatable, CustomStringConvertible {
     package let description: String
   }
 
-  /// No proxy's set is larger.
+  /// The maximum size of the key file, well above that of any proxy.
   static let fileMaxBytes = 64 * 1024
 
   private let rules: IdentityRules
@@ -21,7 +22,7 @@ package actor IdentityVerifier {
   private let logger: Logger
   private var stamp: FileStamp?
   private var keys: JSONWebKeySet?
-  /// What the log was told of last.
+  /// The fault that was logged last; nil for none.
   private var fault: Fault?
   private var refusals = TokenBucket(saved: 1, perSecond: 1)
 
@@ -32,9 +33,9 @@ package actor IdentityVerifier {
     self.clock = clock
   }
 
-  /// Who it is; nil for anybody the proxy does not vouch for.
+  /// The name in the identity; nil if the proxy's signature, the claims or the list of allowed names do not permit it.
   ///
-  /// - Parameter header: the token, or `Bearer` and the token.
+  /// - Parameter header: the token, or `Bearer` followed by the token.
   func name(in header: String) -> String? {
     let scheme = "bearer "
     let token = header.lowercased().hasPrefix(scheme) ? String(header.dropFirst(scheme.count)) : header
@@ -49,7 +50,7 @@ package actor IdentityVerifier {
     }
   }
 
-  /// What is in the file now. While it cannot be read, nobody is believed.
+  /// The keys in the file now. While the file cannot be read, no identity is accepted.
   private func currentKeys() -> JSONWebKeySet? {
     let now = FileStamp(path: file)
     if let now, now == stamp, keys != nil { return keys }
@@ -67,13 +68,13 @@ package actor IdentityVerifier {
     return keys
   }
 
-  /// The keys of a file, which are public.
+  /// Reads the keys of a file. They are public.
   package static func read(_ file: String) throws(Fault) -> JSONWebKeySet {
     guard let handle = FileHandle(forReadingAtPath: file),
       let text = try? handle.read(upToCount: fileMaxBytes + 1) ?? Data()
-    else { throw Fault(description: "\(file): cannot be read: is it there, and may it be read?") }
+    else { throw Fault(description: "\(file): cannot be read; check that the file exists and its permissions") }
     guard text.count <= fileMaxBytes else {
-      throw Fault(description: "\(file): larger than \(fileMaxBytes) bytes, so it is not the file that was meant")
+      throw Fault(description: "\(file): is larger than \(fileMaxBytes) bytes, so it is probably the wrong file")
     }
     do throws(JSONWebKeySet.Fault) {
       return try JSONWebKeySet(Array(text))

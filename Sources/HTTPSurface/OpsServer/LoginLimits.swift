@@ -1,19 +1,20 @@
-// How often one address may show wrong keys. A good key is subject to no limit, whoever else guesses from wherever. Pure.
+// Limits how often one address may show wrong keys. Good keys have no limit, even if others guess from the same
+// address. Pure.
 
 internal import Runtime
 internal import Settings
 
-/// Wrong keys, counted by who shows them.
+/// Counts the wrong keys of each address.
 struct LoginLimits {
-  /// Wrong keys of one address that are not refused at once.
+  /// Maximum number of wrong keys a second from one address. More are refused at once.
   static let triesPerSecond = 5.0
-  /// Answers to one address that are held back at a time.
+  /// Maximum number of delayed answers for one address at a time.
   static let heldMax = 4
-  /// Answers of all addresses together that are held back: each has a connection of the listener.
+  /// Maximum number of delayed answers at a time. Each occupies a connection of the listener.
   static let heldInAllMax = 16
-  /// Addresses that are remembered. Of more, whoever has been silent for longest is forgotten.
+  /// Maximum number of addresses in memory. Above it, the one that has been silent the longest is removed.
   static let peersMax = 1_024
-  /// An address that has been silent for so long is as any other.
+  /// After this time without a wrong key, an address is treated as a new one.
   static let memory = Nanoseconds.seconds(15 * 60)
 
   private struct Record {
@@ -28,12 +29,13 @@ struct LoginLimits {
 
   var count: Int { records.count }
 
-  /// How long the answer to the n-th wrong try in a row is held back: 0.25 s, 0.5 s, 1 s, 2 s, then 4 s.
+  /// The delay of the answer to the n-th wrong key in a row: 0.25 s, 0.5 s, 1 s, 2 s, then 4 s.
   static func delay(failures: Int) -> Nanoseconds { .milliseconds(250 << Int64(min(max(failures, 1), 5) - 1)) }
 
   /// The address has shown a wrong key.
   ///
-  /// - Returns: how many in a row, if its answer is to be held back until `answered`; nil: it is refused at once.
+  /// - Returns: the number of wrong keys in a row, if the answer must be delayed until `answered` is called; nil if it
+  ///   is refused at once.
   mutating func failed(_ peer: IPAddress, _ now: Instant) -> Int? {
     let who = peer.network
     if records[who] == nil { makeRoom(now) }
@@ -48,7 +50,7 @@ struct LoginLimits {
     return record.failures
   }
 
-  /// The address has its answer.
+  /// The delayed answer was sent.
   mutating func answered(_ peer: IPAddress) {
     heldInAll -= 1
     records[peer.network]?.held -= 1

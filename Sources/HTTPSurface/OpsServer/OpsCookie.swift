@@ -1,16 +1,16 @@
-// The cookie of a session: no script reads it, no other site makes the browser send it.
+// The session cookie. Scripts cannot read it, and other sites cannot make the browser send it.
 
 internal import Runtime
 
-/// How the id of a session travels.
+/// The cookie that carries a session's id.
 struct OpsCookie: Equatable, Sendable {
-  /// Whether the browser may send it over TLS only.
+  /// Whether the browser may send the cookie over TLS only.
   let isSecure: Bool
 
-  /// With `__Host-` a browser takes it from nobody but this host, over TLS.
+  /// A browser accepts a name that begins with `__Host-` only from this host and over TLS.
   var name: String { isSecure ? "__Host-push-gateway" : "push-gateway" }
 
-  /// The value of `Set-Cookie`; nil ends it.
+  /// The value of `Set-Cookie`; nil deletes the cookie.
   func header(_ id: String?) -> String {
     let age = id == nil ? 0 : OpsSessions.timeToLive.milliseconds / 1000
     return "\(name)=\(id ?? ""); Max-Age=\(age); Path=/; HttpOnly; SameSite=Strict" + (isSecure ? "; Secure" : "")

@@ -1,7 +1,7 @@
-// Who may read what http.listen says: whoever is on this machine, or has shown who it is.
+// Decides who may read what http.listen serves: users of this machine, and clients that have logged in.
 //
-// Without a login only a listener is open that nothing but this machine reaches: on loopback, with no other name to be reached by and
-// no proxy before it. A request that says it came through a proxy needs a login even there.
+// Reading needs no login only if nothing but this machine reaches the listener: it listens on loopback, and neither
+// `http.hosts` nor `http.trusted_proxies` is set. A request with a header that proxies add needs a login even then.
 
 import HTTPTypes
 import Hummingbird
@@ -10,14 +10,14 @@ import NIOCore
 package import Runtime
 package import Settings
 
-/// Tells operators, scrapers and strangers apart. All paths of `http.listen` ask it.
+/// Tells apart operators, scrapers and other clients. Every path of `http.listen` uses it.
 package struct OpsGate: Sendable {
-  /// Somebody who has shown who it is.
+  /// A client whose key, session or identity was verified.
   struct Caller: Equatable, Sendable {
     enum Proof: Equatable, Sendable {
-      /// A session's id.
+      /// The id of a session.
       case session(String)
-      /// A proxy's word.
+      /// An identity signed by the proxy.
       case identity
       /// A key in `Authorization`.
       case key
@@ -25,22 +25,23 @@ package struct OpsGate: Sendable {
 
     let name: String
     let proof: Proof
-    /// What every change must show besides, for other sites can make a browser send the rest; nil: this caller changes nothing.
+    /// The token that every change must send in addition, because other sites can make a browser send cookies; nil if
+    /// this caller may not make changes.
     let token: String?
   }
 
   package let hosts: OpsHosts
-  /// Whether reading needs a login, from this machine, too.
+  /// Whether reading needs a login from this machine as well.
   let needsLogin: Bool
   let login: OpsLogin
   private let proxies: TrustedProxies
   private let identity: IdentityVerifier?
   private let identityField: HTTPField.Name?
   private let isTLS: Bool
-  /// Of this process: tokens of those whom a proxy vouches for.
+  /// A secret of this process, from which the tokens of users with a signed identity are made.
   private let secret: [UInt8]
 
-  /// - Parameter isTLS: whether the listener itself has a certificate.
+  /// - Parameter isTLS: whether the listener has a certificate of its own.
   package init(
     access: GatewayConfiguration.OpsAccess, listener: GatewayConfiguration.Listener, isTLS: Bool = false,
     logger: Logger, clock: any GatewayClock = SystemClock()
@@ -58,19 +59,19 @@ package struct OpsGate: Sendable {
     secret = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &source) }
   }
 
-  /// Whether anybody can show who they are.
+  /// Whether any way to log in is configured.
   var knowsAnybody: Bool { login.canLogIn || identity != nil }
 
   // MARK: - Reading
 
-  /// - Throws: 401 for whoever must log in first, 403 where nobody can.
+  /// - Throws: 401 if the client must log in, 403 if no way to log in is configured.
   func admitReader(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) {
     guard mustShow(request) else { return HTTPConnectionGuard.LetIn.tell(context.channel) }
     guard try await caller(of: request, context) == nil else { return }
     throw knowsAnybody ? .loggedOut : .nobodyCanLogIn
   }
 
-  /// As `admitReader`, and whoever has the key of /metrics.
+  /// Like `admitReader`, but also admits clients with the key of /metrics.
   func admitScraper(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) {
     guard mustShow(request) else { return HTTPConnectionGuard.LetIn.tell(context.channel) }
     guard await identified(request, context) == nil else { return }
@@ -83,7 +84,7 @@ package struct OpsGate: Sendable {
     HTTPConnectionGuard.LetIn.tell(context.channel)
   }
 
-  /// Whether the request is from somebody who may know what is wrong.
+  /// Whether the client may read the reasons of a failed health check.
   func isReader(_ request: Request, _ context: OpsRequestContext) async -> Bool {
     do throws(APIProblem) {
       try await admitReader(request, context)
@@ -93,12 +94,12 @@ package struct OpsGate: Sendable {
     }
   }
 
-  /// Whether this request is read only for somebody who has shown who it is.
+  /// Whether this request needs a login.
   func mustShow(_ request: Request) -> Bool {
     needsLogin || Self.forwardedFields.contains { request.headers[$0] != nil }
   }
 
-  // MARK: - Who asks
+  // MARK: - The caller
 
   /// - Throws: 401 or 429 for a wrong key in `Authorization`.
   func caller(of request: Request, _ context: OpsRequestContext) async throws(APIProblem) -> Caller? {
@@ -110,7 +111,7 @@ package struct OpsGate: Sendable {
     return Caller(name: name, proof: .key, token: nil)
   }
 
-  /// Who has a session, or is vouched for by the proxy.
+  /// The caller with a session or a signed identity; nil if there is neither.
   private func identified(_ request: Request, _ context: OpsRequestContext) async -> Caller? {
     for cookie in cookies(of: request) {
       guard let id = cookie.id(in: request.headers[.cookie]), let session = await login.session(id) else { continue }
@@ -124,18 +125,19 @@ package struct OpsGate: Sendable {
     return Caller(name: name, proof: .identity, token: token(of: name))
   }
 
-  /// The address that asks, behind proxies that are trusted.
+  /// The address of the client, behind trusted proxies.
   func client(of request: Request, _ context: OpsRequestContext) -> IPAddress {
     proxies.client(of: context.peer, forwardedFor: request.headers[Self.forwardedFor])
   }
 
-  /// Nobody knows it who cannot read our answers, and it is as good as this process lives.
+  /// The CSRF token of a user with a signed identity. Only a page that can read the answers of this server knows it. It
+  /// is valid until the process ends.
   private func token(of name: String) -> String {
     let digest = SHA256.digest(secret + SHA256.digest(Array(name.utf8)))
     return String(decoding: Base64URL.encode(digest), as: UTF8.self)
   }
 
-  /// The word after `Bearer`.
+  /// The value after `Bearer`.
   private static func bearer(_ request: Request) -> String? {
     let scheme = "bearer "
     guard let field = request.headers[.authorization], field.utf8.count <= 1_024,
@@ -146,14 +148,15 @@ package struct OpsGate: Sendable {
 
   // MARK: - Cookies
 
-  /// The cookie for a session that begins or ends with this request. It travels in clear text only where it never leaves this
-  /// machine: to a loopback name that the browser has asked for by `http:`.
+  /// The cookie for a session that begins or ends with this request. It may be sent in clear text only if it does not
+  /// leave this machine: the browser used a loopback name and `http:`.
   func cookie(for request: Request) -> OpsCookie {
     let isOverTLS = request.headers[.origin]?.lowercased().hasPrefix("https:") ?? false
     return OpsCookie(isSecure: isOverTLS || !mayBePlain(request))
   }
 
-  /// Those that a session may have come with. One without `__Host-` any neighbouring site could have set, except on loopback.
+  /// The cookies that a session may use. Except on loopback, a cookie without `__Host-` could have been set by a site
+  /// of the same domain.
   private func cookies(of request: Request) -> [OpsCookie] {
     [OpsCookie(isSecure: true)] + (mayBePlain(request) ? [OpsCookie(isSecure: false)] : [])
   }
@@ -165,7 +168,7 @@ package struct OpsGate: Sendable {
   // MARK: - Names of fields
 
   private static let forwardedFor = field("X-Forwarded-For")
-  /// What proxies add.
+  /// The headers that proxies add.
   private static let forwardedFields =
     [forwardedFor] + ["Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via"].map(field)
 
@@ -181,6 +184,6 @@ extension APIProblem {
     headers: [.wwwAuthenticate: "Session"])
   static let nobodyCanLogIn = APIProblem(
     status: .forbidden, name: "no-login",
-    detail: "other machines reach this listener, so reading needs a login, and there is none: "
+    detail: "other machines can reach this listener, so reading needs a login, but none is configured: "
       + "set dashboard.ops_key_file, dashboard.ops_keys or dashboard.identity")
 }

@@ -1,14 +1,14 @@
-// Every path of http.listen answers to its own names only: against DNS rebinding, where a hostile page gives its own name our
-// address and then reads what we answer.
+// Refuses requests to other host names. This prevents DNS rebinding, where a hostile page points its own name at the
+// gateway's address and then reads the answers.
 
 import HTTPTypes
 package import Hummingbird
 
-/// Stands before all routes that are added after it, and before what is not found.
+/// Runs before all routes that are added after it, and before the answer to unknown paths.
 package struct OpsHostCheck: OpsRoutes, RouterMiddleware {
   package typealias Context = OpsRequestContext
 
-  /// Health checkers of load balancers may speak HTTP/1.0 and name no host. Browsers always name one.
+  /// Health checks of load balancers may use HTTP/1.0 and send no host. Browsers always send one.
   private static let probes: Set = ["/livez", "/readyz"]
 
   let hosts: OpsHosts
@@ -33,5 +33,5 @@ package struct OpsHostCheck: OpsRoutes, RouterMiddleware {
 extension APIProblem {
   static let unknownHost = APIProblem(
     status: .misdirectedRequest, name: "unknown-host",
-    detail: "the gateway does not answer to this name; http.hosts lists those it does")
+    detail: "the gateway does not answer to this host name; http.hosts lists further names")
 }

@@ -1,5 +1,5 @@
-// Whether a request was meant for this listener: against DNS rebinding, where a hostile page gives its own name our
-// address, and against requests that other sites make the browser send.
+// Whether a request was meant for this listener. This prevents DNS rebinding, where a hostile page points its own name
+// at the gateway's address, and requests that other sites make the browser send.
 
 internal import HTTPTypes
 internal import Settings
@@ -12,10 +12,10 @@ package struct OpsHosts: Equatable, Sendable {
   /// Whether only this machine reaches the listener.
   let isLoopback: Bool
   private let listensEverywhere: Bool
-  /// Lower case, without ports; a tunnel or a proxy has a port of its own.
+  /// In lower case, without ports: a tunnel or a proxy has a port of its own.
   private let names: Set<String>
 
-  /// - Parameter names: further ones, of a proxy before it.
+  /// - Parameter names: further names, such as that of a proxy.
   init(listener: GatewayConfiguration.Listener, names: [String]) {
     let host = Self.bracketed(listener.host.lowercased())
     isLoopback = Self.isLoopback(host: host)
@@ -23,14 +23,14 @@ package struct OpsHosts: Equatable, Sendable {
     self.names = Self.loopback.union(names.map { Self.bracketed($0.lowercased()) } + [host]).subtracting(Self.wildcards)
   }
 
-  /// Whether a request's `Host` is one of ours. An address is, where all of the machine's are listened on: only a name
-  /// can be rebound.
+  /// Whether a request's `Host` is a name of this listener. If the listener listens on all addresses, every address is
+  /// accepted, because only names can be rebound.
   func allows(authority: String?) -> Bool {
     guard let host = authority.flatMap(Self.host) else { return false }
     return names.contains(host) || listensEverywhere && Self.isAddress(host)
   }
 
-  /// Whether a request names this machine itself, so that neither a proxy nor a network has to be between.
+  /// Whether a request's host is a loopback name or address, so that there need not be a proxy or a network in between.
   static func isLoopback(authority: String?) -> Bool {
     authority.flatMap(host).map(isLoopback(host:)) ?? false
   }
@@ -39,7 +39,7 @@ package struct OpsHosts: Equatable, Sendable {
     loopback.contains(host) || host.hasPrefix("127.") && isAddress(host)
   }
 
-  /// Whether it was our own page that made the browser send this.
+  /// Whether the dashboard's own page made the browser send the request.
   static func isOurs(origin: String?, site: String?, authority: String?) -> Bool {
     guard let origin = origin?.lowercased(), let authority = authority?.lowercased(),
       site ?? "same-origin" == "same-origin"

@@ -1,47 +1,48 @@
-// The keys as their files hold them at this moment.
+// The ops keys, read from their files.
 
 internal import Runtime
 internal import Settings
 
-/// Digests of keys by name. A file that has not changed is not read again; one that is gone, empty or too short is no key, nor is one
-/// that now holds the key of another: the audit could not tell who it was.
+/// The digests of keys by name. A file is read again only after a change. There is no key if its file is missing, empty
+/// or too short, or if it contains the key of another name: the audit could not tell the two apart.
 struct OpsKeyring {
-  /// Whose key it is.
+  /// The holder of a key.
   enum Holder: Equatable, Sendable {
     case operatorNamed(String)
-    /// Whoever may read /metrics, and nothing else.
+    /// The key of /metrics, which gives access to nothing else.
     case scraper
   }
 
   private struct Entry {
     let key: OpsKey
     var isForMetrics = false
-    /// What `digest` was read from. Failures are not remembered: permissions may change without a trace in the stamp.
+    /// The state of the file that `digest` was read from. Nil after a failure, because changed permissions do not
+    /// change the stamp.
     var stamp: FileStamp?
     var digest: [UInt8]?
     var fault: OpsKey.Fault?
-    /// The fault that `newFaults` gave last.
+    /// The fault that `newFaults` returned last.
     var told: OpsKey.Fault?
   }
 
   private var entries: [Entry]
 
-  /// - Parameter metricsKey: opens /metrics alone.
+  /// - Parameter metricsKey: the key that gives access to /metrics only.
   init(_ keys: [OpsKey], metricsKey: OpsKey? = nil) {
     entries = keys.map { Entry(key: $0) } + [metricsKey].compactMap { $0.map { Entry(key: $0, isForMetrics: true) } }
   }
 
-  /// Whether the file of a key could not serve when it was last looked at.
+  /// Whether the file of a key could not be used when it was last read.
   var hasFault: Bool { entries.contains { $0.fault != nil } }
 
-  /// The key of this operator as it is now.
+  /// The current digest of this operator's key.
   mutating func digest(of name: String) -> [UInt8]? {
     guard let index = entries.firstIndex(where: { $0.key.name == name && !$0.isForMetrics }) else { return nil }
     refresh(index)
     return entries[index].digest
   }
 
-  /// Whose key this is; nil: nobody's.
+  /// The holder of the key with this digest; nil if there is none.
   mutating func holder(of digest: [UInt8]) -> Holder? {
     var holder: Holder?
     for index in entries.indices { refresh(index) }
@@ -52,7 +53,7 @@ struct OpsKeyring {
     return holder
   }
 
-  /// Looks at every file, and returns the faults that it has not returned before.
+  /// Reads every file that has changed, and returns the faults that were not returned before.
   mutating func newFaults() -> [(name: String, fault: OpsKey.Fault)] {
     var faults: [(String, OpsKey.Fault)] = []
     for index in entries.indices {
@@ -69,7 +70,7 @@ struct OpsKeyring {
     if let stamp, stamp == entries[index].stamp, entries[index].digest != nil { return }
     do throws(OpsKey.Fault) {
       let digest = try entries[index].key.digest()
-      // The one in use stays: another file that comes to hold its key does not.
+      // The key that was read first stays valid. The other file is at fault.
       if let other = entries.indices.first(where: { $0 != index && entries[$0].digest == digest }) {
         throw OpsKey.Fault.sameKey(entries[index].key.file, as: entries[other].key.name)
       }

@@ -1,20 +1,20 @@
-// Ops keys, shown to log in or with each request: each address has few wrong tries a second, and each waits longer for its answer.
+// Logging in with ops keys. Wrong keys from one address are limited, and the answer to each is delayed.
 
 internal import HTTPTypes
 internal import Logging
 internal import Runtime
 internal import Settings
 
-/// Keeps the keys, the sessions, and the door to them.
+/// Holds the keys, the sessions, and the limits of wrong keys.
 actor OpsLogin {
-  /// What a session is to whoever has its id.
+  /// A session, as its user needs it.
   struct Opened: Sendable {
     let id: String
     let token: String
     let name: String
   }
 
-  /// Whether there is a key to log in with, usable or not.
+  /// Whether a key is configured, usable or not.
   nonisolated let canLogIn: Bool
 
   private let clock: any GatewayClock
@@ -23,12 +23,12 @@ actor OpsLogin {
   private var keyring: OpsKeyring
   private var sessions = OpsSessions()
   private var limits = LoginLimits()
-  /// Wrong keys are told of at most once a second, whoever shows them.
+  /// At most one log line a second about wrong keys, for all addresses together.
   private var warnings = TokenBucket(saved: 1, perSecond: 1)
 
   /// - Parameters:
-  ///   - metricsKey: opens /metrics alone.
-  ///   - pause: waits for so long.
+  ///   - metricsKey: the key that gives access to /metrics only.
+  ///   - pause: waits for a given time.
   init(
     keys: [OpsKey], metricsKey: OpsKey? = nil, logger: Logger, clock: any GatewayClock = SystemClock(),
     pause: @escaping @Sendable (Nanoseconds) async -> Void = { try? await Task.sleep(for: .nanoseconds($0.count)) }
@@ -41,21 +41,21 @@ actor OpsLogin {
     Self.tell(of: keyring.newFaults(), logger)
   }
 
-  /// Opens a session for whoever has a key.
+  /// Opens a session for a good key.
   ///
-  /// - Parameter peer: the address that asks.
-  /// - Throws: 403 for a wrong key, 429 for too many wrong ones of this address, 503 where the file of a key cannot serve.
+  /// - Parameter peer: the address of the client.
+  /// - Throws: 403 for a wrong key, 429 for too many wrong keys from this address, 503 if a key file cannot be used.
   func open(_ shown: String, from peer: IPAddress) async throws(APIProblem) -> Opened {
     let digest = OpsKey.digest(ofShown: shown)
     guard case .operatorNamed(let name) = keyring.holder(of: digest) else { throw await refusal(.wrongKey, of: peer) }
     limits.succeeded(peer)
     let (id, session) = sessions.open(name: name, keyDigest: digest, now: clock.now())
     logger.notice(
-      "Somebody logged in to the dashboard", metadata: ["operator": "\(name)", "peer": "\(Self.text(peer))"])
+      "An operator logged in to the dashboard", metadata: ["operator": "\(name)", "peer": "\(Self.text(peer))"])
     return Opened(id: id, token: session.token, name: name)
   }
 
-  /// The living session of an id, with a key that is still the one it was opened with.
+  /// The session with this id, if it has not expired and its key is still the one it was opened with.
   func session(_ id: String) -> Opened? {
     sessions.find(id, now: clock.now()) { keyring.digest(of: $0) }
       .map { Opened(id: id, token: $0.token, name: $0.name) }
@@ -63,20 +63,20 @@ actor OpsLogin {
 
   func close(_ id: String) { sessions.close(id) }
 
-  /// Whose key came in `Authorization: Bearer`.
+  /// The holder of the key in `Authorization: Bearer`.
   ///
-  /// - Throws: 401 for a wrong key, 429 for too many wrong ones of this address, 503 where the file of a key cannot serve.
+  /// - Throws: 401 for a wrong key, 429 for too many wrong keys from this address, 503 if a key file cannot be used.
   func holder(ofShown key: String, from peer: IPAddress) async throws(APIProblem) -> OpsKeyring.Holder {
     if let holder = keyring.holder(of: OpsKey.digest(ofShown: key)) { return holder }
     throw await refusal(
-      .unauthorized("this is none of the keys", challenge: "Bearer error=\"invalid_token\""), of: peer)
+      .unauthorized("this is not one of the keys", challenge: "Bearer error=\"invalid_token\""), of: peer)
   }
 
-  /// Counts a wrong key, and holds its answer back.
+  /// Counts a wrong key, and delays its answer.
   private func refusal(_ problem: APIProblem, of peer: IPAddress) async -> APIProblem {
     Self.tell(of: keyring.newFaults(), logger)
     guard let failures = limits.failed(peer, clock.now()) else { return .tooManyTries }
-    // A key whose file cannot be read looks like a wrong one.
+    // If a key file cannot be read, its key looks like a wrong one.
     let problem = keyring.hasFault ? .unreadableKey : problem
     warn(of: failures, peer)
     await pause(LoginLimits.delay(failures: failures))
@@ -97,16 +97,16 @@ actor OpsLogin {
 
   private static func tell(of faults: [(name: String, fault: OpsKey.Fault)], _ logger: Logger) {
     for (name, fault) in faults {
-      logger.error("Nobody can log in with an ops key", metadata: ["operator": "\(name)", "reason": "\(fault)"])
+      logger.error("An ops key cannot be used", metadata: ["operator": "\(name)", "reason": "\(fault)"])
     }
   }
 }
 
 extension APIProblem {
   static let wrongKey = APIProblem(status: .forbidden, name: "wrong-key", detail: "this is not an ops key")
-  static let tooManyTries = tooMany("too many wrong keys come from this address; try again")
+  static let tooManyTries = tooMany("too many wrong keys came from this address; try again")
   static let unreadableKey = unavailable(
     "no-key",
-    "the gateway cannot use the file of one of its keys, which may be this one; mend the file that its log names",
+    "the gateway cannot use one of its key files, perhaps that of this key; correct the file that its log names",
     retryAfterSeconds: 60)
 }

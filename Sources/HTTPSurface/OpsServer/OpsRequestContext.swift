@@ -1,4 +1,4 @@
-// What is known of a request beside itself: who is at the other end.
+// What is known about a request apart from the request itself.
 
 internal import Hummingbird
 internal import NIOCore
@@ -6,7 +6,7 @@ internal import Settings
 
 package struct OpsRequestContext: RequestContext {
   var coreContext: CoreRequestContextStorage
-  /// The other end of the connection, which may be a proxy.
+  /// The address at the other end of the connection, which may be a proxy.
   let peer: IPAddress
   let channel: any Channel
 

@@ -1,18 +1,18 @@
-// What a part of the gateway answers to whoever runs it, and the table in which it enters that.
+// The paths that parts of the gateway serve on `http.listen`.
 
 package import Hummingbird
 
 /// The table of paths of the ops listener.
 package typealias OpsRouter = Router<OpsRequestContext>
 
-/// A part of the gateway with paths of its own on `http.listen`. Nothing it does may reach into the hot path.
+/// A part of the gateway with paths on `http.listen`. It must not slow down the sending of pushes.
 package protocol OpsRoutes: Sendable {
-  /// Enters its paths.
+  /// Adds its paths.
   func add(to router: OpsRouter)
 }
 
 extension Response {
-  /// Plain text that no cache keeps, a line each.
+  /// Plain text that must not be cached, one element a line.
   static func lines(_ status: HTTPResponse.Status, _ lines: [String]) -> Response {
     Response(
       status: status, headers: [.contentType: "text/plain; charset=utf-8", .cacheControl: "no-store"],

@@ -1,4 +1,4 @@
-// The HTTP server for whoever runs the gateway. What it answers, its parts say: health, metrics, dashboard.
+// The HTTP server for operators: health checks, metrics and dashboard.
 
 import Hummingbird
 import HummingbirdCore
@@ -6,9 +6,9 @@ package import Logging
 import ServiceLifecycle
 package import Settings
 
-/// Serves the routes of its parts on `http.listen`, on threads of its own, away from the hot path.
+/// Serves the given routes on `http.listen`, on threads of its own, so that it cannot slow down the sending of pushes.
 package struct OpsServer: Service {
-  /// Nothing that is sent to it is longer.
+  /// No valid request to this listener is larger.
   private static let limits = HTTPConnectionGuard.Limits(bodyMaxBytes: 65_536, request: .seconds(10))
 
   private static let key = "http.listen"
@@ -17,11 +17,11 @@ package struct OpsServer: Service {
   private let application: Application<RouterResponder<OpsRequestContext>>
 
   /// - Parameters:
-  ///   - listener: port 0 takes a free one.
-  ///   - connectionsMax: at a time; beyond that, connections that wait give way to new ones.
-  ///   - credentials: of its TLS; nil: clear text.
-  ///   - routes: the parts; no two may claim the same path.
-  ///   - onListening: told the port once requests are answered.
+  ///   - listener: the address; with port 0 the system chooses a free port.
+  ///   - connectionsMax: maximum number of connections; above it, waiting connections are evicted by new ones.
+  ///   - credentials: certificate and key for TLS; nil: clear text.
+  ///   - routes: the routes to serve; no two may have the same path.
+  ///   - onListening: called with the port once the server accepts requests.
   package init(
     listener: GatewayConfiguration.Listener, connectionsMax: Int = 128, logger: Logger,
     credentials: ListenerCredentials? = nil, routes: [any OpsRoutes],

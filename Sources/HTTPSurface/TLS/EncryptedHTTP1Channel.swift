@@ -1,11 +1,11 @@
-// TLS in front of HTTP/1.1, with the certificate that is in use when a connection comes.
+// HTTP/1.1 over TLS, with the certificate that is in use when a connection is opened.
 
 internal import HummingbirdCore
 internal import Logging
 internal import NIOCore
 internal import NIOSSL
 
-/// Sets up connections of a listener that speaks TLS.
+/// Sets up the connections of a listener with TLS.
 private struct EncryptedHTTP1Channel: ServerChildChannel {
   let base: HTTP1Channel
   let credentials: ListenerCredentials
@@ -13,7 +13,7 @@ private struct EncryptedHTTP1Channel: ServerChildChannel {
 
   func setup(channel: any Channel, logger _: Logger) -> EventLoopFuture<HTTP1Channel.Value> {
     channel.eventLoop.makeCompletedFuture {
-      // First, for a connection that is refused at once is told so over TLS, too.
+      // These come first, so that a connection that is refused at once gets its refusal over TLS.
       try channel.pipeline.syncOperations.addHandlers([
         NIOSSLServerHandler(context: credentials.context), TLSFailureHandler(failures: credentials.handshakeFailures),
       ])
@@ -28,7 +28,7 @@ private struct EncryptedHTTP1Channel: ServerChildChannel {
 extension HTTPServerBuilder {
   /// HTTP/1.1.
   ///
-  /// - Parameter credentials: of its TLS; nil: clear text.
+  /// - Parameter credentials: certificate and key for TLS; nil: clear text.
   static func http1(
     configuration: HTTP1Channel.Configuration, credentials: ListenerCredentials?, logger: Logger
   ) -> HTTPServerBuilder {

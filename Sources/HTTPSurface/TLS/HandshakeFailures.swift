@@ -1,4 +1,4 @@
-// Why TLS handshakes of a listener fail: counted for the metrics, and told in the log, at most one line a second and reason.
+// Counts and logs failed TLS handshakes of a listener: at most one log line a second for each reason.
 
 internal import Logging
 internal import NIOSSL
@@ -9,19 +9,19 @@ internal import Synchronization
 /// Counts the failed handshakes of one listener.
 final class HandshakeFailures: Sendable {
   enum Reason: String, CaseIterable, Sendable {
-    /// The client shows no certificate where one is required.
+    /// The client sent no certificate, but one is required.
     case noCertificate = "no_certificate"
-    /// The client's certificate is none of `client_ca_file`, has expired, or is not for clients.
+    /// The client's certificate is not issued by `client_ca_file`, has expired, or is not for clients.
     case wrongCertificate = "wrong_certificate"
-    /// The client refused, as a rule our certificate.
+    /// The client refused the handshake, usually because of the listener's certificate.
     case refusedByClient = "refused_by_client"
-    /// The connection broke before the handshake was over.
+    /// The connection was closed before the handshake was complete.
     case closed
-    /// No TLS that we speak: clear text, an old version, other ciphers.
+    /// The client does not use a supported TLS: clear text, an old version, or other ciphers.
     case `protocol`
 
     init(_ error: BoringSSLError) {
-      // BoringSSL's words for its errors; nothing else tells them apart.
+      // The text of BoringSSL's errors; nothing else tells them apart.
       let text = "\(error)"
       self =
         if text.contains("PEER_DID_NOT_RETURN_A_CERTIFICATE") {
@@ -29,7 +29,7 @@ final class HandshakeFailures: Sendable {
         } else if text.contains("CERTIFICATE_VERIFY_FAILED") {
           .wrongCertificate
         } else if text.contains("_ALERT_") || text.contains("DECRYPTION_FAILED") {
-          // In TLS 1.3 OpenSSL's clients send the alert in clear text, which is no record that can be decrypted.
+          // In TLS 1.3, clients with OpenSSL send the alert in clear text, which cannot be decrypted as a record.
           .refusedByClient
         } else if text.contains("EOF during handshake") {
           .closed
@@ -38,13 +38,13 @@ final class HandshakeFailures: Sendable {
         }
     }
 
-    /// Whoever looks whether the port is open hangs up, too.
+    /// Port scans and simple health checks also close the connection.
     var level: Logger.Level { self == .closed ? .debug : .notice }
   }
 
   private struct Line {
     var bucket = TokenBucket(saved: 1, perSecond: 1)
-    /// Failures since the last line.
+    /// Number of failures since the last log line.
     var untold = 0
   }
 
@@ -60,10 +60,10 @@ final class HandshakeFailures: Sendable {
     self.clock = clock
   }
 
-  /// How many have failed.
+  /// The number of failures with this reason.
   func count(_ reason: Reason) -> Int { state.withLock { $0.counts[reason] ?? 0 } }
 
-  /// - Parameter peer: the other end of the connection.
+  /// - Parameter peer: the address at the other end of the connection.
   func note(_ reason: Reason, of peer: IPAddress) {
     let now = clock.now()
     let count: Int? = state.withLock { state in

@@ -1,6 +1,6 @@
-// What a listener's certificate, key and client authorities become: read, found to fit, and ready for handshakes.
+// Reads a listener's certificate, key and client authorities, and checks that they can be used together.
 //
-// BoringSSL, by swift-nio-ssl, does the listeners' TLS; the providers' connections are OpenSSL's (docs/adr/0036).
+// The listeners use BoringSSL, by swift-nio-ssl; connections to providers use OpenSSL (docs/adr/0036).
 
 internal import Foundation
 import NIOCore
@@ -8,9 +8,9 @@ import NIOSSL
 package import Runtime
 package import Settings
 
-/// A certificate with its key, as new connections use them.
+/// A certificate and its key, ready for new connections.
 package struct ListenerCertificate: Sendable {
-  /// Files that cannot be used together; names them, and never their content.
+  /// Why the files cannot be used. Names the files, and contains nothing of their content.
   package struct Fault: Error, Equatable, CustomStringConvertible {
     /// A key of the section `tls`.
     package enum File: String {
@@ -19,7 +19,7 @@ package struct ListenerCertificate: Sendable {
       case clientAuthorities = "client_ca_file"
     }
 
-    /// Whose file is to be mended.
+    /// The file to correct.
     package let file: File
     package let description: String
 
@@ -29,10 +29,10 @@ package struct ListenerCertificate: Sendable {
     }
   }
 
-  /// Close enough to a certificate's end to be warned of, seconds: certbot renews 30 days before it.
+  /// From this time before its end on, a certificate is warned of, in seconds. certbot renews 30 days before the end.
   package static let warningSeconds: Int64 = 14 * 86_400
 
-  /// Those with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 has no others.
+  /// Ciphers with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 has no others.
   private static let ciphers: [NIOTLSCipher] = [
     .TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, .TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
     .TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, .TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -45,8 +45,8 @@ package struct ListenerCertificate: Sendable {
 
   /// Reads the files.
   ///
-  /// - Parameter privacy: what is asked of the key's file.
-  /// - Throws: which file is wrong, and how. The date is no fault: what is to be done about it, the caller knows.
+  /// - Parameter privacy: the permissions that the key file must have.
+  /// - Throws: which file is wrong, and why. An expired certificate is not an error here; the caller decides.
   package init(_ settings: GatewayConfiguration.ListenerTLS, privacy: SecretFile.Privacy) throws(Fault) {
     let chain = try Self.chain(settings.certificateFile)
     guard let leaf = chain.first else {
@@ -59,7 +59,7 @@ package struct ListenerCertificate: Sendable {
     configuration.cipherSuiteValues = Self.ciphers
     configuration.applicationProtocols = ["http/1.1"]
     configuration.renegotiationSupport = .none
-    // A peer that does not say goodbye is not waited for.
+    // A peer that does not answer the end of TLS is not waited for any longer.
     configuration.shutdownTimeout = .seconds(1)
     if let file = settings.clientCAFile {
       configuration.trustRoots = .certificates(try Self.authorities(file))
@@ -78,7 +78,7 @@ package struct ListenerCertificate: Sendable {
     expiresAtSeconds = Int64(leaf.notValidAfter)
   }
 
-  /// The day on which it ends, in words.
+  /// The date of the certificate's end, as YYYY-MM-DD.
   package var expiry: String { String(UTCTime(microseconds: expiresAtSeconds * 1_000_000).iso8601.prefix(10)) }
 
   // MARK: - Files
@@ -113,7 +113,8 @@ package struct ListenerCertificate: Sendable {
   }
 
   private static func authorities(_ file: String) throws(Fault) -> [NIOSSLCertificate] {
-    // Without one nobody could be verified, which must not pass for nobody being asked.
+    // With an empty list, no client could be verified. That must not be mistaken for a listener that asks for no
+    // certificate.
     guard let authorities = try? NIOSSLCertificate.fromPEMFile(file), !authorities.isEmpty else {
       throw Fault(
         .clientAuthorities,

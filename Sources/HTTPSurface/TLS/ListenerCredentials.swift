@@ -1,7 +1,8 @@
-// The certificate of one listener as it is now: read again when its files change, and swapped for new connections only.
+// The current certificate of a listener. It is read again when its files change, and only new connections use the new
+// one.
 //
-// Certificate and key are two files, replaced one after the other. A pair that does not match is a renewal that is under way, or
-// one that went wrong: what is in use stays, and the files are tried again until they fit.
+// Certificate and key are two files, which are replaced one after the other. If they do not match, a renewal is in
+// progress or went wrong: the current certificate stays in use, and the files are read again until they match.
 
 package import Logging
 import NIOSSL
@@ -9,12 +10,12 @@ package import Runtime
 package import Settings
 internal import Synchronization
 
-/// Holds what a listener's new connections are encrypted with.
+/// The certificate and key for new connections of a listener.
 package final class ListenerCredentials: Sendable {
   private struct State {
     var certificate: ListenerCertificate
     var stamps: [String: FileStamp]
-    /// Why the files as they are now are not used; nil: they are.
+    /// Why the current files are not used; nil if they are.
     var fault: ListenerCertificate.Fault?
   }
 
@@ -29,7 +30,7 @@ package final class ListenerCredentials: Sendable {
 
   /// Reads the files.
   ///
-  /// - Throws: what is wrong with them.
+  /// - Throws: why they cannot be used.
   package init(
     _ name: String, _ settings: GatewayConfiguration.ListenerTLS, privacy: SecretFile.Privacy,
     clock: any GatewayClock = SystemClock(), logger: Logger
@@ -46,10 +47,10 @@ package final class ListenerCredentials: Sendable {
     remark(certificate)
   }
 
-  /// For the next connection.
+  /// The TLS context for the next connection.
   var context: NIOSSLContext { state.withLock { $0.certificate.context } }
 
-  /// The end of the certificate in use, seconds since 1970.
+  /// The end of the current certificate's validity, in seconds since 1970.
   var expiresAtSeconds: Int64 { state.withLock { $0.certificate.expiresAtSeconds } }
 
   /// Reads the files again if they have changed, or could not be used last time.
@@ -61,7 +62,7 @@ package final class ListenerCredentials: Sendable {
 
   /// Reads the files again.
   func reload() {
-    // Before the files: a change while they are read is seen next time.
+    // Before the files are read, so that a change during the reading is noticed next time.
     let stamps = Self.stamps(of: settings)
     let result = read()
     switch result {
@@ -72,14 +73,14 @@ package final class ListenerCredentials: Sendable {
         metadata: ["listener": "\(name)", "expires": "\(certificate.expiry)"])
       remark(certificate)
     case .failure(let fault):
-      // Told once, and not every two seconds.
+      // A fault is logged once, and not every two seconds.
       let isNew = state.withLock { state in
         defer { (state.stamps, state.fault) = (stamps, fault) }
         return state.stamps != stamps || state.fault != fault
       }
       guard isNew else { return }
       logger.error(
-        "A listener's new certificate cannot be used: what is in use stays",
+        "A listener's new certificate cannot be used: the current one stays in use",
         metadata: ["listener": "\(name)", "reason": "\(fault)"])
     }
   }
@@ -87,7 +88,7 @@ package final class ListenerCredentials: Sendable {
   private func read() -> Result<ListenerCertificate, ListenerCertificate.Fault> {
     do throws(ListenerCertificate.Fault) {
       let certificate = try ListenerCertificate(settings, privacy: privacy)
-      // Old files put back by mistake must not replace what clients still believe.
+      // Old files that were restored by mistake must not replace a certificate that clients still accept.
       if certificate.expiresAtSeconds <= now, expiresAtSeconds > now {
         throw ListenerCertificate.Fault(
           .certificate, "\(settings.certificateFile) has expired on \(certificate.expiry)")
@@ -101,7 +102,7 @@ package final class ListenerCredentials: Sendable {
   private func remark(_ certificate: ListenerCertificate) {
     guard certificate.expiresAtSeconds - now < ListenerCertificate.warningSeconds else { return }
     logger.warning(
-      "A listener's certificate ends soon, or has ended",
+      "A listener's certificate expires soon, or has expired",
       metadata: ["listener": "\(name)", "expires": "\(certificate.expiry)"])
   }
 

@@ -1,9 +1,9 @@
-// Looks at the listeners' certificates every two seconds: apart from the gateway's own credentials, because listeners are there
-// before the database is.
+// Checks the listeners' certificates every two seconds. Separate from the watcher of the gateway's credentials, because
+// the listeners start before the database is reachable.
 
 import ServiceLifecycle
 
-/// Has changed certificates read again, until shutdown.
+/// Reads changed certificates again, until shutdown.
 package struct ListenerCredentialsWatcher: Service {
   private static let interval = Duration.seconds(2)
 
@@ -21,7 +21,7 @@ package struct ListenerCredentialsWatcher: Service {
     }
   }
 
-  /// Reads all of them again, now.
+  /// Reads all certificates again now.
   package func reload() {
     for listener in credentials { listener.reload() }
   }

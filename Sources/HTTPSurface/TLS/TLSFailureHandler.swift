@@ -1,11 +1,12 @@
-// What goes wrong in TLS ends there: nothing of it is a malformed request, and there is nobody to answer.
+// Stops errors of TLS, so that they are not treated as malformed requests. Such a client cannot be answered.
 
 internal import NIOCore
 internal import NIOSSL
 internal import Settings
 
-/// Stands behind the TLS handler, which closes the connection by itself after what fails. A client that hangs up without TLS's
-/// farewell is let go like any other: what it sent of a request has a length, so that none is taken for whole that is not.
+/// Stands behind the TLS handler, which closes the connection after an error. If a client closes the connection without
+/// ending TLS, that is not an error: every request states its length, so a truncated request is not taken for a
+/// complete one.
 final class TLSFailureHandler: ChannelInboundHandler, RemovableChannelHandler {
   typealias InboundIn = ByteBuffer
 
@@ -15,8 +16,9 @@ final class TLSFailureHandler: ChannelInboundHandler, RemovableChannelHandler {
     self.failures = failures
   }
 
-  /// The TLS handler tells of a connection before it has begun the handshake, and then takes our end of it (`close(mode: .output)`)
-  /// for that of a connection without TLS. A refusal at once would not be heard, so that what follows is told a moment later.
+  /// The TLS handler reports a connection before it begins the handshake. If the connection's output is closed then
+  /// (`close(mode: .output)`), the handler treats it as a connection without TLS, and a refusal would not be sent. So
+  /// the event is passed on a moment later.
   func channelActive(context: ChannelHandlerContext) {
     let bound = NIOLoopBound(context, eventLoop: context.eventLoop)
     context.eventLoop.execute {

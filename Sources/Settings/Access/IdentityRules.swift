@@ -1,38 +1,39 @@
-// What a proxy vouches for: a signed JSON Web Token (RFC 7519) in a header, checked as RFC 8725 asks.
+// Verifies the identity that a proxy sends: a signed JSON Web Token (RFC 7519) in a header, checked as RFC 8725
+// requires.
 //
-// The signature is the whole of it: whoever reaches the gateway past the proxy can send any header, but none that is signed. The
-// algorithm is always the key's own, so `alg: none` and HMAC with the public key are no keys of ours.
+// Everything depends on the signature: a client that bypasses the proxy can send any header, but cannot sign one. The
+// algorithm is always that of the key, so `alg: none` and HMAC with the public key are refused.
 
 package import Runtime
 
-/// Which tokens are believed, and for whom.
+/// The rules that a token must meet.
 package struct IdentityRules: Equatable, Sendable {
   package enum Refusal: String, Error {
-    case malformed = "it is no token"
-    case unknownKey = "it names a key that the JWK Set does not have"
-    case wrongSignature = "its signature is not the key's"
-    case wrongIssuer = "it is another issuer's"
-    case wrongAudience = "it is for another audience"
-    case expired = "its time is over"
-    case notYetValid = "its time has not begun"
-    case nameless = "the claim with the name is missing, or not verified"
-    case notAllowed = "its holder is not in dashboard.identity.allowed"
+    case malformed = "the value is not a JSON Web Token"
+    case unknownKey = "the token names a key that the JWK Set does not contain"
+    case wrongSignature = "the signature does not match the key"
+    case wrongIssuer = "iss is not dashboard.identity.issuer"
+    case wrongAudience = "aud does not contain dashboard.identity.audience"
+    case expired = "the token has expired"
+    case notYetValid = "the token is not valid yet"
+    case nameless = "the claim with the name is missing or not verified"
+    case notAllowed = "the name is not in dashboard.identity.allowed"
   }
 
-  /// How far the proxy's clock may be from ours.
+  /// Maximum difference between the proxy's clock and this machine's.
   package static let leewaySeconds = 30.0
   package static let nameLengthMax = 128
 
   package var issuer: String
   package var audience: String
-  /// The claim that says who it is.
+  /// The claim that contains the name.
   package var nameClaim: String
-  /// Names, or `@example.com` for all names that end so.
+  /// Names, or `@example.com` for all names with this ending.
   package var allowed: [String]
 
-  /// Who it is.
+  /// Returns the name in a valid token.
   ///
-  /// - Parameter nowSeconds: since 1970.
+  /// - Parameter nowSeconds: the current time, in seconds since 1970.
   package func name(
     in text: String, keys: JSONWebKeySet, nowSeconds: Double
   ) throws(Refusal) -> String {
@@ -65,7 +66,7 @@ package struct IdentityRules: Equatable, Sendable {
     guard let value = claims.member(Array(nameClaim.utf8), of: claims.root), let name = claims.text(value),
       1...Self.nameLengthMax ~= name.unicodeScalars.count
     else { throw .nameless }
-    // Some issuers let anybody claim any address, and say so.
+    // Some issuers accept unverified addresses, and say so in this claim.
     if nameClaim == "email", let isVerified = claims.member("email_verified"),
       claims.boolean(isVerified) != true, claims.text(isVerified) != "true"
     {

@@ -1,32 +1,33 @@
-// The keys http.hosts, http.metrics_key_file, http.trusted_proxies and dashboard.*: who may read and do what on http.listen.
+// The keys http.hosts, http.metrics_key_file, http.trusted_proxies and dashboard.*: who may read and change what on
+// http.listen.
 
 internal import Foundation
 internal import HTTPTypes
 internal import Runtime
 
 extension GatewayConfiguration {
-  /// Who reaches `http`, by which names, and how they show who they are.
+  /// Access to `http.listen`: its host names, trusted proxies, keys and identities.
   package struct OpsAccess: Sendable, Equatable {
-    /// What a proxy with a login of its own vouches for.
+    /// The rules for identities that a proxy signs.
     package struct Identity: Sendable, Equatable {
-      /// Name of the header with the token.
+      /// Name of the header that contains the token.
       package var header: String
-      /// A JWK Set, looked at on every use.
+      /// A JWK Set. The file is checked for changes at each use.
       package var keysFile: String
       package var rules: IdentityRules
     }
 
-    /// Further names of hosts under which it may be reached.
+    /// Further host names of the listener.
     package var hosts: [String] = []
-    /// Whose `X-Forwarded-For` is believed.
+    /// The proxies whose `X-Forwarded-For` is trusted.
     package var trustedProxies = TrustedProxies()
-    /// Opens /metrics alone.
+    /// The key that gives access to /metrics only.
     package var metricsKey: OpsKey?
     /// Sorted by name.
     package var opsKeys: [OpsKey] = []
     package var identity: Identity?
 
-    /// All keys, each with its key of the configuration.
+    /// All keys, each with its path in the configuration.
     package var keys: [(path: String, key: OpsKey)] {
       opsKeys.map { ($0.name == onlyOpsKey ? "dashboard.ops_key_file" : "dashboard.ops_keys.\($0.name)", $0) }
         + [metricsKey].compactMap { $0.map { ("http.metrics_key_file", $0) } }
@@ -54,7 +55,8 @@ extension GatewayConfiguration {
     guard let file = reader.file(["dashboard", "ops_key_file"]) else { return keys }
     if keys.contains(where: { $0.name == onlyOpsKey }) {
       reader.note(
-        path + [onlyOpsKey], "is the name of the key of dashboard.ops_key_file: give only one of them, or another name")
+        path + [onlyOpsKey],
+        "is the name of the key in dashboard.ops_key_file: remove one of the two, or rename this one")
     }
     keys.append(OpsKey(name: onlyOpsKey, file: file, privacy: privacy))
     return keys.sorted { $0.name < $1.name }
@@ -75,8 +77,8 @@ extension GatewayConfiguration {
     if allowed.isEmpty || allowed.contains("@") {
       reader.note(
         path + ["allowed"],
-        "must be names, or @example.com for all that end so, with commas between them: whom the proxy lets through is not "
-          + "yet an operator")
+        "must be names, or @example.com for all names with this ending, separated by commas; without it, everyone with a "
+          + "login at the proxy would be an operator")
     }
     return OpsAccess.Identity(
       header: header, keysFile: file,

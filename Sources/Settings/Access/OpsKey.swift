@@ -1,14 +1,15 @@
-// The ops keys: files with one long random word each, looked at on every use, so that a new key, or none, takes no restart.
+// The ops keys: files with one long random word each. A file is checked for changes at each use, so that changing a key
+// needs no restart.
 
 package import Runtime
 
-/// A key by the name that push.audit shows.
+/// A key with the name that push.audit shows.
 package struct OpsKey: Equatable, Sendable {
-  /// The key's file cannot serve; says why, without the key.
+  /// Why a key file cannot be used. Does not contain the key.
   package struct Fault: Error, Equatable, CustomStringConvertible {
     package let description: String
 
-    /// - Parameter holder: who has the same key already.
+    /// - Parameter holder: the name with the same key.
     package static func sameKey(_ file: String, as holder: String) -> Fault {
       Fault(description: "\(file): holds the same key as \(holder): give each a key of its own (openssl rand -hex 32)")
     }
@@ -16,7 +17,7 @@ package struct OpsKey: Equatable, Sendable {
 
   package static let lengthMin = 32
 
-  /// Who holds it.
+  /// The operator's name.
   package let name: String
   package let file: String
   package var privacy = SecretFile.Privacy.required
@@ -33,16 +34,16 @@ package struct OpsKey: Equatable, Sendable {
     guard word.count >= Self.lengthMin else {
       throw Fault(
         description:
-          "\(file): must hold a key of at least \(Self.lengthMin) characters, such as "
-          + "openssl rand -hex 32 makes")
+          "\(file): must contain a key of at least \(Self.lengthMin) characters, for example "
+          + "from openssl rand -hex 32")
     }
     return SHA256.digest(word)
   }
 
-  /// What was typed, ready to be compared.
+  /// The digest of a key as a user typed it.
   package static func digest(ofShown key: String) -> [UInt8] { SHA256.digest(trimmed(Array(key.utf8))) }
 
-  /// Compares every byte, however early the first difference is.
+  /// Compares in constant time: the time does not depend on where the values differ.
   package static func equal(_ left: [UInt8], _ right: [UInt8]) -> Bool {
     guard left.count == right.count else { return false }
     return zip(left, right).reduce(UInt8(0)) { $0 | ($1.0 ^ $1.1) } == 0

@@ -1,4 +1,4 @@
-// Addresses of peers, as numbers that can be compared with networks.
+// IP addresses as numbers, which can be compared with networks.
 
 package import NIOCore
 
@@ -8,14 +8,14 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// An IPv4 or IPv6 address. An IPv4 address in IPv6's spelling (`::ffff:192.0.2.1`) is the IPv4 address.
+/// An IPv4 or IPv6 address. An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) becomes the IPv4 address.
 package struct IPAddress: Hashable, Sendable, CustomStringConvertible {
-  /// The bits of an IPv6 address; of an IPv4 address the lower 32 of `low`.
+  /// The upper 64 bits of an IPv6 address. An IPv4 address is in the lower 32 bits of `low`.
   package let high: UInt64
   package let low: UInt64
   package let isIPv6: Bool
 
-  /// `::`, where an address is not known.
+  /// `::`, used if an address is not known.
   package static let unknown = IPAddress(high: 0, low: 0, isIPv6: true)
 
   package init(high: UInt64, low: UInt64, isIPv6: Bool) {
@@ -24,9 +24,9 @@ package struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     self.isIPv6 = isIPv6
   }
 
-  /// - Parameter text: digits only: `192.0.2.1`, `2001:db8::1`. Nil for anything else.
+  /// - Parameter text: a numeric address: `192.0.2.1`, `2001:db8::1`. The initializer returns nil for anything else.
   package init?(_ text: some StringProtocol) {
-    // C would stop reading there.
+    // The C function would stop at a NUL.
     guard !text.utf8.contains(0) else { return nil }
     let text = String(text)
     var bytes = [UInt8](repeating: 0, count: 16)
@@ -42,15 +42,15 @@ package struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// - Parameter address: nil, and a local socket, are `unknown`.
+  /// - Parameter address: nil and local sockets become `unknown`.
   package init(_ address: NIOCore.SocketAddress?) {
     self = address?.ipAddress.flatMap { IPAddress($0) } ?? .unknown
   }
 
-  /// What one customer of a provider has, as a rule: an IPv4 address alone, of IPv6 the 64 bits that name the network.
+  /// The network that one customer of an internet provider usually has: a single IPv4 address, or a /64 of IPv6.
   package var network: IPRange { IPRange(self, length: isIPv6 ? 64 : 32) }
 
-  /// As it is usually written: `192.0.2.1`, `2001:db8::1`.
+  /// The usual notation: `192.0.2.1`, `2001:db8::1`.
   package var description: String {
     guard isIPv6 else {
       return [24, 16, 8, 0].map { String((low >> $0) & 0xFF) }.joined(separator: ".")

@@ -1,20 +1,20 @@
-// Networks, as Postgres' type cidr has them.
+// IP networks, like Postgres's type cidr.
 
 /// All addresses that begin with the same bits.
 package struct IPRange: Hashable, Sendable, CustomStringConvertible {
   /// The first address.
   package let base: IPAddress
-  /// How many bits all of them share: 0 to 32, of IPv6 0 to 128.
+  /// Number of common bits: 0 to 32 for IPv4, 0 to 128 for IPv6.
   package let length: Int
 
-  /// - Parameter length: 0 to 32, of IPv6 0 to 128.
+  /// - Parameter length: 0 to 32 for IPv4, 0 to 128 for IPv6.
   package init(_ address: IPAddress, length: Int) {
-    precondition(0...Self.lengthMax(address) ~= length, "an address has no more bits than that")
+    precondition(0...Self.lengthMax(address) ~= length, "the length is larger than the address")
     base = address.masked(length)
     self.length = length
   }
 
-  /// - Parameter text: `192.0.2.0/24`, `2001:db8::/32`, or one address. Nil for anything else.
+  /// - Parameter text: `192.0.2.0/24`, `2001:db8::/32`, or one address. The initializer returns nil for anything else.
   package init?(_ text: some StringProtocol) {
     let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
     guard let address = IPAddress(parts[0]) else { return nil }
@@ -34,13 +34,13 @@ package struct IPRange: Hashable, Sendable, CustomStringConvertible {
     address.isIPv6 == base.isIPv6 && address.masked(length) == base
   }
 
-  /// Whether it may be somebody's own: private networks are at most a /8, of IPv6 fc00::/7 (RFC 1918, RFC 4193).
+  /// Whether one organization may own it: private networks are at most a /8, or fc00::/7 for IPv6 (RFC 1918, RFC 4193).
   package var mayBeOneNetwork: Bool {
     guard base.isIPv6 else { return length >= 8 }
     return length >= 16 || length >= 7 && IPRange("fc00::/7")?.contains(base) == true
   }
 
-  /// `192.0.2.0/24`; one address alone without its length.
+  /// `192.0.2.0/24`; a single address has no length.
   package var description: String {
     length == Self.lengthMax(base) ? base.description : "\(base)/\(length)"
   }
@@ -49,9 +49,9 @@ package struct IPRange: Hashable, Sendable, CustomStringConvertible {
 }
 
 extension IPAddress {
-  /// The address with all bits behind the prefix set to zero.
+  /// The address with all bits after the prefix set to zero.
   fileprivate func masked(_ length: Int) -> IPAddress {
-    // Swift's >> gives 0 where all bits leave.
+    // Swift's >> returns 0 if all bits are shifted out.
     func mask(_ bits: Int) -> UInt64 { bits <= 0 ? 0 : ~(UInt64.max >> UInt64(bits)) }
     guard isIPv6 else {
       return IPAddress(high: 0, low: low & (mask(length) >> 32), isIPv6: false)

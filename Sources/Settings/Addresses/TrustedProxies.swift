@@ -1,10 +1,10 @@
-// From which address a request came, where proxies stand between the client and the gateway.
+// Finds the address of the client behind trusted proxies.
 
-/// The proxies that are believed in what they say of a request's origin.
+/// The proxies whose `X-Forwarded-For` is trusted.
 package struct TrustedProxies: Equatable, Sendable {
   private let ranges: [IPRange]
 
-  /// - Parameter ranges: none: nobody is believed, and a request comes from where its connection comes from.
+  /// - Parameter ranges: the proxies' networks. If empty, the client is always the other end of the connection.
   package init(_ ranges: [IPRange] = []) {
     self.ranges = ranges
   }
@@ -13,14 +13,15 @@ package struct TrustedProxies: Equatable, Sendable {
 
   /// The address of the client.
   ///
-  /// Each proxy appends the address that it was connected from to `X-Forwarded-For`. So the header is read from its end, and
-  /// only as long as the one who wrote an entry is trusted: what stands further left may be the client's own invention.
+  /// Each proxy appends the address that it was connected from to `X-Forwarded-For`. So the header is read from its
+  /// end, as long as the proxy that wrote an entry is trusted. Entries further to the left may have been made up by the
+  /// client.
   ///
   /// - Parameters:
-  ///   - connection: where the connection comes from.
-  ///   - forwardedFor: all fields `X-Forwarded-For` of the request in their order, with commas between them.
-  /// - Returns: the right-most address that is no trusted proxy's; the last trusted proxy that is known where there is none, or
-  ///   where an entry is no address.
+  ///   - connection: the address at the other end of the connection.
+  ///   - forwardedFor: all `X-Forwarded-For` fields of the request in order, joined by commas.
+  /// - Returns: the right-most address that is not a trusted proxy's. If there is none, or an entry is not an address,
+  ///   the left-most trusted proxy up to there.
   package func client(of connection: IPAddress, forwardedFor: String?) -> IPAddress {
     guard let forwardedFor, !ranges.isEmpty else { return connection }
     var client = connection
@@ -37,7 +38,8 @@ package struct TrustedProxies: Equatable, Sendable {
 
   private func isTrusted(_ address: IPAddress) -> Bool { ranges.contains { $0.contains(address) } }
 
-  /// `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`, with blanks around it.
+  /// `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`, with or without surrounding
+  /// spaces.
   private static func address(_ entry: Substring) -> IPAddress? {
     var text = entry.drop { $0 == " " || $0 == "\t" }
     while text.last == " " || text.last == "\t" { text.removeLast() }

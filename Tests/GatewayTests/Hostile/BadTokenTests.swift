@@ -1,4 +1,4 @@
-// A token at whose pushes the provider hangs up, every time, among an app's calls.
+// A provider that closes the connection at every push to one token, among an app's other calls.
 
 import Foundation
 import HTTP2TestSupport
@@ -10,18 +10,18 @@ import Testing
 
 @Suite("Hostile tokens", .serialized, .timeLimit(.minutes(10)))
 struct BadTokenTests {
-  /// Calls with such tokens, one a provider.
+  /// Number of calls with such tokens, one token for each provider.
   private static let badCalls = 3
   private static let pauseBetweenBadCalls = Duration.seconds(8)
 
-  /// What the table says; the measured time is the worst of the app's other calls.
+  /// The row of the table. Its measured time is the longest of the app's other calls.
   private static let row = HostileBehaviour(
     "hangs up at one token's pushes, and answers the app's others",
     "the others ring; that push is dead after five tries",
     .rings(2.5)
   ) { _ in }
 
-  @Test("a token at whose pushes the provider hangs up is dead after five, and costs the app's other calls no ring")
+  @Test("a token at whose pushes the provider closes the connection is dead after five, and the app's other calls ring")
   func hangsUp() async throws {
     try await HostileGateway.with { _ in
       []
@@ -64,7 +64,7 @@ struct BadTokenTests {
 }
 
 extension HostileGateway {
-  /// How deliveries of the neighbour's calls fared at one provider, in seconds from the commit to the yes.
+  /// The times of the neighbour's deliveries at one provider, in seconds from the commit to the acceptance.
   struct Spread: Sendable {
     var count: Int
     var delivered: Int

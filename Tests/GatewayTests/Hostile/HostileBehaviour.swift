@@ -1,20 +1,20 @@
-// One row of the hostile suite: what a provider does, what the phone experiences, and the bound.
+// One row of the hostile suite: what a provider does, what the phone experiences, and the time limit.
 
 import HTTP2TestSupport
 import Runtime
 
-/// What a provider does, and what must come of one lone call.
+/// What a provider does, and the required result of a single call.
 struct HostileBehaviour: Sendable {
   typealias Provider = ScriptedPeer.Provider
 
-  /// What must be in history.
+  /// The required result in push.delivery_history.
   struct Expectation: Sendable {
     var outcome: String
-    /// Seconds from the commit to the provider's yes, or to the end.
+    /// Maximum number of seconds from the commit to the acceptance, or to the end.
     var within: Double
-    /// Attempts, as history counts them: what the provider certainly has not processed is none.
+    /// Number of attempts in the history. A request that the provider certainly has not processed is not counted.
     var attempts: ClosedRange<Int>
-    /// How often the provider may have seen the request whole.
+    /// Maximum number of times that the provider may have seen the complete request.
     var requestsMax: Int
 
     /// The phone rings.
@@ -23,7 +23,7 @@ struct HostileBehaviour: Sendable {
         outcome: "delivered", within: within, attempts: attempts, requestsMax: requestsMax ?? attempts.upperBound)
     }
 
-    /// The phone stays silent, and history says so.
+    /// The phone does not ring, and the history says so.
     static func ends(_ outcome: String, _ within: Double, attempts: ClosedRange<Int>, requestsMax: Int? = nil) -> Self {
       Self(outcome: outcome, within: within, attempts: attempts, requestsMax: requestsMax ?? attempts.upperBound)
     }
@@ -31,21 +31,21 @@ struct HostileBehaviour: Sendable {
 
   var name: String
   var providers = Provider.allCases
-  /// What the phone experiences, as docs/reliability.md says it.
+  /// What the phone experiences, in the words of docs/reliability.md.
   var phone: String
   var expected: Expectation
-  /// Where a provider's differs.
+  /// Expectations that differ for a provider.
   var differing: [Provider: Expectation] = [:]
   var scope = ScriptedPeer.Scope.connections(1)
   var ringSeconds = 30
-  /// Whether the peer writes as fast as it can; such a behaviour is alone with its gateway's neighbour.
+  /// Whether the peer writes as fast as it can. Such a behaviour gets a gateway of its own.
   var isFlood = false
-  /// How many connections the gateway may make meanwhile.
+  /// Maximum number of connections that the gateway may open meanwhile.
   var connectionsMax = 12
-  /// Bound of a flood: CPU seconds of the gateway (a debug build), and megabytes it may grow by.
+  /// Limits for a flood: CPU seconds of the gateway (a debug build), and growth in megabytes.
   var cpuSecondsMax = 6.0
   var megabytesMax = 64.0
-  /// Done with the whole peer after it was armed.
+  /// Prepares the peer after the behaviour was set.
   var prepare: @Sendable (ScriptedPeer) -> Void = { _ in }
   var script: PeerScript
 
@@ -61,7 +61,7 @@ struct HostileBehaviour: Sendable {
     adjust(&script)
   }
 
-  /// Whether `make test` runs it, too; `make test-hostile` runs all.
+  /// Whether `make test` runs the behaviour. `make test-hostile` runs all.
   var isQuick: Bool { !isFlood && name.hasPrefix("GOAWAY") }
 
   func expectation(_ provider: Provider) -> Expectation { differing[provider] ?? expected }
@@ -72,7 +72,7 @@ struct HostileBehaviour: Sendable {
     return copy
   }
 
-  /// Whom it concerns.
+  /// Limits the row to some providers.
   func only(_ providers: Provider...) -> Self { with { $0.providers = providers } }
 
   func `for`(_ provider: Provider, _ expected: Expectation) -> Self { with { $0.differing[provider] = expected } }

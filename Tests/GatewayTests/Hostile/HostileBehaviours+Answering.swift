@@ -1,14 +1,14 @@
-// Answers that HTTP/2 or HTTP does not allow, or that nobody can read.
+// Answers that violate HTTP/2 or HTTP, or cannot be read.
 
 import HTTP2TestSupport
 import Runtime
 
 extension HostileBehaviour {
   private static let unknown = "rings; the fate of the first try is unknown, so it is sent once more"
-  /// What is odd about an answer and does not touch what it says may be passed over.
+  /// An oddity of an answer that does not change its meaning may be ignored.
   private static let malformed = Expectation.rings(2, attempts: 1...2)
 
-  /// An answer with these fields instead of `:status: 200`, and with the body an honest one has.
+  /// An answer with these fields in place of `:status: 200`, and with a normal body.
   private static func fields(_ name: String, _ fields: [(String, String)], _ expected: Expectation = malformed)
     -> HostileBehaviour
   {

@@ -1,10 +1,10 @@
-// The connection is lost, and what follows is no better.
+// The connection is lost, and the next one is hostile as well.
 
 import HTTP2TestSupport
 import Runtime
 
 extension HostileBehaviour {
-  /// The open connection is reset; the next one is the hostile one.
+  /// The open connection is reset. The next one is hostile.
   private static func connecting(
     _ name: String, _ phone: String, _ expected: Expectation, hostile: Int = 1,
     _ adjust: (inout PeerScript) -> Void

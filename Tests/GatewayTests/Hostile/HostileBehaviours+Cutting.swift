@@ -1,4 +1,4 @@
-// What can happen to an answer on its way.
+// Answers that are cut off or delayed.
 
 import HTTP2TestSupport
 import Runtime

@@ -1,4 +1,4 @@
-// Frames that RFC 9113 and RFC 7541 forbid. The connection ends, and what was in flight has an unknown fate.
+// Frames that RFC 9113 and RFC 7541 forbid. The connection ends, and the fate of requests in flight is unknown.
 
 import HTTP2TestSupport
 import Runtime
@@ -13,7 +13,7 @@ extension HostileBehaviour {
     HostileBehaviour(name, phone, expected) { $0.onRequest = { $0.send(bytes($1)) } }
   }
 
-  /// Something odd that is allowed, and then the answer.
+  /// Something unusual that is allowed, followed by the answer.
   private static func harmless(_ name: String, _ bytes: @escaping @Sendable (UInt32) -> [UInt8]) -> HostileBehaviour {
     HostileBehaviour(name, "rings at once", .rings(2)) {
       $0.onRequest = {

@@ -1,4 +1,4 @@
-// What can have become of a connection while it was idle.
+// What may have happened to a connection while it was idle.
 
 import HTTP2TestSupport
 import Runtime

@@ -29,7 +29,7 @@ extension HostileBehaviour {
       .with { $0.phone = again },
     reset("NO_ERROR", 0), reset("PROTOCOL_ERROR", 1), reset("INTERNAL_ERROR", 2), reset("FLOW_CONTROL_ERROR", 3),
     reset("STREAM_CLOSED", 5), reset("CANCEL", 8), reset("ENHANCE_YOUR_CALM", 11),
-    // libcurl does as it is told, and the next connection is of HTTP/1.1.
+    // libcurl obeys, and its next connection uses HTTP/1.1.
     reset("HTTP_1_1_REQUIRED", 13).for(.expo, .rings(2, attempts: 2...3)),
     reset("with an unknown code", 0xDEAD_BEEF),
     HostileBehaviour("GOAWAY on a request, last id 0", again, .rings(2, attempts: 1...1, requestsMax: 2)) {

@@ -1,4 +1,4 @@
-// A gateway as a process of its own, whose lanes end at scripted peers; one app beside them has honest providers.
+// A gateway in a process of its own, whose lanes send to scripted peers. One further app has normal providers.
 
 import Foundation
 import HTTP2TestSupport
@@ -12,16 +12,16 @@ import Testing
 
 /// The process, its database, its peers, and the neighbour's simulators.
 struct HostileGateway {
-  /// The app whose providers are honest.
+  /// The app whose providers are normal.
   static let neighbour = "porteiro"
 
-  /// One finished delivery, as history has it.
+  /// One finished delivery, from push.delivery_history.
   struct Story: Sendable {
     var outcome: String
     var attempts: Int
-    /// Seconds from the commit to the provider's yes, or to the end.
+    /// Seconds from the commit to the acceptance, or to the end.
     var seconds: Double
-    /// Reasons of the tries that failed, the final one last.
+    /// Reasons of the failed attempts, the last one at the end.
     var reasons: String
   }
 
@@ -32,10 +32,10 @@ struct HostileGateway {
 
   struct Failure: Error, CustomStringConvertible { let description: String }
 
-  /// Starts it all, runs `body`, and stops it all.
+  /// Starts everything, runs `body`, and stops everything.
   ///
   /// - Parameters:
-  ///   - host: by which the gateway reaches the hostile peers, an address in digits.
+  ///   - host: the numeric address by which the gateway reaches the hostile peers.
   ///   - makePeers: app and peer of each hostile lane.
   static func with(
     host: String = "127.0.0.1",
@@ -64,7 +64,7 @@ struct HostileGateway {
         database: database, simulators: simulators, connection: connection, process: process)
       var failure: (any Error)?
       do {
-        // Calls of an app are taken once the gateway has registered it.
+        // Calls of an app are accepted once the gateway has registered the app.
         let registered = PostgresStatement(name: "registered", text: "select count(*)::int from push.apps")
         while process.isRunning, try await connection.query(registered).int32(0, 0) <= Set(apps.map(\.app)).count {
           try await Task.sleep(for: .milliseconds(20))
@@ -94,7 +94,7 @@ struct HostileGateway {
     if process.isRunning { kill(process.processIdentifier, SIGKILL) }
   }
 
-  /// Hostile lanes have one connection each, and the neighbour's credentials.
+  /// Each hostile lane has one connection, and the neighbour's credentials.
   private static func append(
     _ apps: [(app: String, peer: ScriptedPeer)], at host: String, to material: SimulatorMaterial,
     _ endpoints: SimulatorEndpoints
@@ -142,7 +142,7 @@ struct HostileGateway {
     }
   }
 
-  /// Commits one call for each app, to one device of each of its lanes.
+  /// Commits one call for each app, to one device for each of its lanes.
   func call(_ callID: String, _ lanes: [HostileLane], ringSeconds: Int = 30) async throws {
     let rows = Dictionary(grouping: lanes, by: \.app).sorted { $0.key < $1.key }.map { app, lanes in
       let devices = lanes.map { Self.recipient($0.peer.provider) }.joined(separator: ", ")
@@ -162,7 +162,7 @@ struct HostileGateway {
       """)
   }
 
-  /// What became of a call, by lane; of those that have ended.
+  /// The finished deliveries of a call, by lane.
   func stories(of callID: String) async throws -> [String: Story] {
     let rows = try await connection.query(
       PostgresStatement(
@@ -183,7 +183,7 @@ struct HostileGateway {
     return stories
   }
 
-  /// Waits until this call has ended on so many lanes.
+  /// Waits until this call has ended on a number of lanes.
   func waitForEnds(of callID: String, _ count: Int, seconds: Double) async throws {
     let ended = PostgresStatement(
       name: "ended \(callID)",
@@ -196,8 +196,8 @@ struct HostileGateway {
     }
   }
 
-  /// How the neighbour's calls fared whose ids begin with `prefix`: how many deliveries ended, which of them were not
-  /// delivered at the first try, and the longest time from the commit to the yes, seconds.
+  /// The neighbour's calls whose ids begin with `prefix`: number of finished deliveries, those that were not delivered
+  /// at the first attempt, and the longest time from commit to acceptance, in seconds.
   func neighbour(_ prefix: String) async throws -> (count: Int, troubled: String, worst: Double) {
     let row = try await connection.query(
       PostgresStatement(
@@ -213,9 +213,9 @@ struct HostileGateway {
     return (Int(row.text(0, 0)) ?? 0, row.text(0, 1), Double(row.text(0, 2)) ?? 0)
   }
 
-  // MARK: - What it takes
+  // MARK: - Resources
 
-  /// CPU seconds since the process began; nil where there is no /proc.
+  /// CPU seconds since the process began; nil if there is no /proc.
   func cpuSeconds() -> Double? {
     guard let text = try? String(contentsOfFile: "/proc/\(process.processIdentifier)/stat", encoding: .utf8),
       let end = text.lastIndex(of: ")")
@@ -225,12 +225,12 @@ struct HostileGateway {
     return (user + system) / Double(sysconf(Int32(_SC_CLK_TCK)))
   }
 
-  /// Begins to look for the highest memory anew.
+  /// Resets the measured peak of memory.
   func resetPeak() {
     try? "5".write(toFile: "/proc/\(process.processIdentifier)/clear_refs", atomically: false, encoding: .utf8)
   }
 
-  /// Megabytes resident, now and at most since `resetPeak`; nil where there is no /proc.
+  /// Resident megabytes, now and at the peak since `resetPeak`; nil if there is no /proc.
   func megabytes() -> (now: Double, peak: Double)? {
     guard let text = try? String(contentsOfFile: "/proc/\(process.processIdentifier)/status", encoding: .utf8) else {
       return nil

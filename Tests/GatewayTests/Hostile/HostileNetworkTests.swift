@@ -1,4 +1,4 @@
-// Packets that are really lost, in a network namespace of its own: `make test-hostile`.
+// Lost packets, in a network namespace of its own: `make test-hostile`.
 
 import Foundation
 import HTTP2TestSupport
@@ -10,7 +10,7 @@ import Testing
   "Hostile network", .serialized, .timeLimit(.minutes(10)),
   .enabled(if: ProcessInfo.processInfo.environment["PUSH_GATEWAY_HOSTILE_NETWORK"] == "1"))
 struct HostileNetworkTests {
-  /// What becomes of the packets of a connection that was idle.
+  /// Which packets are lost on a connection that was idle.
   private enum Loss: String, CaseIterable {
     case bothWays, requests, answers, network
 
@@ -42,16 +42,16 @@ struct HostileNetworkTests {
     }
   }
 
-  /// Seconds between the call that opened the connection and the lone one.
+  /// Seconds between the call that opened the connection and the tested one.
   private static var idleSeconds: Double {
     ProcessInfo.processInfo.environment["PUSH_GATEWAY_HOSTILE_IDLE_SECONDS"].flatMap(Double.init) ?? 6
   }
 
-  @Test("a lone call over a connection whose packets are lost rings within 2.5 s")
+  @Test("a single call over a connection whose packets are lost rings within 2.5 s")
   func lostPackets() async throws {
     let mirror = try PacketMirror()
     let pairs = Loss.allCases.flatMap { loss in ScriptedPeer.Provider.allCases.map { (loss, $0) } }
-    // Three lanes an app.
+    // Each app has three lanes.
     let names = Loss.allCases.indices.flatMap { number in ScriptedPeer.Provider.allCases.map { _ in "app-\(number)" } }
     let loop = EventLoop(name: "hostile-peers")
     defer { loop.stop() }

@@ -1,4 +1,4 @@
-// What the hostile suite measured, as the table that docs/reliability.md begins with.
+// The results of the hostile suite, in the form of the table at the beginning of docs/reliability.md.
 
 import Foundation
 import HTTP2TestSupport
@@ -12,11 +12,11 @@ enum HostileTable {
     var seconds: [ScriptedPeer.Provider: Double]
   }
 
-  /// The bounds are those of a quiet machine; a busy one gets so many seconds more.
+  /// Seconds added to the time limits, which are meant for an idle machine.
   static var slack: Double { isStrict ? 0 : 8 }
-  /// Whether the bounds are asserted as they stand (`make test-hostile`).
+  /// Whether the time limits apply without an addition (`make test-hostile`).
   static var isStrict: Bool { ProcessInfo.processInfo.environment["PUSH_GATEWAY_HOSTILE"] == "1" }
-  /// Only behaviours with this in their names.
+  /// If set, only behaviours with this text in their names run.
   static var filter: String? { ProcessInfo.processInfo.environment["PUSH_GATEWAY_HOSTILE_ONLY"] }
 
   /// Prints rows, and appends them to the file of PUSH_GATEWAY_HOSTILE_TABLE.

@@ -1,4 +1,4 @@
-// One lone call through a whole gateway whose provider misbehaves, while a neighbour's phones ring as ever.
+// A single call through a whole gateway whose provider misbehaves, while a neighbour's calls continue normally.
 
 import Foundation
 import HTTP2TestSupport
@@ -11,15 +11,16 @@ import Testing
 
 @Suite("Hostile", .serialized, .timeLimit(.minutes(10)))
 struct HostileTests {
-  /// Longer than the pause after which a request brings a PING.
+  /// Longer than the idle time after which a request is accompanied by a PING.
   private static let idleTime = Duration.milliseconds(5_500)
-  /// So long may a neighbour's call take at most. Only a stall can break it: it is a hundred times what calls take.
+  /// Maximum time of a neighbour's call: a hundred times what calls take, so that only a stall exceeds it.
   private static let neighbourBound = 5.0
 
-  // MARK: - Those that wait
+  // MARK: - Peers that do not flood
 
   @Test(
-    "a lone call rings in time or ends honestly, whatever its provider does, and the neighbours' calls ring as ever")
+    "a single call rings in time or ends with its true outcome, whatever its provider does, and the neighbours' calls ring as usual"
+  )
   func everythingAtOnce() async throws {
     let behaviours = Self.chosen { !$0.isFlood }
     guard !behaviours.isEmpty else { return }
@@ -52,7 +53,7 @@ struct HostileTests {
 
   // MARK: - Floods
 
-  @Test("a flood is cut off before it costs memory, CPU or a neighbour's call")
+  @Test("a flood is ended before it uses much memory or CPU, or delays a neighbour's call")
   func floods() async throws {
     let behaviours = Self.chosen { $0.isFlood }
     guard !behaviours.isEmpty else { return }
@@ -95,7 +96,7 @@ struct HostileTests {
     }
   }
 
-  /// Starts a gateway with a lane for each behaviour and provider; all have delivered one call and were idle since.
+  /// Starts a gateway with a lane for each behaviour and provider. Each lane has delivered one call and then been idle.
   private static func with(
     _ behaviours: [HostileBehaviour], _ body: (HostileGateway, [HostileLane]) async throws -> Void
   ) async throws {
@@ -107,7 +108,7 @@ struct HostileTests {
     try await HostileGateway.with { material in
       let contexts = try ScriptedPeer.Contexts(
         certificateFile: material.certificateFile, keyFile: material.certificateKeyFile)
-      // Floods get a thread of their own.
+      // Floods have a thread of their own.
       return try rows.map { row in
         (row.app, try ScriptedPeer(row.provider, contexts, loop: row.behaviour.isFlood ? nil : loop))
       }
@@ -115,7 +116,7 @@ struct HostileTests {
       let lanes = zip(rows, apps).map { HostileLane(behaviour: $0.behaviour, app: $1.app, peer: $1.peer) }
       try await gateway.callNeighbour("first")
       try await gateway.warmUp(lanes, "warm")
-      // libcurl does not use a connection again that was idle for longer than all this may have taken.
+      // libcurl does not reuse a connection that was idle for longer than the preparation may take.
       try await gateway.warmUp(lanes.filter { $0.peer.provider == .expo }, "warm again")
       try await Task.sleep(for: Self.idleTime)
       try await body(gateway, lanes)
@@ -137,12 +138,12 @@ struct HostileLane {
   var behaviour: HostileBehaviour
   var app: String
   var peer: ScriptedPeer
-  /// As `HostileGateway.stories` calls it.
+  /// The name in `HostileGateway.stories`.
   var name: String { "\(app) \(peer.provider)" }
 }
 
 extension HostileGateway {
-  /// Every lane delivers a call, so that its connection is open and proven.
+  /// Delivers a call on every lane, so that its connection is open and has been used.
   func warmUp(_ lanes: [HostileLane], _ call: String) async throws {
     guard !lanes.isEmpty else { return }
     try await self.call(call, lanes, ringSeconds: 600)
@@ -152,7 +153,7 @@ extension HostileGateway {
     try #require(delivered == lanes.count)
   }
 
-  /// Whether each of these lanes' calls ended as its behaviour says, and prints the table's rows.
+  /// Checks that each lane's call ended as its behaviour requires, and prints the rows of the table.
   func check(_ call: String, _ lanes: [HostileLane]) async throws {
     let stories = try await self.stories(of: call)
     var rows: [HostileTable.Row] = []
@@ -179,7 +180,7 @@ extension HostileGateway {
     HostileTable.print(rows)
   }
 
-  /// Calls the neighbour at an even pace while `body` runs; how many times, and how those calls fared.
+  /// Enqueues calls of the neighbour at an even pace while `body` runs. Returns their number and their results.
   func besideNeighbour(
     _ prefix: String, every pause: Duration, _ body: () async throws -> Void
   ) async throws -> (calls: Int, neighbour: (count: Int, troubled: String, worst: Double)) {

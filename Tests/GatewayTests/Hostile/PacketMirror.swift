@@ -1,4 +1,4 @@
-// A network whose packets are really lost: Tests/servers/packet_mirror.py.
+// A network that can lose packets: Tests/servers/packet_mirror.py.
 
 import Foundation
 
@@ -27,8 +27,8 @@ final class PacketMirror {
     process.waitUntilExit()
   }
 
-  /// Loses packets of these ports from now on, and of no others; `<` before a port: only those to it, `>`: only those
-  /// from it. Returns how many packets were lost so far.
+  /// From now on loses the packets of these ports and no others; `<` before a port: only packets to the port, `>`: only
+  /// packets from it. Returns the number of packets lost so far.
   @discardableResult
   func drop(_ ports: [String]) -> Int {
     let command = ports.isEmpty ? "pass" : "drop " + ports.joined(separator: " ")

@@ -1,4 +1,4 @@
-// GOAWAY over and over, each naming a last stream below what the gateway has opened: nothing is lost, nothing repeated.
+// Repeated GOAWAY frames, each with a last stream below those that the gateway has opened: no push is lost or repeated.
 
 import Foundation
 import Simulators
@@ -8,7 +8,7 @@ import Testing
 extension SoakTests {
   @Suite struct GoAwaySoakTests {
     @Test(
-      "a GOAWAY every so many requests, with later streams dropped: every push arrives once, none on a dropped stream")
+      "with repeated GOAWAY frames and later streams dropped, every push arrives once, and none on a dropped stream")
     func goAway() async throws {
       let calls = SoakSettings.pushes / 2
       let share = 1 / Double(SoakSettings.goAwayEvery)

@@ -1,4 +1,4 @@
-// A provider that takes requests and answers none: the other lanes must not notice.
+// A provider that accepts requests and answers none must not slow the other lanes.
 
 import Foundation
 import Simulators
@@ -9,7 +9,7 @@ extension SoakTests {
   @Suite struct HangSoakTests {
     private static let callsPerSecond = 20
 
-    @Test("a provider that hangs slows no other lane", arguments: [SimulatedProvider.apns, .fcm, .expo])
+    @Test("a provider that hangs does not slow other lanes", arguments: [SimulatedProvider.apns, .fcm, .expo])
     func hang(provider: SimulatedProvider) async throws {
       try await GatewayHarness.with { gateway in
         try await ring(gateway, "warm", seconds: 1)
@@ -33,13 +33,13 @@ extension SoakTests {
             hang: \(provider) hangs \(SoakSettings.hangSeconds) s: \(other) before p50 \(before.median) p99 \(before.high) ms, \
             during p50 \(during.median) p99 \(during.high) ms
             """)
-          // Room for a busy machine, none for a lane that waits for another one.
+          // The bound allows for a busy machine, but not for a lane that waits for another.
           #expect(during.median < before.median * 2 + 20)
           #expect(during.high < before.high * 2 + 250)
         }
         let delivered = try await gateway.database.value("select count(*) \(finished) and outcome = 'delivered'")
         #expect(delivered == "\(expected)")
-        // What hangs is let go, so that the end need not wait for the deadlines.
+        // Ends the hang, so that the test need not wait for the deadlines.
         await gateway.simulators.setFaults(FaultPlan())
         try await gateway.database.execute("update push.outbox set state = 'answered' where state = 'ringing'")
       }
@@ -55,7 +55,7 @@ extension SoakTests {
       }
     }
 
-    /// From the commit to the provider's answer, milliseconds.
+    /// Milliseconds from the commit to the provider's answer.
     private func latency(
       _ gateway: GatewayHarness, _ provider: String, _ name: String
     ) async throws -> (median: Double, high: Double) {

@@ -1,4 +1,4 @@
-// An APNs key is replaced in the configuration while calls keep coming: none of them may notice.
+// An APNs key is replaced in the configuration under load, without any effect on calls.
 
 import Foundation
 import HTTP2TestSupport
@@ -14,7 +14,7 @@ extension SoakTests {
     private static let newKeyID = "KEYNEW4321"
     private static let callsAtOnce = 200
 
-    @Test("an APNs key is rotated under load through its file: no push fails, and the old key is used no more")
+    @Test("an APNs key is rotated under load through its file: no push fails, and the old key is no longer used")
     func rotation() async throws {
       let newKey = try SigningKey.generate(for: .es256)
       var configuration = SimulatorSuite.Configuration()
@@ -72,7 +72,7 @@ extension SoakTests {
       }
     }
 
-    /// As operators do it: the new key in a file of its own, then the configuration, replaced in one step.
+    /// Rotates as operators do: writes the new key to a file of its own, then replaces the configuration in one step.
     private func rotate(_ material: SimulatorMaterial, to key: SigningKey) throws {
       let file = "\(material.directory)/apns-key-new.p8"
       try SecretFixture.write(key.privateKeyPEM(), to: file)

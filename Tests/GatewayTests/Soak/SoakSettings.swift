@@ -1,24 +1,24 @@
-// How large the soak tests are: `make soak-providers` runs them all, and every size is an environment variable.
+// The sizes of the soak tests. `make soak-providers` runs all of them; each size can be set by an environment variable.
 
 import Foundation
 import Testing
 
-/// Sizes from the environment; the defaults are those of the acceptance.
+/// Sizes from the environment. The defaults are those of the acceptance test.
 enum SoakSettings {
-  /// Soak tests run only when asked for: they take minutes.
+  /// Soak tests run only if this variable is set, because they take minutes.
   static let isOn = environment["PUSH_GATEWAY_SOAK"] == "1"
-  /// Invites with answers and cancels, over three providers.
+  /// Number of invites with answers and cancels, over three providers.
   static let invites = number("PUSH_GATEWAY_SOAK_INVITES", 10_000)
-  /// Their ring window, seconds.
+  /// The ring window of these invites, in seconds.
   static let ringSeconds = number("PUSH_GATEWAY_SOAK_RING_SECONDS", 30)
-  /// The longest stall, seconds.
+  /// The longest stall, in seconds.
   static let stallSeconds = number("PUSH_GATEWAY_SOAK_STALL_SECONDS", 120)
-  /// Pushes under GOAWAY, and how many lie between two of them.
+  /// Number of pushes under GOAWAY, and number of pushes between two GOAWAY frames.
   static let pushes = number("PUSH_GATEWAY_SOAK_PUSHES", 50_000)
   static let goAwayEvery = number("PUSH_GATEWAY_SOAK_GOAWAY_EVERY", 500)
-  /// How long a provider hangs, seconds.
+  /// How long a provider hangs, in seconds.
   static let hangSeconds = number("PUSH_GATEWAY_SOAK_HANG_SECONDS", 60)
-  /// Where random choices begin: the same seed chooses the same calls.
+  /// The seed of random choices: the same seed chooses the same calls.
   static let seed = number("PUSH_GATEWAY_SOAK_SEED", 1)
 
   private static var environment: [String: String] { ProcessInfo.processInfo.environment }
@@ -30,5 +30,5 @@ enum SoakSettings {
   }
 }
 
-/// One line of what was measured, at once: somebody may be watching.
+/// Prints one line of results at once, without buffering.
 func report(_ line: String) { FileHandle.standardOutput.write(Data("soak: \(line)\n".utf8)) }

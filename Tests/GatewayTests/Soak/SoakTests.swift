@@ -1,4 +1,4 @@
-// The soak tests, one after another: each needs the machine for itself.
+// The soak tests run one after another, because each needs the whole machine.
 
 import Testing
 

@@ -1,5 +1,5 @@
-// Providers that stall, and calls that are answered and called off at random: what the simulators saw is held against what was
-// committed, and when.
+// Providers that stall, and calls that are answered or ended at random. What the simulators received is compared with
+// what was committed, and when.
 
 import Foundation
 import Queue
@@ -10,12 +10,12 @@ import Testing
 
 extension SoakTests {
   @Suite struct StallSoakTests {
-    /// How long an invite may take from the gateway's socket through the simulator's: one on its way when a call ends cannot be
-    /// called back.
+    /// Maximum time of an invite from the gateway's socket through the simulator's, in microseconds. An invite that is
+    /// on its way when the call ends cannot be stopped.
     private static let wireAllowance: Int64 = 250_000
     private static let devicesPerCall = 3
 
-    /// What is done with a call, and when after the start.
+    /// An action on a call, and its time after the start.
     private struct Act {
       enum Deed { case enqueue, answer(user: String), end(reason: String), pause(Bool) }
       var at: Duration
@@ -48,8 +48,9 @@ extension SoakTests {
 
     // MARK: - What happens
 
-    /// A share of each provider's requests waits 0 to `stallSeconds` for its answer, by its token: accepted at once, not
-    /// accepted and reset, or not accepted and told to come again. Expo answers a hundred messages at a time, so fewer suffice.
+    /// A share of each provider's requests waits 0 to `stallSeconds` for its answer, chosen by token: accepted at once,
+    /// not accepted and reset, or not accepted and told to retry. Expo gets a hundred messages in one request, so its
+    /// share is smaller.
     private static var stalls: FaultPlan {
       let longest = SoakSettings.stallSeconds
       func rules(_ provider: SimulatedProvider, share: Double) -> [FaultRule] {
@@ -63,7 +64,8 @@ extension SoakTests {
       return FaultPlan(rules(.apns, share: 0.1) + rules(.fcm, share: 0.02) + rules(.expo, share: 0.002))
     }
 
-    /// Calls come evenly over a ring window; half of them are answered or called off at random while they ring or just after.
+    /// Calls come at an even pace over a ring window. Half of them are answered or ended at random while they ring or
+    /// shortly after.
     private static func script(_ calls: Int) -> [Act] {
       var random = SplitMix64(seed: UInt64(SoakSettings.seed))
       let window = Double(SoakSettings.ringSeconds)
@@ -81,21 +83,21 @@ extension SoakTests {
         default: break
         }
       }
-      // A backlog, of which much is near its deadline when it is let go.
+      // A backlog, much of which is near its deadline when the lane is resumed.
       acts.append(Act(at: .seconds(0.5 * window), call: 0, deed: .pause(true)))
       acts.append(Act(at: .seconds(1.2 * window), call: 0, deed: .pause(false)))
       return acts.sorted { $0.at < $1.at }
     }
 
-    /// Plays the script from several connections. Gives the microseconds since 1970 at which the commit of each call's end had
-    /// returned; the simulators run on this machine's clock, too.
+    /// Executes the script over several connections. Returns, for each call, the time at which the commit of its end
+    /// had returned, in microseconds since 1970. The simulators use the clock of the same machine.
     private static func play(_ script: [Act], _ gateway: GatewayHarness) async throws -> [Int: Int64] {
       let start = ContinuousClock.now
       let database = gateway.database
       let workers = 4
       return try await withThrowingTaskGroup(of: [Int: Int64].self) { group in
         for worker in 0..<workers {
-          // By call, so that a call is not ended before it was enqueued.
+          // All acts of a call use the same connection, so that a call is not ended before it is enqueued.
           let acts = script.filter { $0.call % workers == worker }
           group.addTask { try await play(acts, from: start, on: database.connect()) }
         }
@@ -204,7 +206,7 @@ extension SoakTests {
 
     private func expectOneMissedCall(_ gateway: GatewayHarness) async throws {
       let missed = try await received(gateway).filter { $0.type == "missed_call" }
-      // A call has one token a user for missed calls.
+      // For missed calls, a call has one token for each user.
       let twice = Dictionary(grouping: missed) { "\($0.call) \($0.token)" }.values.filter { $0.count > 1 }
       let answered = try await gateway.database.value(
         "select coalesce(string_agg(substr(call_id, 6), ' '), '') from push.outbox where state = 'answered'")
