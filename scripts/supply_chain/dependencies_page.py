@@ -11,19 +11,19 @@ DISTRIBUTION = "debian-12"
 
 INTRODUCTION = """# Dependencies
 
-Everything that the program `push-gateway` holds or loads: name, version, licence, and why. The reasons are written by
-hand; everything else is written by `make dependencies` from a build, and `make test` fails while this page and the build
-differ. `Package.swift` takes direct dependencies at exactly these versions. What those need is taken at exactly these by tests
-and releases (`scripts/sbom.py --pin`). The [SBOM](releases.md#sbom) has the same with hashes, suppliers and every module.
+This page lists everything that the program `push-gateway` contains or loads: name, version, licence, and why. The reasons are
+written by hand. `make dependencies` writes everything else from a build, and `make test` fails if this page and the build differ.
+`Package.swift` requires exactly these versions of direct dependencies. Tests and releases use exactly these versions of indirect
+dependencies (`scripts/sbom.py --pin`). The [SBOM](releases.md#sbom) contains the same list with hashes, suppliers and every module.
 
-The licences are those that the packages declare. Those of Swift packages and of the Swift toolchain go with every release,
-in `licences/`; Debian's are in `/usr/share/doc/PACKAGE/copyright` on the machine that runs the program.
+The licences are those that the packages declare. Every release contains the licences of the Swift packages and of the Swift
+toolchain, in `licences/`. Those of Debian are in `/usr/share/doc/PACKAGE/copyright` on the machine that runs the program.
 """
 
 COST = """## What they cost to build
 
-Source files that a clean build compiles for the program, of each direct dependency: those of its modules that are linked. What
-a package needs in turn is counted apart, for most of it serves several.
+The table counts the source files of each direct dependency that a clean build compiles for the program: those of the linked modules.
+Indirect dependencies have one row together, because most of them serve several packages.
 """
 
 
@@ -80,16 +80,16 @@ def render(inventory, before, reasons):
     sections = [
         INTRODUCTION,
         "## Swift packages\n", table(["package", "version", "licence", "why"], direct),
-        "## Swift packages that those need\n\nNot all are in the program: SwiftPM resolves whatever a package names, also for "
-        "products that are not used here.\n",
+        "## Swift packages that those need\n\nSome of these are not in the program: SwiftPM resolves every package that a "
+        "package names, even for products that are not used here.\n",
         table(["package", "version", "licence", "in the program", "for"], indirect),
-        "## Code of others inside of Swift packages\n\nOnly what is in the program.\n",
+        "## Code of others inside of Swift packages\n\nOnly code that is in the program is listed.\n",
         table(["code", "version or revision", "licence", "in"], bundled),
         COST, table(["package", "Swift", "C and assembler"], cost(inventory.packages)),
-        "## The Swift toolchain\n\nLinked statically in a release. Version: that of the compiler.\n",
+        "## The Swift toolchain\n\nThese parts are linked statically in a release. Their version is that of the compiler.\n",
         table(["part", "licence", "why"], toolchain),
-        "## Debian packages\n\nShared libraries of Debian 12, which are not part of a release. Security updates of Debian take "
-        "effect when the gateway is restarted.\n",
+        "## Debian packages\n\nThese are shared libraries of Debian 12; they are not part of a release. Security updates of "
+        "Debian take effect when the gateway is restarted.\n",
     ]
     if distribution() == DISTRIBUTION:
         sections += debian_tables(inventory, before, reason)
