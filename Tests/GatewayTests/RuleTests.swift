@@ -217,8 +217,8 @@ struct RuleTests {
           #expect(sequence > before)
           before = sequence
           let sentAt = try #require((object["timestamp"] as? String).flatMap(Int64.init))
-          // Compared with the database's clock, which was read one round trip ago.
-          #expect((-100..<5_000).contains(push.at / 1000 - sentAt))
+          // The gateway's estimate of the database's clock is wrong by up to half a round trip.
+          #expect((-5_000..<5_000).contains(push.at / 1000 - sentAt))
           let expiresAt = try #require(object["expiresAt"] as? String)
           if index == 0 { #expect(expiresAt == deadline) }
           #expect(try #require(Int64(expiresAt)) > sentAt)

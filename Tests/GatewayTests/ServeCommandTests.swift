@@ -111,7 +111,7 @@ import Testing
       #expect(
         served.errors.contains("Error: \(key): cannot listen on \(address): another process listens there"), "\(served)"
       )
-      #expect(served.errors.split(separator: "\n").count { $0.contains("asking again") } <= 1, "\(served)")
+      #expect(served.errors.split(separator: "\n").count { $0.contains("trying again") } <= 1, "\(served)")
     }
   }
 }
